@@ -1,0 +1,56 @@
+# Two commands for a newcomer: `make demo` and `make test`. Everything is installed into .venv, from PyPI only.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+PROTOS := $(sort $(wildcard proto/regnum/*/v1/*.proto))
+ETCD_RPC := libs/coordination/regnum_coordination/drivers/etcd_rpc
+
+.PHONY: help install demo test lint proto proto-check lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(VENV)/.installed ## make the virtual environment (.venv) and install everything into it
+
+# pip checks the hash of every file against the lock; the project itself is installed in place.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@test -d $(VENV) || python3 -m venv $(VENV)
+	@echo "installing into $(VENV) (about 700 MB with Spark; some minutes on the first run)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: install ## start a cluster, kill its leaders under load, prove that nothing was lost
+	@$(BIN)/python -m regnum_local.demo
+
+test: install ## every check and every test
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python -m pytest
+
+lint: install proto-check ## style, types, import contracts, wire contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-timings
+	@$(BIN)/buf lint
+
+proto: install ## regenerate the code of proto/ and of etcd3's wire messages
+	@mkdir -p proto/gen
+	@find proto/gen -name '*_pb2*' -delete
+	@$(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
+	  --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
+	  --python_out=proto/gen --grpc_python_out=proto/gen --mypy_out=quiet:proto/gen --mypy_grpc_out=quiet:proto/gen $(PROTOS)
+	@for f in $(PROTOS); do g=$${f#proto/}; g=proto/gen/$${g%.proto}_pb2_grpc.py; \
+	  grep -q '^service ' $$f || rm -f $$g $${g}i; done
+	@touch proto/gen/regnum/py.typed
+
+proto-check: install ## fail when the generated code is not what the generator makes
+	@$(BIN)/python -m regnum_testing.regenerate
+
+lock: install ## resolve the newest versions into requirements.lock
+	@$(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip compile --python-version 3.11 --no-header --generate-hashes \
+	  --all-extras --upgrade pyproject.toml --output-file requirements.lock >/dev/null
+
+clean: ## remove the virtual environment and all caches
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

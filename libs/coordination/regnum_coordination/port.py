@@ -1,0 +1,260 @@
+"""The port every driver implements: ZooKeeper's semantics, in asyncio, with names for each outcome.
+
+What each operation needs from the store:
+
+    compare-and-set      set, delete with a version, multi, write_batch
+    create-if-absent     create, takeover of one's own node
+    time-critical        session keep-alive, and the local deadline it maintains
+    last state           watch_node, watch_children (changes may merge; the last state always arrives)
+
+Versions start at 0 when a node is created and grow by one with each set; they start again at 0 when a node is created anew
+(safety rule S2). ``None`` as an expected version means "any version"; such writes are never repeated by a driver (S1).
+
+An operation that got no answer raises ConnectionLoss (S1); ``resolve`` in ``recipes.resolve`` repeats a conditional one until the store
+gives a definite answer. A ZooKeeper-style path is absolute, has no empty parts, no "." or "..", no NUL and no trailing slash.
+"""
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+
+class SessionState(enum.Enum):
+    """What is known of the session; the same meaning on every store."""
+
+    CONNECTED = "connected"
+    """The store confirmed the session and the local deadline has not passed."""
+    SUSPENDED = "suspended"
+    """No contact; the session may still be alive. Whoever must be sure of it stops acting."""
+    LOST = "lost"
+    """The session is over, or the local deadline passed without word from the store. Final."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat:
+    """What the store knows of a node besides its data."""
+
+    creation_id: int
+    """Creation zxid or create revision: unique over the whole store and growing."""
+    modification_id: int
+    """Zxid or revision of the last change of the data."""
+    version: int
+    """Number of sets since creation, from 0."""
+    children_id: int
+    """ZooKeeper: zxid of the last change of the children (pzxid). etcd: revision of the read. Never goes back."""
+    ephemeral_owner: int | None
+    """Session id that owns the node; None for a persistent one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as read."""
+
+    data: bytes
+    """Its content."""
+    stat: Stat
+    """Its stat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Children:
+    """The children of a folder as read."""
+
+    names: tuple[str, ...]
+    """Last path parts, sorted."""
+    children_id: int
+    """As in Stat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """A node that was created."""
+
+    path: str
+    """Its path; differs from the one asked for when sequential."""
+    stat: Stat
+    """Its stat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Requires a node to exist, at ``version`` unless that is None."""
+
+    path: str
+    """Absolute path."""
+    version: int | None = None
+    """Expected version; None means any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Creates a node whose parent exists."""
+
+    path: str
+    """Absolute path."""
+    data: bytes
+    """Content."""
+    ephemeral: bool = False
+    """Whether it ends with the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replaces the data of a node."""
+
+    path: str
+    """Absolute path."""
+    data: bytes
+    """Content."""
+    version: int | None
+    """Expected version; None means any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Deletes a node without children."""
+
+    path: str
+    """Absolute path."""
+    version: int | None
+    """Expected version; None means any."""
+
+
+Operation = Check | Create | Set | Delete
+"""One step of a multi."""
+
+Group = tuple[Operation, ...]
+"""A few checks and one or two writes that happen together or not at all. A group writes a path at most once."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """What one operation of a multi or a written group left behind."""
+
+    path: str
+    """Its path."""
+    stat: Stat | None
+    """Stat after a Create or Set; None after Check and Delete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The group happened."""
+
+    results: tuple[OperationResult, ...]
+    """One for each operation, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The group did not happen because of one node."""
+
+    error: Exception
+    """NodeExists, NoNode, NotEmpty or BadVersion, with the path of the first operation that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The group did not happen because the check that all groups share failed: the writer's reign is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The group did not happen because the session is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The group may have happened, may not, or may yet happen (safety rule S1)."""
+
+
+Outcome = Written | Refused | Fenced | Expired | Unknown
+"""What became of one group of a batch."""
+
+
+class Store(ABC):
+    """One session with a coordination store. Made by ``open_store``; owned by the process's composition root.
+
+    All methods may be called from the event loop the store was opened on, concurrently. Every method is bounded in time (the
+    operation time-out given at opening) and raises only what ``errors`` names.
+    """
+
+    @property
+    @abstractmethod
+    def session_id(self) -> int:
+        """Id of the session; equals ``ephemeral_owner`` of its nodes."""
+
+    @property
+    @abstractmethod
+    def session_state(self) -> SessionState:
+        """What is known of the session at this moment; takes the local deadline into account."""
+
+    @abstractmethod
+    async def wait_lost(self) -> None:
+        """Return when the session is LOST. Any number of tasks may wait."""
+
+    @abstractmethod
+    def session_states(self) -> AsyncIterator[SessionState]:
+        """The present state and then every change, ending after LOST."""
+
+    @abstractmethod
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False, make_parents: bool = False
+    ) -> Created:
+        """Create a node. ``sequential`` appends ten digits that grow; ``make_parents`` creates missing parents, empty.
+
+        Raises NodeExists, NoNode (no parent), SessionExpired, ConnectionLoss.
+        """
+
+    @abstractmethod
+    async def get(self, path: str, *, current: bool = False) -> Node:
+        """Read a node; ``current`` never answers from the past (ZooKeeper: sync first). Raises NoNode, ConnectionLoss."""
+
+    @abstractmethod
+    async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        """Read many nodes in few round trips, not as one snapshot; None where there is no node. Raises ConnectionLoss."""
+
+    @abstractmethod
+    async def exists(self, path: str, *, current: bool = False) -> Stat | None:
+        """Stat of a node, None if there is none. Raises ConnectionLoss."""
+
+    @abstractmethod
+    async def children(self, path: str, *, current: bool = False) -> Children:
+        """Names of a folder's children; never reads deeper. Raises NoNode, ConnectionLoss."""
+
+    @abstractmethod
+    async def set(self, path: str, data: bytes, *, version: int | None) -> Stat:
+        """Replace data. An ephemeral node stays ephemeral. Raises NoNode, BadVersion, SessionExpired, ConnectionLoss."""
+
+    @abstractmethod
+    async def delete(self, path: str, *, version: int | None) -> None:
+        """Delete a node. Raises NoNode, BadVersion, NotEmpty, SessionExpired, ConnectionLoss."""
+
+    @abstractmethod
+    async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
+        """All operations or none. Raises what the first failing operation raises, or InvalidRequest for a path written twice."""
+
+    @abstractmethod
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """Many independent small groups, packed into as few transactions as the store allows (safety rule S4).
+
+        ``fence`` is checked in the same transaction as every group. One outcome for each group, in order; a conflict in one
+        never fails its neighbours. Groups that write a path which an earlier group writes go into a later transaction.
+        Raises only InvalidRequest; everything else is an outcome.
+        """
+
+    @abstractmethod
+    def watch_node(self, path: str) -> AsyncIterator[Node | None]:
+        """The present state of a node (None: absent) and then its changes. Changes may merge; the last state always arrives,
+        also after a reconnect. Ends by raising SessionExpired. Close the iterator (``aclose``) to stop watching."""
+
+    @abstractmethod
+    def watch_children(self, path: str) -> AsyncIterator[Children]:
+        """The present children of a folder (absent folder: none) and then one answer after every change of the set, also when a
+        child was removed and created again between two answers. Changes may merge; the last state always arrives.
+        Ends by raising SessionExpired."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes go at once where the store can be reached. Idempotent."""

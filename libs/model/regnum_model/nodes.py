@@ -1,0 +1,411 @@
+"""Contents of store nodes: JSON that a person can read and write, decoded into frozen values.
+
+Store contents written by hand are input (seed 001 B, seed 002, safety rule S14). ``decode`` raises MalformedNodeError with the
+reason and never anything else, whatever the bytes are; ``encode`` is deterministic.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from regnum_model.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    DirectoryId,
+    ElectionId,
+    LeaderEpoch,
+    LogId,
+    Registration,
+    TopicId,
+)
+
+MAX_BROKER_ID: Final = 2**31 - 1
+MAX_PARTITIONS: Final = 1_000_000
+"""Partitions of one topic that a node may list."""
+
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
+
+
+class MalformedNodeError(ValueError):
+    """A node's content is not what its path promises. The message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a listener can be reached."""
+
+    host: str
+    """Host name or IP address."""
+    port: int
+    """TCP port, 1 to 65535."""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``host:port``; raises MalformedNodeError."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+            raise MalformedNodeError(f"{text!r} is not host:port")
+        return cls(host=host.strip("[]"), port=int(port))
+
+
+def _load(data: bytes) -> Any:  # noqa: ANN401 - JSON of unknown shape
+    try:
+        return json.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise MalformedNodeError(f"not JSON: {error}") from None
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=False).encode("utf-8")
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MalformedNodeError(f"{what} is not a JSON object")
+    return value
+
+
+def _int(value: object, what: str, *, low: int, high: int = 2**63 - 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise MalformedNodeError(f"{what} is not an integer from {low} to {high}")
+    return value
+
+
+def _str(value: object, what: str) -> str:
+    if not isinstance(value, str) or len(value) > 1024:
+        raise MalformedNodeError(f"{what} is not a short string")
+    return value
+
+
+def _ids(value: object, what: str) -> tuple[BrokerId, ...]:
+    if not isinstance(value, list):
+        raise MalformedNodeError(f"{what} is not a list of broker ids")
+    ids = tuple(BrokerId(_int(item, f"{what}: broker id", low=0, high=MAX_BROKER_ID)) for item in value)
+    if len(set(ids)) != len(ids):
+        raise MalformedNodeError(f"{what} names a broker twice")
+    return ids
+
+
+def _topic_id(value: object) -> TopicId:
+    if not isinstance(value, str) or _TOPIC_ID.fullmatch(value) is None:
+        raise MalformedNodeError("topic_id is not 22 characters of URL-safe base64")
+    return TopicId(value)
+
+
+def _number_key(key: str, what: str, high: int) -> int:
+    if not key.isascii() or not key.isdigit() or str(int(key)) != key or int(key) > high:
+        raise MalformedNodeError(f"{what} {key!r} is not a plain number up to {high}")
+    return int(key)
+
+
+def _listeners(value: object) -> dict[str, Address]:
+    return {name: Address.parse(_str(text, f"listener {name}")) for name, text in _object(value, "listeners").items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerNode:
+    """``/controller`` as in seed 002."""
+
+    election_id: ElectionId
+    """Election id of the controller; -1 is written by people who want a new election."""
+    timestamp: str
+    """When it won, milliseconds since 1970, as text."""
+
+    def encode(self) -> bytes:
+        """JSON; the field is named ``brokerid`` because seed 002 names it so."""
+        return _dump({"version": 1, "brokerid": self.election_id, "timestamp": self.timestamp})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = _object(_load(data), "/controller")
+        id = _int(content.get("brokerid"), "brokerid", low=-1, high=MAX_BROKER_ID)
+        return cls(election_id=ElectionId(id), timestamp=_str(content.get("timestamp", ""), "timestamp"))
+
+
+def encode_controller_epoch(epoch: ControllerEpoch) -> bytes:
+    """``/controller_epoch``: plain decimal text."""
+    return str(epoch).encode("ascii")
+
+
+def decode_controller_epoch(data: bytes) -> ControllerEpoch:
+    """Read; raises MalformedNodeError."""
+    text = data.decode("ascii", errors="replace").strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise MalformedNodeError("/controller_epoch is not a plain number of at most nine digits")
+    return ControllerEpoch(int(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionNode:
+    """``/election/ids/<id>``: where an election process can be reached."""
+
+    incarnation: str
+    """Unique name of this run of the process."""
+    listeners: Mapping[str, Address]
+    """``client`` (admin), ``internal`` (brokers), ``lifeline`` (beats and probes)."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        listeners = {name: str(address) for name, address in sorted(self.listeners.items())}
+        return _dump({"version": 1, "incarnation": self.incarnation, "listeners": listeners})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError. All three listeners must be there."""
+        content = _object(_load(data), "an election node")
+        listeners = _listeners(content.get("listeners"))
+        if missing := {"client", "internal", "lifeline"} - listeners.keys():
+            raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
+        return cls(incarnation=_str(content.get("incarnation"), "incarnation"), listeners=listeners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerNode:
+    """``/brokers/ids/<id>``: the registration of a live broker."""
+
+    incarnation: str
+    """Unique name of this run of the process."""
+    registration: Registration
+    """Version of ``/brokers/epochs/<id>`` that this registration set."""
+    rack: str | None
+    """Failure domain."""
+    directories: Mapping[DirectoryId, LogId]
+    """Log directories and the log id of what each holds now."""
+    listeners: Mapping[str, Address]
+    """``client`` and ``internal``."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _dump(
+            {
+                "version": 1,
+                "incarnation": self.incarnation,
+                "registration": self.registration,
+                "rack": self.rack,
+                "directories": dict(sorted(self.directories.items())),
+                "listeners": {name: str(address) for name, address in sorted(self.listeners.items())},
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = _object(_load(data), "a broker node")
+        listeners = _listeners(content.get("listeners"))
+        if missing := {"client", "internal"} - listeners.keys():
+            raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
+        rack = content.get("rack")
+        directories = _object(content.get("directories"), "directories")
+        if not directories:
+            raise MalformedNodeError("directories is empty")
+        return cls(
+            incarnation=_str(content.get("incarnation"), "incarnation"),
+            registration=Registration(_int(content.get("registration"), "registration", low=0)),
+            rack=None if rack is None else _str(rack, "rack"),
+            directories={DirectoryId(key): LogId(_str(value, "log id")) for key, value in directories.items()},
+            listeners=listeners,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNode:
+    """``/brokers/topics/<topic>``: assignment of replicas. May be written by hand, also in seed 001's bare form."""
+
+    topic_id: TopicId | None
+    """None only in a node written by hand that the controller has not accepted yet."""
+    partitions: Mapping[int, tuple[BrokerId, ...]]
+    """Replicas of each partition; the first is the preferred leader."""
+    creating: frozenset[int] = field(default_factory=frozenset)
+    """Partitions that may still get a first leader (safety rule S14)."""
+    mutation: str | None = None
+    """Id of the mutation that made the topic (safety rule S20)."""
+
+    def encode(self) -> bytes:
+        """JSON; ``creating`` and ``mutation`` are absent when empty."""
+        content: dict[str, object] = {"version": 1}
+        if self.topic_id is not None:
+            content["topic_id"] = self.topic_id
+        content["partitions"] = {str(key): list(value) for key, value in sorted(self.partitions.items())}
+        if self.creating:
+            content["creating"] = sorted(self.creating)
+        if self.mutation is not None:
+            content["mutation"] = self.mutation
+        return _dump(content)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the full form or seed 001's bare ``{"0":[1,2,3]}``; raises MalformedNodeError."""
+        content = _object(_load(data), "a topic node")
+        bare = "partitions" not in content
+        listed = _object(content if bare else content["partitions"], "partitions")
+        if not listed or len(listed) > MAX_PARTITIONS:
+            raise MalformedNodeError(f"a topic has 1 to {MAX_PARTITIONS} partitions; this node lists {len(listed)}")
+        partitions: dict[int, tuple[BrokerId, ...]] = {}
+        for key, value in listed.items():
+            number = _number_key(key, "partition", MAX_PARTITIONS - 1)
+            partitions[number] = _ids(value, f"replicas of partition {number}")
+            if not partitions[number]:
+                raise MalformedNodeError(f"partition {number} has no replicas")
+        if bare:
+            return cls(topic_id=None, partitions=partitions)
+        topic_id, mutation, creating = content.get("topic_id"), content.get("mutation"), content.get("creating", [])
+        if not isinstance(creating, list):
+            raise MalformedNodeError("creating is not a list of partitions")
+        return cls(
+            topic_id=None if topic_id is None else _topic_id(topic_id),
+            partitions=partitions,
+            creating=frozenset(_int(item, "creating", low=0, high=MAX_PARTITIONS) for item in creating),
+            mutation=None if mutation is None else _str(mutation, "mutation"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicIdNode:
+    """``/brokers/topic_ids/<topic id>``: guard of a topic."""
+
+    topic: str
+    """Name of the topic."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _dump({"version": 1, "topic": self.topic})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        return cls(topic=_str(_object(_load(data), "a topic id node").get("topic"), "topic"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionNode:
+    """``/admin/delete_topics/<topic id>``: a deletion that is not confirmed by every broker yet."""
+
+    topic: str
+    """Name the topic had."""
+    brokers: frozenset[BrokerId]
+    """Brokers that have still to confirm."""
+    mutation: str | None = None
+    """Id of the mutation that deleted the topic (safety rule S20)."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        content: dict[str, object] = {"version": 1, "topic": self.topic, "brokers": sorted(self.brokers)}
+        if self.mutation is not None:
+            content["mutation"] = self.mutation
+        return _dump(content)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = _object(_load(data), "a deletion node")
+        mutation = content.get("mutation")
+        return cls(
+            topic=_str(content.get("topic"), "topic"),
+            brokers=frozenset(_ids(content.get("brokers"), "brokers")),
+            mutation=None if mutation is None else _str(mutation, "mutation"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """Which log of a broker counts as a member of a partition (safety rule S10)."""
+
+    broker_epoch: BrokerEpoch
+    """Broker epoch at which it became, or was last confirmed as, a member."""
+    log_id: LogId
+    """Log that holds the replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsr:
+    """``/brokers/topics/<topic>/<partition>/leaderAndISR``: who leads a partition and which logs are complete."""
+
+    topic_id: TopicId
+    """Topic it belongs to; restores a lost id (safety rule S14)."""
+    leader: BrokerId
+    """Leader, or NO_LEADER."""
+    leader_epoch: LeaderEpoch
+    """Grows by one with every election."""
+    isr: tuple[BrokerId, ...]
+    """In-sync replicas, never empty."""
+    elr: tuple[BrokerId, ...]
+    """Eligible leader replicas (KIP-966)."""
+    members: Mapping[BrokerId, Membership]
+    """Log of every broker in ``isr`` and ``elr``."""
+    controller_epoch: ControllerEpoch
+    """Reign that last elected the leader or wrote the state."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        members = {str(id): [member.broker_epoch, member.log_id] for id, member in sorted(self.members.items())}
+        return _dump(
+            {
+                "version": 1,
+                "topic_id": self.topic_id,
+                "leader": self.leader,
+                "leader_epoch": self.leader_epoch,
+                "isr": list(self.isr),
+                "elr": list(self.elr),
+                "members": members,
+                "controller_epoch": self.controller_epoch,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError, also when a member of isr or elr has no recorded log."""
+        content = _object(_load(data), "leaderAndISR")
+        isr, elr = _ids(content.get("isr"), "isr"), _ids(content.get("elr"), "elr")
+        if not isr:
+            raise MalformedNodeError("isr is empty")
+        if set(isr) & set(elr):
+            raise MalformedNodeError("a broker stands in isr and in elr")
+        leader = BrokerId(_int(content.get("leader"), "leader", low=-1, high=MAX_BROKER_ID))
+        if leader >= 0 and leader not in isr:
+            raise MalformedNodeError("the leader is not in isr")
+        members: dict[BrokerId, Membership] = {}
+        for key, value in _object(content.get("members"), "members").items():
+            if not isinstance(value, list) or len(value) != 2:
+                raise MalformedNodeError(f"member {key} is not [broker epoch, log id]")
+            members[BrokerId(_number_key(key, "member", MAX_BROKER_ID))] = Membership(
+                broker_epoch=BrokerEpoch(_int(value[0], "broker epoch", low=0)), log_id=LogId(_str(value[1], "log id"))
+            )
+        if unrecorded := (set(isr) | set(elr)) - members.keys():
+            raise MalformedNodeError(f"members lacks {sorted(unrecorded)}")
+        return cls(
+            topic_id=_topic_id(content.get("topic_id")),
+            leader=leader,
+            leader_epoch=LeaderEpoch(_int(content.get("leader_epoch"), "leader_epoch", low=0, high=2**31 - 1)),
+            isr=isr,
+            elr=elr,
+            members=members,
+            controller_epoch=ControllerEpoch(_int(content.get("controller_epoch"), "controller_epoch", low=0)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlockNode:
+    """``/latest_producer_id_block``: the newest block of producer ids handed out."""
+
+    first: int
+    """First id of the block."""
+    count: int
+    """Ids in the block."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _dump({"version": 1, "first": self.first, "count": self.count})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = _object(_load(data), "/latest_producer_id_block")
+        first, count = _int(content.get("first"), "first", low=0), _int(content.get("count"), "count", low=1)
+        return cls(first=first, count=count)

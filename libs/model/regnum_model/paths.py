@@ -1,0 +1,59 @@
+"""Store paths, built from validated parts only. Seeds 001 and 002 name them; design section 3 lists their owners."""
+
+from typing import Final
+
+from regnum_model.ids import BrokerId, ElectionId, TopicId
+
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+CLUSTER_ID: Final = "/cluster/id"
+ELECTION_IDS: Final = "/election/ids"
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_EPOCHS: Final = "/brokers/epochs"
+TOPICS: Final = "/brokers/topics"
+TOPIC_IDS: Final = "/brokers/topic_ids"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+
+PERSISTENT_FOLDERS: Final = (ELECTION_IDS, BROKER_IDS, BROKER_EPOCHS, TOPICS, TOPIC_IDS, DELETE_TOPICS)
+"""Folders that an election process creates before it campaigns."""
+
+
+def election_id(id: ElectionId) -> str:
+    """Ephemeral node of an election process."""
+    return f"{ELECTION_IDS}/{id}"
+
+
+def broker_id(id: BrokerId) -> str:
+    """Ephemeral registration of a broker."""
+    return f"{BROKER_IDS}/{id}"
+
+
+def broker_epoch(id: BrokerId) -> str:
+    """Persistent guard of a broker's registration (safety rule S2)."""
+    return f"{BROKER_EPOCHS}/{id}"
+
+
+def topic(name: str) -> str:
+    """Assignment of a topic."""
+    return f"{TOPICS}/{name}"
+
+
+def topic_id(id: TopicId) -> str:
+    """Guard that exists exactly as long as the topic (safety rule S2)."""
+    return f"{TOPIC_IDS}/{id}"
+
+
+def partition(name: str, partition: int) -> str:
+    """Folder of a partition's state."""
+    return f"{TOPICS}/{name}/{partition}"
+
+
+def leader_and_isr(name: str, partition: int) -> str:
+    """State of a partition."""
+    return f"{TOPICS}/{name}/{partition}/leaderAndISR"
+
+
+def deletion(id: TopicId) -> str:
+    """Record of a deletion that some broker still has to confirm (safety rule S13)."""
+    return f"{DELETE_TOPICS}/{id}"
