@@ -1,0 +1,162 @@
+"""Store contents: what we write can be read back; what people write is either understood or refused with a reason."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regnum_model import nodes
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, LogId, Registration, TopicId
+
+TOPIC_ID = TopicId("A" * 22)
+
+STATE = nodes.LeaderAndIsr(
+    topic_id=TOPIC_ID,
+    leader=BrokerId(1),
+    leader_epoch=LeaderEpoch(4),
+    isr=(BrokerId(1), BrokerId(2)),
+    elr=(BrokerId(3),),
+    members={
+        BrokerId(id): nodes.Membership(broker_epoch=BrokerEpoch(10 + id), log_id=LogId(f"log-{id}")) for id in (1, 2, 3)
+    },
+    controller_epoch=ControllerEpoch(2),
+)
+BROKER = nodes.BrokerNode(
+    incarnation="i",
+    registration=Registration(4),
+    rack=None,
+    directories={nodes.DirectoryId("d"): LogId("l")},
+    listeners={
+        "client": nodes.Address(host="127.0.0.1", port=1),
+        "internal": nodes.Address(host="h.example", port=65535),
+    },
+)
+TOPIC = nodes.TopicNode(
+    topic_id=TOPIC_ID,
+    partitions={0: (BrokerId(1), BrokerId(2)), 10: (BrokerId(2),)},
+    creating=frozenset({10}),
+    mutation="m-1",
+)
+SAMPLES = [
+    nodes.ControllerNode(election_id=ElectionId(3), timestamp="1593330804078"),
+    nodes.TopicIdNode(topic="t"),
+    nodes.DeletionNode(topic="t", brokers=frozenset({BrokerId(1), BrokerId(9)}), mutation="x"),
+    nodes.ProducerIdBlockNode(first=1000, count=1000),
+    nodes.ElectionNode(
+        incarnation="i",
+        listeners={name: nodes.Address(host="::1", port=9) for name in ("client", "internal", "lifeline")},
+    ),
+    STATE,
+    BROKER,
+    TOPIC,
+]
+
+
+@pytest.mark.parametrize("node", SAMPLES, ids=lambda node: type(node).__name__)
+def test_what_is_written_is_read_back(node: nodes.BrokerNode) -> None:
+    assert type(node).decode(node.encode()) == node
+
+
+def test_the_controller_node_is_the_json_of_seed_002() -> None:
+    node = nodes.ControllerNode(election_id=ElectionId(0), timestamp="1593330804078")
+    assert node.encode() == b'{"version":1,"brokerid":0,"timestamp":"1593330804078"}'
+
+
+def test_a_person_may_ask_for_an_election_with_minus_one() -> None:
+    assert nodes.ControllerNode.decode(b'{"version":1,"brokerid":-1}').election_id == -1
+
+
+def test_a_bare_assignment_of_seed_001_is_a_topic_without_an_id() -> None:
+    node = nodes.TopicNode.decode(b'{"0":[1,2,3],"1":[2,3,1]}')
+    assert node.topic_id is None
+    assert node.partitions == {0: (1, 2, 3), 1: (2, 3, 1)}
+    assert not node.creating
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "JSON"),
+        (b"\xff\xfe", "JSON"),
+        (b"[" * 100_000, "JSON"),
+        (b"[]", "object"),
+        (b"{}", "1 to"),
+        (b'{"partitions":{}}', "1 to"),
+        (b'{"partitions":{"0":[]}}', "no replicas"),
+        (b'{"partitions":{"0":[1,1]}}', "twice"),
+        (b'{"partitions":{"0":[-1]}}', "broker id"),
+        (b'{"partitions":{"0":[true]}}', "broker id"),
+        (b'{"partitions":{"-1":[1]}}', "plain number"),
+        (b'{"partitions":{"00":[1]}}', "plain number"),
+        (b'{"partitions":{"9999999":[1]}}', "plain number"),
+        (b'{"topic_id":"../../x","partitions":{"0":[1]}}', "topic_id"),
+        (b'{"topic_id":7,"partitions":{"0":[1]}}', "topic_id"),
+        (b'{"partitions":{"0":[1]},"creating":"0"}', "creating"),
+    ],
+)
+def test_malformed_topic_nodes_say_what_is_wrong(content: bytes, says: str) -> None:
+    with pytest.raises(nodes.MalformedNodeError, match=says):
+        nodes.TopicNode.decode(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"isr": []}, "empty"),
+        ({"isr": [1, 2, 3]}, "isr and in elr"),
+        ({"leader": 9}, "not in isr"),
+        ({"members": {}}, "members lacks"),
+        ({"members": {"1": [1], "2": [1, "x"], "3": [1, "x"]}}, "broker epoch, log id"),
+        ({"leader_epoch": 2**31}, "leader_epoch"),
+        ({"leader_epoch": 1.5}, "leader_epoch"),
+        ({"topic_id": None}, "topic_id"),
+    ],
+)
+def test_malformed_states_say_what_is_wrong(change: dict[str, object], says: str) -> None:
+    content = json.loads(STATE.encode()) | change
+    with pytest.raises(nodes.MalformedNodeError, match=says):
+        nodes.LeaderAndIsr.decode(json.dumps(content).encode())
+
+
+def test_a_state_without_leader_keeps_its_isr() -> None:
+    content = json.loads(STATE.encode()) | {"leader": -1}
+    assert nodes.LeaderAndIsr.decode(json.dumps(content).encode()).isr == (1, 2)
+
+
+@pytest.mark.parametrize("text", ["", "h", ":1", "h:", "h:0", "h:65536", "h:x", "h:²"])
+def test_bad_addresses_are_refused(text: str) -> None:
+    with pytest.raises(nodes.MalformedNodeError, match="host:port"):
+        nodes.Address.parse(text)
+
+
+@pytest.mark.parametrize("text", [b"1", b" 12\n", b"999999999"])
+def test_controller_epochs_are_plain_text(text: bytes) -> None:
+    assert nodes.decode_controller_epoch(text) == int(text)
+
+
+@pytest.mark.parametrize("text", [b"", b"-1", b"1.0", b"x", b"1234567890", "²".encode(), b"\xff"])
+def test_other_controller_epochs_are_refused(text: bytes) -> None:
+    with pytest.raises(nodes.MalformedNodeError):
+        nodes.decode_controller_epoch(text)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = ("brokerid", "partitions", "topic_id", "isr", "elr", "members", "listeners", "directories", "topic", "brokers")
+CONTENT = st.binary(max_size=64) | JSON.map(lambda value: json.dumps(value).encode())
+NODE_LIKE = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=8).map(lambda value: json.dumps(value).encode())
+
+
+@given(CONTENT | NODE_LIKE)
+def test_no_content_raises_anything_but_malformed_node(content: bytes) -> None:
+    kinds = {type(sample) for sample in SAMPLES}
+    for kind in kinds:
+        try:
+            decoded = kind.decode(content)
+        except nodes.MalformedNodeError:
+            continue
+        assert isinstance(decoded, kind)
