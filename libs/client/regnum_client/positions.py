@@ -1,0 +1,35 @@
+"""Where reading begins, and where it goes on when an offset is no longer there. Pure."""
+
+from enum import Enum
+from typing import Final, Literal
+
+Start = int | Literal["earliest", "latest"]
+"""An offset, or one of the two ends."""
+
+EARLIEST: Final = "earliest"
+"""The first offset that the log still has."""
+
+LATEST: Final = "latest"
+"""The high watermark: only records that come later."""
+
+
+class ResetPolicy(Enum):
+    """What a consumer does when its offset is below the log start or above the log end."""
+
+    FAIL = "fail"
+    """Raise OffsetOutOfRangeError: nothing is skipped or repeated without the application knowing."""
+    EARLIEST = "earliest"
+    """Go on at the first offset that is there."""
+    LATEST = "latest"
+    """Go on at the high watermark."""
+
+
+def starting_offset(text: str) -> Start:
+    """``earliest``, ``latest`` or an offset, as people write it. Raises ValueError that says what is allowed."""
+    if text == "earliest":
+        return EARLIEST
+    if text == "latest":
+        return LATEST
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise ValueError(f"{text!r} is no place to start: give earliest, latest, or an offset such as 0 or 1500")
