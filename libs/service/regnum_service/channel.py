@@ -1,0 +1,72 @@
+"""Channels to other processes, with the options that make a dead or frozen peer show in seconds.
+
+grpc.keepalive_timeout_ms alone finds no frozen peer; grpc.http2.ping_timeout_ms does. Our servers allow such pings.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+from regnum_model.nodes import Address
+
+MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest message that any listener or channel takes."""
+
+CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Also the time one attempt to connect may take; 20 s by default.
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # Who may repeat what is decided above gRPC (safety rule S20).
+    ("grpc.enable_retries", 0),
+    # A connection of its own, so that a dropped channel takes its back-off with it.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Processes of one cluster do not reach one another through a web proxy.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+
+def open_channel(address: Address) -> grpc.aio.Channel:
+    """A channel on the running event loop; connects with its first call. Whoever opens it closes it."""
+    return grpc.aio.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+
+
+def target(address: Address) -> str:
+    """The address as gRPC wants it."""
+    return f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
+
+
+class Channels:
+    """One channel for each address, opened when first asked for. Belongs to one event loop."""
+
+    def __init__(self, open_one: Callable[[Address], grpc.aio.Channel] = open_channel) -> None:
+        self._open_one = open_one
+        self._channels: dict[Address, grpc.aio.Channel] = {}
+
+    def get(self, address: Address) -> grpc.aio.Channel:
+        """The channel to an address."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = self._open_one(address)
+        return channel
+
+    async def drop(self, address: Address) -> None:
+        """Close the channel to an address; its calls end with CANCELLED. The next get opens a new one at once."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            await channel.close()
+
+    async def close(self) -> None:
+        """Close all channels."""
+        channels = tuple(self._channels.values())
+        self._channels.clear()
+        for channel in channels:
+            await channel.close()

@@ -1,0 +1,123 @@
+"""How errors leave a handler (the second of two places that catch everything; the supervisor is the other).
+
+RegnumError                    its status, with details
+a message that does not parse  INVALID_ARGUMENT
+a cancelled or aborted call    passes
+the client hung up             the call ends; nobody is there to be told
+anything else                  INTERNAL without the text, and the supervisor stops the service
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+from regnum.types.v1 import errors_pb2
+
+from regnum_service.errors import RegnumError
+from regnum_service.status import to_status
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+Handler = Any
+"""grpc.RpcMethodHandler, whose stubs are generic and whose class is not."""
+Deserializer = Callable[[bytes], Any]
+
+
+def _strict(deserializer: Deserializer) -> Deserializer:
+    def parse(data: bytes) -> Any:
+        try:
+            return deserializer(data)
+        except DecodeError as error:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                "the message does not parse; check that client and server use the same protocol files",
+            ) from error
+
+    return parse
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every handler of a server once."""
+
+    def __init__(self, fail: Callable[[str, BaseException], None]) -> None:
+        self._fail: Final = fail
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The wrapped handler of a method; unknown methods pass (and are not remembered)."""
+        method = handler_call_details.method
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return handler
+            wrapped = self._wrapped[method] = self._wrap(method, handler)
+        return wrapped
+
+    def _wrap(self, method: str, handler: Handler) -> Handler:
+        deserializer = _strict(handler.request_deserializer or bytes)
+        serializer = handler.response_serializer
+        # A request stream parses inside the handler's own reads, so that the error passes through it; a single request
+        # is parsed here, because gRPC would answer a parser's error itself, with its text.
+        if handler.request_streaming and handler.response_streaming:
+            behaviour = self._streaming(method, handler.stream_stream, None)
+            return grpc.stream_stream_rpc_method_handler(behaviour, deserializer, serializer)
+        if handler.request_streaming:
+            behaviour = self._single(method, handler.stream_unary, None)
+            return grpc.stream_unary_rpc_method_handler(behaviour, deserializer, serializer)
+        if handler.response_streaming:
+            behaviour = self._streaming(method, handler.unary_stream, deserializer)
+            return grpc.unary_stream_rpc_method_handler(behaviour, None, serializer)
+        behaviour = self._single(method, handler.unary_unary, deserializer)
+        return grpc.unary_unary_rpc_method_handler(behaviour, None, serializer)
+
+    def _single(self, method: str, behaviour: Any, parse: Deserializer | None) -> Any:
+        async def call(request: Any, context: Context) -> Any:
+            try:
+                return await behaviour(request if parse is None else parse(request), context)
+            except Exception as error:  # noqa: BLE001
+                await self._answer(method, context, error)
+
+        return call
+
+    def _streaming(self, method: str, behaviour: Any, parse: Deserializer | None) -> Any:
+        async def call(request: Any, context: Context) -> None:
+            try:
+                responses = behaviour(request if parse is None else parse(request), context)
+                if not isinstance(responses, AsyncIterator):
+                    await responses
+                    return
+                async with contextlib.aclosing(responses):  # type: ignore[type-var]
+                    async for response in responses:
+                        await context.write(response)
+            except Exception as error:  # noqa: BLE001
+                await self._answer(method, context, error)
+
+        return call
+
+    async def _answer(self, method: str, context: Context, error: Exception) -> NoReturn:
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if isinstance(error, RegnumError):
+            await _abort(context, error)
+        if isinstance(error, grpc.aio.InternalError | grpc.aio.UsageError) and context.done():
+            raise asyncio.CancelledError from error
+        self._fail(method, error)
+        await _abort(
+            context,
+            RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, "unexpected failure; see the server's log"),
+        )
+        raise AssertionError("abort returned") from error
+
+
+async def _abort(context: Context, error: RegnumError) -> None:
+    status = rpc_status.to_status(to_status(error))
+    await context.abort(status.code, status.details, status.trailing_metadata)

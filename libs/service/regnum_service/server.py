@@ -1,0 +1,118 @@
+"""A gRPC server on one listener: options, health, reflection, and the way errors leave a handler."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from regnum_model.nodes import Address
+
+from regnum_service.channel import MESSAGE_BYTES_MAX, target
+from regnum_service.errors import PortTakenError
+from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.supervisor import Supervisor
+
+SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    # Two processes must not share a port unnoticed.
+    ("grpc.so_reuseport", 0),
+    # Clients ping every 1 to 2 s; a server with default options answers with "Too many pings" and hangs up.
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # Without it a frozen client goes unnoticed for a minute, whatever the keep-alive says.
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_concurrent_streams", 1_000),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRegistration:
+    """One service of a server."""
+
+    name: str
+    """Full proto name, for health and reflection: ``regnum.admin.v1.AdminService``."""
+    servicer: object
+    """The implementation."""
+    add_to_server: Callable[[Any, Any], None]
+    """The generated ``add_<Service>Servicer_to_server``."""
+
+
+class GrpcServer:
+    """A server on one listener. Belongs to the event loop that starts it, which need not be the main one.
+
+    A handler raises RegnumError to refuse a call. Anything else that escapes is a defect: the caller sees INTERNAL
+    without the text and the supervisor stops the service. Handlers of request streams take the iterator or
+    ``context.read()``.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        services: Sequence[ServiceRegistration],
+        *,
+        supervisor: Supervisor,
+        max_message_bytes: int = MESSAGE_BYTES_MAX,
+    ) -> None:
+        self._address = address
+        self._services = tuple(services)
+        self._supervisor = supervisor
+        self._max_message_bytes = max_message_bytes
+        self._server: grpc.aio.Server | None = None
+        self._health: health.aio.HealthServicer | None = None
+        self._port = address.port
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; once started, with the port that the machine chose if 0 was asked for."""
+        return Address(host=self._address.host, port=self._port)
+
+    async def start(self) -> None:
+        """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
+        server = grpc.aio.server(
+            interceptors=(ErrorInterceptor(self._supervisor.fail),),
+            options=(
+                *SERVER_OPTIONS,
+                ("grpc.max_send_message_length", self._max_message_bytes),
+                ("grpc.max_receive_message_length", self._max_message_bytes),
+            ),
+        )
+        for service in self._services:
+            service.add_to_server(service.servicer, server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [service.name for service in self._services]
+        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        try:
+            self._port = server.add_insecure_port(target(self._address))
+        except RuntimeError as error:
+            await server.stop(None)
+            raise PortTakenError(
+                f"cannot listen on {self._address}: another process has the port, or the host is not this machine's; "
+                "stop that process or choose another address"
+            ) from error
+        self._server = server
+        await self.set_serving(serving=False)
+        await server.start()
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """What health says, of every service here and of the server as a whole."""
+        if self._health is None:
+            raise RuntimeError("set_serving before start")
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *(service.name for service in self._services)):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_s: float = 0.5) -> None:
+        """Refuse new calls; what still runs after the grace time is cancelled. Does nothing when not started."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        await self.set_serving(serving=False)
+        await server.stop(grace_s)

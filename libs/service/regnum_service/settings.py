@@ -1,0 +1,80 @@
+"""Settings of a service: command-line flags first, then REGNUM_* environment variables, then the defaults."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from regnum_model.nodes import Address, MalformedNodeError
+
+from regnum_service.errors import ExitStatus
+
+SESSION_TIMEOUT_S_MIN_ETCD = 5.0
+"""Losing its leader stops etcd's writes for about 3 s; a shorter session would end with it (safety rule S8)."""
+
+
+def _check_address(text: str) -> str:
+    try:
+        Address.parse(text)
+    except MalformedNodeError as error:
+        raise ValueError(f"{error}; give for example 127.0.0.1:9092") from None
+    return text
+
+
+AddressText = Annotated[str, AfterValidator(_check_address)]
+"""``host:port``, checked; read it with ``Address.parse``."""
+
+
+class ServiceSettings(BaseSettings):
+    """What every service is told. Field ``run_dir`` is flag ``--run-dir`` and variable ``REGNUM_RUN_DIR``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="REGNUM_",
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+    )
+
+    coordination: str = Field(description="URL of the coordination store, for example etcd://127.0.0.1:2379.")
+    session_timeout_s: float = Field(
+        default=6.0, ge=1.0, le=300.0, description="Session time-out of the store in seconds; at least 5 on etcd."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Lowest level of log lines that are written."
+    )
+    run_dir: Path | None = Field(
+        default=None, description="Folder for what the process remembers between two runs; without it, nothing."
+    )
+
+    @model_validator(mode="after")
+    def _check_session_timeout(self) -> "ServiceSettings":
+        if self.coordination.startswith("etcd:") and self.session_timeout_s < SESSION_TIMEOUT_S_MIN_ETCD:
+            raise ValueError(f"session-timeout-s is {self.session_timeout_s:g}; etcd needs at least 5 (safety rule S8)")
+        return self
+
+
+SettingsT = TypeVar("SettingsT", bound=BaseSettings)
+
+
+def load(settings_class: type[SettingsT], arguments: Sequence[str] | None = None) -> SettingsT:
+    """Read the settings (``sys.argv`` when no arguments are given); on errors say which and exit with status 2."""
+    flags = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return settings_class(_cli_parse_args=flags)
+    except ValidationError as error:
+        lines = [_line(str(item["loc"][0]) if item["loc"] else "", item["msg"]) for item in error.errors()]
+    except SettingsError as error:
+        lines = [str(error)]
+    sys.stderr.write("".join(f"{line}\n" for line in (*lines, "see --help for all settings")))
+    sys.exit(ExitStatus.WRONG_USE)
+
+
+def _line(field: str, message: str) -> str:
+    if not field:
+        return message.removeprefix("Value error, ")
+    flag = "--" + field.replace("_", "-")
+    return f"{flag} (or REGNUM_{field.upper()}): {message.removeprefix('Value error, ')}"

@@ -1,0 +1,61 @@
+"""Time that stands still until a test moves it."""
+
+import asyncio
+import heapq
+import itertools
+
+
+class FakeClock:
+    """A Clock whose time is moved by ``advance``. Sleepers wake in the order of their deadlines, then of their calls."""
+
+    def __init__(self, *, start_s: float = 1_000.0, wall_ms: int = 1_700_000_000_000) -> None:
+        self._now_s = start_s
+        self._wall_zero_ms = wall_ms - round(start_s * 1000)
+        self._order = itertools.count()
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def monotonic(self) -> float:
+        """Seconds, as far as the test has moved them."""
+        return self._now_s
+
+    def wall_ms(self) -> int:
+        """Milliseconds that move along."""
+        return self._wall_zero_ms + round(self._now_s * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when the test has moved time that far; zero or less only lets others run."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._order), future))
+        await future
+
+    @property
+    def sleepers(self) -> int:
+        """How many tasks sleep now."""
+        return sum(1 for _, _, future in self._sleepers if not future.done())
+
+    async def advance(self, seconds: float) -> None:
+        """Move time; each sleeper wakes at its own moment and runs, with all it sets off, before time moves on."""
+        until_s = self._now_s + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= until_s:
+            deadline_s, _, future = heapq.heappop(self._sleepers)
+            if future.done():
+                continue
+            self._now_s = max(self._now_s, deadline_s)
+            future.set_result(None)
+            await settle()
+        self._now_s = until_s
+        await settle()
+
+    def skip(self, seconds: float) -> None:
+        """Move time without waking anybody: what a blocked event loop looks like."""
+        self._now_s += seconds
+
+
+async def settle(turns: int = 20) -> None:
+    """Let tasks that can run, run: enough turns of the loop for chains of callbacks that wait for no I/O."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
