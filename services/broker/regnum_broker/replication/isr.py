@@ -1,0 +1,103 @@
+"""Who is in sync: when a follower leaves the ISR and when it may join. Pure.
+
+Goals: no member of the ISR lacks a record below the high watermark; a follower that stopped holds acknowledgements up no longer
+than the lag limit; a follower that only waits for records that do not come is never thrown out.
+
+Constraints: the leader sees fetches, nothing else. A fetch at offset f says that the follower holds everything below f.
+
+Algorithm: *caught up* means that the follower's log end equals the leader's, or that it has been so within the lag limit. The
+second part is measured by fetches: one that asks for the leader's log end counts as of now, and one that asks for what was the
+leader's log end at the follower's previous fetch counts as of that previous fetch (a follower under steady load is always one
+fetch behind). A follower may join under three conditions: its log end reaches the high watermark, it reaches the start of the
+leader's epoch (the high watermark of a new leader may be behind the true one), and it has fetched in the leader's epoch. The
+registration that must be live as well (safety rule S3) is checked by the write itself.
+
+Example: the leader ends at 10. The follower fetches at 5 at t1, and the leader grows to 15: fetch at 10 at t2 proves that it was
+caught up at t1. Fetch at 15 at t3, with the leader still at 15: caught up at t3.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from regnum_model.ids import BrokerId
+
+UNKNOWN_OFFSET: Final = -1
+"""Log end of a follower that has not fetched in this leader epoch."""
+
+NEVER_S: Final = -math.inf
+"""Time of what has not happened. Not zero: a monotonic clock may start there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerProgress:
+    """What a leader knows of one follower in the present leader epoch."""
+
+    log_end_offset: int = UNKNOWN_OFFSET
+    """Offset of the follower's newest fetch; UNKNOWN_OFFSET before the first."""
+    caught_up_s: float = NEVER_S
+    """Newest moment (monotonic seconds) at which it is known to have been caught up."""
+    fetched_s: float = NEVER_S
+    """Moment of its newest fetch."""
+    leader_end_at_fetch: int = UNKNOWN_OFFSET
+    """Log end of the leader at that moment."""
+
+    @property
+    def has_fetched(self) -> bool:
+        """Whether it has fetched in this leader epoch."""
+        return self.log_end_offset != UNKNOWN_OFFSET
+
+
+def at_new_epoch(*, in_sync: bool, now_s: float) -> FollowerProgress:
+    """Progress of a follower as a leader epoch begins: members get the whole lag limit to appear."""
+    return FollowerProgress(caught_up_s=now_s if in_sync else NEVER_S)
+
+
+def at_same_epoch(progress: FollowerProgress, *, in_sync: bool, leader_end: int, now_s: float) -> FollowerProgress:
+    """Progress after the controller repeated its order in the same epoch: positions stay, times start anew."""
+    at_s = now_s if in_sync else NEVER_S
+    return replace(progress, caught_up_s=at_s, fetched_s=at_s, leader_end_at_fetch=leader_end)
+
+
+def after_fetch(progress: FollowerProgress, *, offset: int, leader_end: int, now_s: float) -> FollowerProgress:
+    """Progress after a fetch at ``offset`` while the leader ends at ``leader_end``."""
+    caught_up_s = progress.caught_up_s
+    if offset >= leader_end:
+        caught_up_s = max(caught_up_s, now_s)
+    elif progress.leader_end_at_fetch != UNKNOWN_OFFSET and offset >= progress.leader_end_at_fetch:
+        caught_up_s = max(caught_up_s, progress.fetched_s)
+    return FollowerProgress(
+        log_end_offset=offset, caught_up_s=caught_up_s, fetched_s=now_s, leader_end_at_fetch=leader_end
+    )
+
+
+def is_caught_up(progress: FollowerProgress, *, leader_end: int, now_s: float, lag_s: float) -> bool:
+    """Whether a follower counts as caught up."""
+    return progress.log_end_offset == leader_end or now_s - progress.caught_up_s <= lag_s
+
+
+def lagging(
+    members: Iterable[BrokerId],
+    followers: Mapping[BrokerId, FollowerProgress],
+    *,
+    leader: BrokerId,
+    leader_end: int,
+    now_s: float,
+    lag_s: float,
+) -> tuple[BrokerId, ...]:
+    """Members of the ISR that have to leave it. The leader never does."""
+    unseen = FollowerProgress()
+    return tuple(
+        id
+        for id in members
+        if id != leader
+        and not is_caught_up(followers.get(id, unseen), leader_end=leader_end, now_s=now_s, lag_s=lag_s)
+    )
+
+
+def may_join(progress: FollowerProgress, *, high_watermark: int, epoch_start: int) -> bool:
+    """Whether a follower meets the three conditions that concern its log."""
+    return (
+        progress.has_fetched and progress.log_end_offset >= high_watermark and progress.log_end_offset >= epoch_start
+    )
