@@ -1,6 +1,23 @@
 """Choice of the driver by the scheme of a URL: the only place that knows the drivers."""
 
+import importlib
+from typing import Protocol, cast
+from urllib.parse import urlsplit
+
 from regnum_coordination.port import Store
+
+
+class _Driver(Protocol):
+    """What a driver package offers as ``open_url``."""
+
+    async def __call__(self, url: str, *, session_timeout_s: float, operation_timeout_s: float) -> Store: ...
+
+
+_DRIVERS = {
+    "etcd": ("regnum_coordination.drivers.etcd", "etcd"),
+    "memory": ("regnum_coordination.drivers.memory", None),
+}
+"""Scheme: module, and the extra that installs what it imports."""
 
 
 async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_timeout_s: float = 5.0) -> Store:
@@ -14,5 +31,20 @@ async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_time
     Raises:
         ValueError: no driver for the scheme, or the URL is malformed; the message says which forms there are.
         ConnectionLoss: no store answers.
+        ModuleNotFoundError: the driver's library is not installed; the message says how to install it.
     """
-    raise NotImplementedError
+    scheme = urlsplit(url).scheme
+    if scheme not in _DRIVERS:
+        raise ValueError(f"no driver for {url!r}; use etcd://host:port[,host:port...][/prefix] or memory://name")
+    module, extra = _DRIVERS[scheme]
+    try:
+        driver = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if extra is None or error.name is None or error.name.startswith("regnum_"):
+            raise
+        raise ModuleNotFoundError(
+            f"{scheme}:// needs a library that is not installed ({error.name}); run: pip install 'regnum[{extra}]'",
+            name=error.name,
+        ) from error
+    open_url = cast("_Driver", driver.open_url)
+    return await open_url(url, session_timeout_s=session_timeout_s, operation_timeout_s=operation_timeout_s)

@@ -16,7 +16,7 @@ gives a definite answer. A ZooKeeper-style path is absolute, has no empty parts,
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 
@@ -177,7 +177,8 @@ class Store(ABC):
     """One session with a coordination store. Made by ``open_store``; owned by the process's composition root.
 
     All methods may be called from the event loop the store was opened on, concurrently. Every method is bounded in time (the
-    operation time-out given at opening) and raises only what ``errors`` names.
+    operation time-out given at opening) and raises only what ``errors`` names. Once the session is LOST every operation, reads
+    too, raises SessionExpired. Path parts ``.sessions`` and ``.sequences`` below the root are kept by the drivers.
     """
 
     @property
@@ -195,7 +196,7 @@ class Store(ABC):
         """Return when the session is LOST. Any number of tasks may wait."""
 
     @abstractmethod
-    def session_states(self) -> AsyncIterator[SessionState]:
+    def session_states(self) -> AsyncGenerator[SessionState, None]:
         """The present state and then every change, ending after LOST."""
 
     @abstractmethod
@@ -245,12 +246,12 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def watch_node(self, path: str) -> AsyncIterator[Node | None]:
+    def watch_node(self, path: str) -> AsyncGenerator[Node | None, None]:
         """The present state of a node (None: absent) and then its changes. Changes may merge; the last state always arrives,
         also after a reconnect. Ends by raising SessionExpired. Close the iterator (``aclose``) to stop watching."""
 
     @abstractmethod
-    def watch_children(self, path: str) -> AsyncIterator[Children]:
+    def watch_children(self, path: str) -> AsyncGenerator[Children, None]:
         """The present children of a folder (absent folder: none) and then one answer after every change of the set, also when a
         child was removed and created again between two answers. Changes may merge; the last state always arrives.
         Ends by raising SessionExpired."""

@@ -1,0 +1,289 @@
+"""The state that memory stores share, its sessions, its watches and its faults.
+
+Faults, each a method, so that a test reads as a story:
+
+    lose_reply      the next write happens, its answer does not arrive (safety rule S1)
+    drop_write      the next write never happens, no answer arrives
+    hold_write      no answer arrives, and the write happens when the test says so, if ever: a late commit (safety rule S1)
+    freeze_reads    reads without ``current`` answer from the past until ``thaw_reads``
+    hold_watches    watches deliver nothing until ``release_watches``, then only the last state
+    disconnect      nothing of a session gets through until ``reconnect``; it is SUSPENDED
+    expire          ends a session; with ``announce=False`` its owner learns of it late, at its next write or by ``announce``
+    overwrite       a hand edit from outside of every session; also strips an ephemeral node's owner (safety rule S7)
+"""
+
+import asyncio
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from regnum_coordination.drivers.memory.tree import Touched, Tree
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NoNode, NodeExists, NotEmpty
+from regnum_coordination.paths import check_written_path
+from regnum_coordination.port import (
+    Check,
+    Expired,
+    Fenced,
+    Group,
+    Outcome,
+    Refused,
+    SessionState,
+    Written,
+)
+
+_FIRST_SESSION_ID: Final = 0x7000_0000_0000_0001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """What a store sends: groups that each happen or not, under one session and one fence."""
+
+    session_id: int
+    """Session that writes."""
+    groups: tuple[Group, ...]
+    """Groups; a multi is one."""
+    fence: Check | None = None
+    """Check that all groups share."""
+
+    def touches(self, path: str) -> bool:
+        """Whether any operation names the path."""
+        return any(operation.path == path for group in self.groups for operation in group)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """A session as the server sees it, and what its owner has been told."""
+
+    id: int
+    """Session id."""
+    alive: bool = True
+    """Whether the server still honours it."""
+    state: SessionState = SessionState.CONNECTED
+    """What the owner knows."""
+    listeners: set[Callable[[], None]] = field(default_factory=set)
+    """Called after every change of ``state``."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Watch:
+    """Somebody who waits for changes of a node or of a folder's children."""
+
+    session_id: int
+    """Session that watches."""
+    path: str
+    """Node or folder."""
+    of_children: bool
+    """Whether the set of children is watched rather than the node."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when something may be new."""
+
+
+class HeldWrite:
+    """A write whose sender has been told nothing and that has not happened yet."""
+
+    def __init__(self, server: "MemoryServer") -> None:
+        self._server = server
+        self._transaction: Transaction | None = None
+        self.arrived: Final = asyncio.Event()
+        """Set when the write was sent."""
+
+    def capture(self, transaction: Transaction) -> None:
+        """Called by the server when the write comes."""
+        self._transaction = transaction
+        self.arrived.set()
+
+    def commit(self) -> tuple[Outcome, ...]:
+        """Let it happen now, if what it checks still holds."""
+        if self._transaction is None:
+            raise AssertionError("the held write has not been sent yet; await arrived first")
+        return self._server.carry_out(self._transaction)
+
+
+class _Fault(enum.Enum):
+    LOSE_REPLY = "lose reply"
+    DROP = "drop"
+    HOLD = "hold"
+
+
+@dataclass(slots=True, kw_only=True)
+class _PlannedFault:
+    kind: _Fault
+    session_id: int | None
+    touching: str | None
+    held: HeldWrite | None = None
+
+    def matches(self, transaction: Transaction) -> bool:
+        return (self.session_id is None or self.session_id == transaction.session_id) and (
+            self.touching is None or transaction.touches(self.touching)
+        )
+
+
+class MemoryServer:
+    """The store that memory sessions share."""
+
+    def __init__(self, *, groups_per_transaction: int = 64) -> None:
+        self.groups_per_transaction: Final = groups_per_transaction
+        """Groups of a batch that share a transaction, and so a fault."""
+        self._tree = Tree()
+        self._past: Tree | None = None
+        self._sessions: dict[int, Session] = {}
+        self._watches: set[Watch] = set()
+        self._watches_held = False
+        self._delayed: set[Watch] = set()
+        self._faults: list[_PlannedFault] = []
+
+    # Sessions
+
+    def open_session(self) -> Session:
+        """A new session."""
+        session = Session(id=_FIRST_SESSION_ID + len(self._sessions))
+        self._sessions[session.id] = session
+        return session
+
+    def sessions(self) -> tuple[int, ...]:
+        """Ids of the sessions that are alive, oldest first."""
+        return tuple(id for id, session in self._sessions.items() if session.alive)
+
+    def expire(self, session_id: int, *, announce: bool = True) -> None:
+        """End a session: its ephemeral nodes go in one change."""
+        session = self._sessions[session_id]
+        if session.alive:
+            session.alive = False
+            if owned := self._tree.owned_by(session_id):
+                self._notify(self._tree.remove(owned))
+        if announce:
+            self.announce(session_id)
+
+    def announce(self, session_id: int) -> None:
+        """Tell the owner that its session is over."""
+        self._tell(self._sessions[session_id], SessionState.LOST)
+
+    def disconnect(self, session_id: int) -> None:
+        """From now on nothing of the session gets through; its owner sees SUSPENDED."""
+        self._tell(self._sessions[session_id], SessionState.SUSPENDED)
+
+    def reconnect(self, session_id: int) -> None:
+        """Undo ``disconnect``; a session that ended meanwhile is LOST."""
+        session = self._sessions[session_id]
+        self._tell(session, SessionState.CONNECTED if session.alive else SessionState.LOST)
+        for watch in self._watches:
+            if watch.session_id == session_id:
+                watch.changed.set()
+
+    def _tell(self, session: Session, state: SessionState) -> None:
+        if session.state in {state, SessionState.LOST}:
+            return
+        session.state = state
+        for listener in tuple(session.listeners):
+            listener()
+
+    # Faults
+
+    def lose_reply(self, *, times: int = 1, session_id: int | None = None, touching: str | None = None) -> None:
+        """The next matching writes happen, and their answers are lost."""
+        for _ in range(times):
+            self._faults.append(_PlannedFault(kind=_Fault.LOSE_REPLY, session_id=session_id, touching=touching))
+
+    def drop_write(self, *, times: int = 1, session_id: int | None = None, touching: str | None = None) -> None:
+        """The next matching writes never happen, and no answer comes."""
+        for _ in range(times):
+            self._faults.append(_PlannedFault(kind=_Fault.DROP, session_id=session_id, touching=touching))
+
+    def hold_write(self, *, session_id: int | None = None, touching: str | None = None) -> HeldWrite:
+        """The next matching write gets no answer and happens when the test says so."""
+        held = HeldWrite(self)
+        self._faults.append(_PlannedFault(kind=_Fault.HOLD, session_id=session_id, touching=touching, held=held))
+        return held
+
+    def freeze_reads(self) -> None:
+        """Reads without ``current`` answer from this moment until ``thaw_reads``."""
+        self._past = self._tree.copy()
+
+    def thaw_reads(self) -> None:
+        """Undo ``freeze_reads``."""
+        self._past = None
+
+    def hold_watches(self) -> None:
+        """Watches deliver nothing until ``release_watches``."""
+        self._watches_held = True
+
+    def release_watches(self) -> None:
+        """Undo ``hold_watches``: what changed meanwhile arrives as one last state."""
+        self._watches_held = False
+        for watch in self._delayed & self._watches:
+            watch.changed.set()
+        self._delayed.clear()
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Put a node from outside, as a person would: no session, no check, and an owner is stripped."""
+        check_written_path(path)
+        self._notify(self._tree.overwrite(path, data))
+
+    # What stores call
+
+    def reading(self, *, current: bool) -> Tree:
+        """The nodes to answer a read from."""
+        return self._tree if current or self._past is None else self._past
+
+    def next_sequence(self, folder: str) -> int:
+        """Number of the next sequential node of a folder."""
+        return self._tree.next_sequence(folder)
+
+    def send(self, transaction: Transaction) -> tuple[Outcome, ...]:
+        """Carry out a transaction, or what the planned faults make of it; raises ConnectionLoss for no answer."""
+        if self._sessions[transaction.session_id].state is SessionState.SUSPENDED:
+            raise ConnectionLoss("the session is disconnected; resolve by repeating (safety rule S1)")
+        planned = next((fault for fault in self._faults if fault.matches(transaction)), None)
+        if planned is None:
+            return self.carry_out(transaction)
+        self._faults.remove(planned)
+        if planned.kind is _Fault.LOSE_REPLY:
+            self.carry_out(transaction)
+        elif planned.held is not None:
+            planned.held.capture(transaction)
+        raise ConnectionLoss("no answer; resolve by repeating (safety rule S1)")
+
+    def carry_out(self, transaction: Transaction) -> tuple[Outcome, ...]:
+        """Carry out a transaction; one outcome for each group."""
+        session = self._sessions[transaction.session_id]
+        if not session.alive:
+            self.announce(session.id)
+            return (Expired(),) * len(transaction.groups)
+        if transaction.fence is not None and self._tree.refusal(transaction.fence) is not None:
+            return (Fenced(),) * len(transaction.groups)
+        return tuple(self._carry_out_group(group, session.id) for group in transaction.groups)
+
+    def _carry_out_group(self, group: Group, session_id: int) -> Outcome:
+        try:
+            results, touched = self._tree.apply(group, session_id)
+        except (NoNode, NodeExists, BadVersion, NotEmpty) as error:
+            return Refused(error)
+        self._notify(touched)
+        return Written(results)
+
+    def watch(self, watch: Watch) -> None:
+        """Begin to watch."""
+        self._watches.add(watch)
+
+    def unwatch(self, watch: Watch) -> None:
+        """Stop watching."""
+        self._watches.discard(watch)
+        self._delayed.discard(watch)
+
+    def watches_open(self) -> int:
+        """Number of open watches; a test asserts that none is left behind."""
+        return len(self._watches)
+
+    @property
+    def watches_held(self) -> bool:
+        """Whether watches deliver nothing at the moment."""
+        return self._watches_held
+
+    def _notify(self, touched: Touched) -> None:
+        for watch in self._watches:
+            if watch.path in (touched.folders if watch.of_children else touched.nodes):
+                if self._watches_held:
+                    self._delayed.add(watch)
+                else:
+                    watch.changed.set()

@@ -1,0 +1,119 @@
+"""What a request may contain, and in which order the groups of a batch may be carried out. Pure.
+
+Goals: refuse on every driver what one store cannot do (safety rule S5), so that no caller depends on the other store; let the
+groups of a batch share transactions without one seeing half of another.
+
+Constraints: within a transaction etcd evaluates all comparisons, also those of nested transactions, before it writes anything,
+and refuses two writes of one key.
+
+Algorithm: a group's wave is one more than the highest wave of an earlier group that writes what this one reads or writes. A
+create reads its parent and changes the parent's children; a delete reads the node's own children. Groups of one wave may share
+a transaction; waves are carried out one after another.
+
+Example: [set /a], [set /b], [check /a, set /c], [create /a/x] have waves 0, 0, 1, 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
+from regnum_coordination.port import Check, Create, Delete, Group, Operation, Set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What a group touches."""
+
+    reads: frozenset[str]
+    """Nodes whose existence or version it relies on."""
+    reads_children: frozenset[str]
+    """Folders whose emptiness it relies on."""
+    writes: frozenset[str]
+    """Nodes it creates, sets or deletes."""
+    changes_children: frozenset[str]
+    """Folders whose set of children it changes."""
+
+
+def footprint(operations: Sequence[Operation]) -> Footprint:
+    """What the operations touch."""
+    reads: set[str] = set()
+    reads_children: set[str] = set()
+    writes: set[str] = set()
+    changes_children: set[str] = set()
+    for operation in operations:
+        path = operation.path
+        match operation:
+            case Check():
+                reads.add(path)
+            case Create():
+                reads.add(parent(path))
+                writes.add(path)
+                changes_children.add(parent(path))
+            case Set():
+                writes.add(path)
+            case Delete():
+                reads_children.add(path)
+                writes.add(path)
+                changes_children.add(parent(path))
+            case _:
+                assert_never(operation)
+    return Footprint(
+        reads=frozenset(reads),
+        reads_children=frozenset(reads_children),
+        writes=frozenset(writes),
+        changes_children=frozenset(changes_children),
+    )
+
+
+def check_operations(operations: Sequence[Operation]) -> None:
+    """Raise InvalidRequest for bad paths, a path written twice (safety rule S5) or checked after it was written."""
+    written: set[str] = set()
+    for operation in operations:
+        path = operation.path
+        if isinstance(operation, Check):
+            check_path(path)
+            if path in written:
+                raise InvalidRequest(f"{path} is checked after it was written in the same multi; check it first")
+            continue
+        check_written_path(path)
+        if path in written:
+            raise InvalidRequest(f"{path} is written twice in one multi; split it into two")
+        written.add(path)
+
+
+def check_batch(groups: Sequence[Group], fence: Check | None) -> None:
+    """Raise InvalidRequest for a bad group, or one that writes the path that fences the whole batch."""
+    for group in groups:
+        if not group:
+            raise InvalidRequest("a group of the batch is empty; leave it out")
+        check_operations(group)
+    if fence is None:
+        return
+    check_path(fence.path)
+    for group in groups:
+        if any(operation.path == fence.path and not isinstance(operation, Check) for operation in group):
+            raise InvalidRequest(f"a group writes {fence.path}, which fences the batch; write it with multi")
+
+
+def waves(groups: Sequence[Group]) -> tuple[tuple[int, ...], ...]:
+    """Indexes of the groups, by wave; see the head of the module."""
+    node_wave: dict[str, int] = {}
+    children_wave: dict[str, int] = {}
+    result: list[list[int]] = []
+    for index, group in enumerate(groups):
+        touched = footprint(group)
+        wave = 0
+        for path in touched.reads | touched.writes:
+            wave = max(wave, node_wave.get(path, -1) + 1)
+        for path in touched.reads_children:
+            wave = max(wave, children_wave.get(path, -1) + 1)
+        for path in touched.writes:
+            node_wave[path] = wave
+        for path in touched.changes_children - {ROOT}:
+            children_wave[path] = max(wave, children_wave.get(path, -1))
+        while len(result) <= wave:
+            result.append([])
+        result[wave].append(index)
+    return tuple(tuple(wave) for wave in result)
