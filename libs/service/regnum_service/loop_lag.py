@@ -40,9 +40,7 @@ class LoopLag:
         """The largest lag of the last seconds, a block under way included."""
         since = self._clock.monotonic() - window_s
         # One copy: the loop's thread appends while another one reads.
-        return (
-            max((lag_s for at, lag_s in tuple(self._samples) if at >= since), default=0.0, key=float) or self.current_s
-        )
+        return max([self.current_s, *(lag_s for at, lag_s in tuple(self._samples) if at >= since)])
 
     async def run(self) -> None:
         """Measure for ever; a task of the supervisor."""

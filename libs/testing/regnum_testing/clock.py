@@ -6,7 +6,7 @@ import itertools
 
 
 class FakeClock:
-    """A Clock whose time is moved by ``advance``. Sleepers wake in the order of their deadlines, then of their calls."""
+    """A Clock whose time is moved by ``advance``. Sleepers wake in the order of their deadlines."""
 
     def __init__(self, *, start_s: float = 1_000.0, wall_ms: int = 1_700_000_000_000) -> None:
         self._now_s = start_s
