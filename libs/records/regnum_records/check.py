@@ -1,6 +1,33 @@
-"""What a broker accepts as a batch."""
+"""What a broker accepts as a batch.
 
-from regnum_records.header import BatchHeader
+Goals: everything that is stored can be read by every reader; bytes that were damaged or made up are refused, with a reason.
+Constraints: on the path of every produced byte, so the records are not decoded and nothing is copied but for the checksum.
+Algorithm: the head's fields, the checksum, then, where the records are not compressed, a walk from length to length that must
+take exactly as many steps as the head counts records and end at the end. A batch with a right checksum and a wrong count would
+stop every reader.
+"""
+
+from typing import Final
+
+import google_crc32c
+
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError
+from regnum_records.header import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    Codec,
+    read_header,
+)
+
+RECORD_BYTES_MIN: Final = 6
+"""Bytes of the smallest record body: attributes, two deltas, and three lengths."""
 
 
 def check_batch(data: bytes, *, bytes_max: int) -> BatchHeader:
@@ -10,4 +37,100 @@ def check_batch(data: bytes, *, bytes_max: int) -> BatchHeader:
         CorruptBatchError: it is not; the message says why.
         BatchTooLargeError: it has more than ``bytes_max`` bytes.
     """
-    raise NotImplementedError
+    if len(data) > bytes_max:
+        raise BatchTooLargeError(size_bytes=len(data), bytes_max=bytes_max)
+    header = read_header(data)
+    if header.size_bytes != len(data):
+        raise CorruptBatchError(
+            f"the batch says it has {header.size_bytes} bytes and came with {len(data)}: send exactly one batch"
+        )
+    _check_fields(header)
+    _check_producer(header)
+    verify_crc(data, header)
+    if header.attributes & CODEC_MASK == Codec.NONE:
+        _walk(data, header.record_count)
+    return header
+
+
+def verify_crc(data: Buffer, header: BatchHeader, position: int = 0) -> None:
+    """Compare the checksum of the batch at ``position`` with its bytes.
+
+    Raises:
+        CorruptBatchError: they differ.
+    """
+    found = google_crc32c.value(bytes(data[position + CRC_START : position + header.size_bytes]))
+    if found != header.crc:
+        raise CorruptBatchError(
+            f"checksum 0x{header.crc:08x} is not that of the bytes (0x{found:08x})",
+            base_offset=header.base_offset,
+            next_offset=header.next_offset,
+        )
+
+
+def _check_fields(header: BatchHeader) -> None:
+    if header.magic != MAGIC:
+        raise CorruptBatchError(f"magic {header.magic} is not supported: send record batches of version 2")
+    codec = header.attributes & CODEC_MASK
+    if codec > max(Codec):
+        raise CorruptBatchError(f"codec {codec} is not one of none, gzip, snappy, lz4, zstd")
+    if header.attributes & TRANSACTIONAL_BIT:
+        raise CorruptBatchError("transactional batches are not supported")
+    if header.attributes & CONTROL_BIT:
+        raise CorruptBatchError("control batches are written by brokers only")
+    if header.attributes & ~CODEC_MASK:
+        raise CorruptBatchError(f"attributes 0x{header.attributes & 0xFFFF:04x} have bits that a producer must not set")
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise CorruptBatchError(
+            f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not fit together"
+        )
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.producer_id == NO_PRODUCER_ID:
+        if header.producer_epoch != -1 or header.base_sequence != -1:
+            raise CorruptBatchError("a batch without a producer id has neither producer epoch nor sequence")
+    elif header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        raise CorruptBatchError(
+            f"producer id {header.producer_id}, epoch {header.producer_epoch}, sequence {header.base_sequence}:"
+            " all three are needed and none may be negative"
+        )
+
+
+def _walk(data: bytes, record_count: int) -> None:
+    """Step over ``record_count`` records, whose zigzag varint lengths must lead exactly to the end."""
+    position, end, found = HEADER_BYTES, len(data), 0
+    try:
+        while position < end:
+            byte = data[position]
+            position += 1
+            if byte >= 0x80:
+                following = data[position]
+                position += 1
+                byte = (byte & 0x7F) | (following << 7)
+                if following >= 0x80:
+                    byte, position = _long_varint(data, position, byte & 0x3FFF)
+            length = byte >> 1
+            if byte & 1 or length < RECORD_BYTES_MIN:
+                raise CorruptBatchError(f"record {found} has an impossible length")
+            position += length
+            found += 1
+    except IndexError:
+        raise CorruptBatchError(f"record {found} has a length that does not end") from None
+    if position != end:
+        raise CorruptBatchError(f"record {found - 1} goes {position - end} bytes beyond the end of the batch")
+    if found != record_count:
+        raise CorruptBatchError(f"the head counts {record_count} records, the batch has {found}")
+
+
+def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
+    """The rest of a varint whose first two bytes gave ``low``, and the position after it; at most five bytes in all."""
+    value, shift = low, 14
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise CorruptBatchError("a record length has more than five bytes")

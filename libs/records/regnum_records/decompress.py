@@ -1,0 +1,100 @@
+"""Decompressing the records of a batch without trusting what they claim.
+
+A megabyte can decompress to gigabytes, so every codec here works under a limit on its output and stops at it.
+"""
+
+import zlib
+from typing import Any, Final
+
+import cramjam
+
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import Codec
+
+DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Largest decompressed batch that a reader accepts unless told otherwise."""
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEAD_BYTES: Final = 16
+_GZIP_OR_ZLIB: Final = 47
+_FIRST_GUESSES: Final = (4, 32)
+
+
+def decompress(data: bytes, codec: Codec, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The decompressed ``data``.
+
+    Raises:
+        CorruptBatchError: it is not of this codec, or larger than ``bytes_max`` once decompressed.
+    """
+    try:
+        match codec:
+            case Codec.NONE:
+                return data
+            case Codec.GZIP:
+                return _gzip(data, bytes_max)
+            case Codec.SNAPPY:
+                return _snappy(data, bytes_max)
+            case Codec.LZ4:
+                return _into_buffer(cramjam.lz4, data, bytes_max)
+            case Codec.ZSTD:
+                return _into_buffer(cramjam.zstd, data, bytes_max)
+    except (zlib.error, cramjam.DecompressionError, OSError, ValueError, OverflowError, MemoryError) as error:
+        if isinstance(error, CorruptBatchError):
+            raise
+        raise CorruptBatchError(f"{codec.name.lower()} data cannot be decompressed: {error}") from None
+
+
+def _too_large(bytes_max: int) -> CorruptBatchError:
+    return CorruptBatchError(f"the batch has more than {bytes_max} bytes once decompressed")
+
+
+def _gzip(data: bytes, bytes_max: int) -> bytes:
+    parts: list[bytes] = []
+    left = bytes_max
+    while data:
+        member = zlib.decompressobj(_GZIP_OR_ZLIB)
+        parts.append(member.decompress(data, left + 1))
+        left -= len(parts[-1])
+        if left < 0:
+            raise _too_large(bytes_max)
+        if not member.eof:
+            raise CorruptBatchError("gzip data ends too early")
+        data = member.unused_data
+    return b"".join(parts)
+
+
+def _snappy(data: bytes, bytes_max: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, bytes_max)
+    parts: list[bytes] = []
+    position, left = _XERIAL_HEAD_BYTES, bytes_max
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big")
+        position += 4
+        if position + size > len(data):
+            raise CorruptBatchError("snappy data ends too early")
+        parts.append(_snappy_block(data[position : position + size], left))
+        left -= len(parts[-1])
+        position += size
+    return b"".join(parts)
+
+
+def _snappy_block(data: bytes, bytes_max: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(data) > bytes_max:
+        raise _too_large(bytes_max)
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+def _into_buffer(codec: Any, data: bytes, bytes_max: int) -> bytes:  # noqa: ANN401 - a module of cramjam
+    """Decompress into buffers of growing size: the codec stops where the buffer ends."""
+    sizes = [size for factor in _FIRST_GUESSES if (size := factor * len(data) + 4096) < bytes_max]
+    for size in (*sizes, bytes_max):
+        target = bytearray(size)
+        try:
+            written = codec.decompress_into(data, target)
+        except cramjam.DecompressionError:
+            if size == bytes_max:
+                raise
+            continue
+        return bytes(memoryview(target)[:written])
+    raise _too_large(bytes_max)
