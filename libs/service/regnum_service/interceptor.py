@@ -3,7 +3,8 @@
 RegnumError                    its status, with details
 a message that does not parse  INVALID_ARGUMENT
 a cancelled or aborted call    passes
-the client hung up             the call ends; nobody is there to be told
+the client hung up, or the
+server stops                   the call ends; nobody is there to be told
 anything else                  INTERNAL without the text, and the supervisor stops the service
 """
 
@@ -108,7 +109,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             raise error
         if isinstance(error, RegnumError):
             await _abort(context, error)
-        if isinstance(error, grpc.aio.InternalError | grpc.aio.UsageError) and context.done():
+        # gRPC's own words for "client gone" and "server stopping". Misuse of a live call is a defect all the same.
+        if isinstance(error, grpc.aio.BaseError) and (context.done() or not isinstance(error, grpc.aio.UsageError)):
             raise asyncio.CancelledError from error
         self._fail(method, error)
         await _abort(
