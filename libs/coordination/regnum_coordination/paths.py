@@ -11,7 +11,7 @@ RESERVED: Final = frozenset({".sessions", ".sequences"})
 
 
 def check_path(path: str) -> None:
-    """Raise InvalidRequest unless ``path`` is the root or absolute, without empty parts, dots, NUL or trailing slash."""
+    """Raise InvalidRequest unless ``path`` is the root or absolute, without empty parts, dots, NUL or end slash."""
     if path == ROOT:
         return
     parts = path.split("/")

@@ -7,11 +7,13 @@ What each operation needs from the store:
     time-critical        session keep-alive, and the local deadline it maintains
     last state           watch_node, watch_children (changes may merge; the last state always arrives)
 
-Versions start at 0 when a node is created and grow by one with each set; they start again at 0 when a node is created anew
-(safety rule S2). ``None`` as an expected version means "any version"; such writes are never repeated by a driver (S1).
+Versions start at 0 when a node is created and grow by one with each set; they start again at 0 when a node is created
+anew (safety rule S2). ``None`` as an expected version means "any version"; such writes are never repeated by a driver
+(S1).
 
-An operation that got no answer raises ConnectionLoss (S1); ``resolve`` in ``recipes.resolve`` repeats a conditional one until the store
-gives a definite answer. A ZooKeeper-style path is absolute, has no empty parts, no "." or "..", no NUL and no trailing slash.
+An operation that got no answer raises ConnectionLoss (S1); ``resolve`` in ``recipes.resolve`` repeats a conditional
+one until the store gives a definite answer. A ZooKeeper-style path is absolute, has no empty parts, no "." or "..",
+no NUL and no trailing slash.
 """
 
 import enum
@@ -176,9 +178,10 @@ Outcome = Written | Refused | Fenced | Expired | Unknown
 class Store(ABC):
     """One session with a coordination store. Made by ``open_store``; owned by the process's composition root.
 
-    All methods may be called from the event loop the store was opened on, concurrently. Every method is bounded in time (the
-    operation time-out given at opening) and raises only what ``errors`` names. Once the session is LOST every operation, reads
-    too, raises SessionExpired. Path parts ``.sessions`` and ``.sequences`` below the root are kept by the drivers.
+    All methods may be called from the event loop the store was opened on, concurrently. Every method is bounded in
+    time (the operation time-out given at opening) and raises only what ``errors`` names. Once the session is LOST
+    every operation, reads too, raises SessionExpired. Path parts ``.sessions`` and ``.sequences`` below the root are
+    kept by the drivers.
     """
 
     @property
@@ -210,11 +213,17 @@ class Store(ABC):
 
     @abstractmethod
     async def get(self, path: str, *, current: bool = False) -> Node:
-        """Read a node; ``current`` never answers from the past (ZooKeeper: sync first). Raises NoNode, ConnectionLoss."""
+        """Read a node; ``current`` never answers from the past (ZooKeeper: sync first).
+
+        Raises NoNode, ConnectionLoss.
+        """
 
     @abstractmethod
     async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
-        """Read many nodes in few round trips, not as one snapshot; None where there is no node. Raises ConnectionLoss."""
+        """Read many nodes in few round trips, not as one snapshot.
+
+        One answer for each path, in order; None where there is no node. Raises ConnectionLoss.
+        """
 
     @abstractmethod
     async def exists(self, path: str, *, current: bool = False) -> Stat | None:
@@ -226,7 +235,10 @@ class Store(ABC):
 
     @abstractmethod
     async def set(self, path: str, data: bytes, *, version: int | None) -> Stat:
-        """Replace data. An ephemeral node stays ephemeral. Raises NoNode, BadVersion, SessionExpired, ConnectionLoss."""
+        """Replace data.
+
+        An ephemeral node stays ephemeral. Raises NoNode, BadVersion, SessionExpired, ConnectionLoss.
+        """
 
     @abstractmethod
     async def delete(self, path: str, *, version: int | None) -> None:
@@ -234,27 +246,35 @@ class Store(ABC):
 
     @abstractmethod
     async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
-        """All operations or none. Raises what the first failing operation raises, or InvalidRequest for a path written twice."""
+        """All operations or none.
+
+        Raises what the first failing operation raises, or InvalidRequest for a path written twice.
+        """
 
     @abstractmethod
     async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
         """Many independent small groups, packed into as few transactions as the store allows (safety rule S4).
 
-        ``fence`` is checked in the same transaction as every group. One outcome for each group, in order; a conflict in one
-        never fails its neighbours. Groups that write a path which an earlier group writes go into a later transaction.
-        Raises only InvalidRequest; everything else is an outcome.
+        ``fence`` is checked in the same transaction as every group. One outcome for each group, in order; a conflict
+        in one never fails its neighbours. Groups that write a path which an earlier group writes go into a later
+        transaction. Raises only InvalidRequest; everything else is an outcome.
         """
 
     @abstractmethod
     def watch_node(self, path: str) -> AsyncGenerator[Node | None, None]:
-        """The present state of a node (None: absent) and then its changes. Changes may merge; the last state always arrives,
-        also after a reconnect. Ends by raising SessionExpired. Close the iterator (``aclose``) to stop watching."""
+        """The present state of a node (None: absent) and then its changes.
+
+        Changes may merge; the last state always arrives, also after a reconnect. Ends by raising SessionExpired.
+        Close the iterator (``aclose``) to stop watching.
+        """
 
     @abstractmethod
     def watch_children(self, path: str) -> AsyncGenerator[Children, None]:
-        """The present children of a folder (absent folder: none) and then one answer after every change of the set, also when a
-        child was removed and created again between two answers. Changes may merge; the last state always arrives.
-        Ends by raising SessionExpired."""
+        """The present children of a folder (absent folder: none) and then one answer after every change of the set.
+
+        A change is also a child that was removed and created again between two answers. Changes may merge; the last
+        state always arrives. Ends by raising SessionExpired.
+        """
 
     @abstractmethod
     async def close(self) -> None:

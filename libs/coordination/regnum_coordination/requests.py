@@ -1,14 +1,14 @@
 """What a request may contain, and in which order the groups of a batch may be carried out. Pure.
 
-Goals: refuse on every driver what one store cannot do (safety rule S5), so that no caller depends on the other store; let the
-groups of a batch share transactions without one seeing half of another.
+Goals: refuse on every driver what one store cannot do (safety rule S5), so that no caller depends on the other store;
+let the groups of a batch share transactions without one seeing half of another.
 
-Constraints: within a transaction etcd evaluates all comparisons, also those of nested transactions, before it writes anything,
-and refuses two writes of one key.
+Constraints: within a transaction etcd evaluates all comparisons, also those of nested transactions, before it writes
+anything, and refuses two writes of one key.
 
-Algorithm: a group's wave is one more than the highest wave of an earlier group that writes what this one reads or writes. A
-create reads its parent and changes the parent's children; a delete reads the node's own children. Groups of one wave may share
-a transaction; waves are carried out one after another.
+Algorithm: a group's wave is one more than the highest wave of an earlier group that writes what this one reads or
+writes. A create reads its parent and changes the parent's children; a delete reads the node's own children. Groups of
+one wave may share a transaction; waves are carried out one after another.
 
 Example: [set /a], [set /b], [check /a, set /c], [create /a/x] have waves 0, 0, 1, 1.
 """

@@ -4,7 +4,8 @@
     store = MemoryStore(server)          # a session; several may share the server
     server.expire(store.session_id)      # faults are methods of the server
 
-Nothing expires by itself: there is no clock. Every operation lets other tasks run once before and once after it takes effect.
+Nothing expires by itself: there is no clock. Every operation lets other tasks run once before and once after it takes
+effect.
 """
 
 from regnum_coordination.drivers.memory.server import HeldWrite, MemoryServer

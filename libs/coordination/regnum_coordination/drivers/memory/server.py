@@ -4,11 +4,11 @@ Faults, each a method, so that a test reads as a story:
 
     lose_reply      the next write happens, its answer does not arrive (safety rule S1)
     drop_write      the next write never happens, no answer arrives
-    hold_write      no answer arrives, and the write happens when the test says so, if ever: a late commit (safety rule S1)
+    hold_write      no answer arrives; the write happens when the test says so, if ever: a late commit (safety rule S1)
     freeze_reads    reads without ``current`` answer from the past until ``thaw_reads``
     hold_watches    watches deliver nothing until ``release_watches``, then only the last state
     disconnect      nothing of a session gets through until ``reconnect``; it is SUSPENDED
-    expire          ends a session; with ``announce=False`` its owner learns of it late, at its next write or by ``announce``
+    expire          ends a session; with ``announce=False`` its owner learns of it at its next write, or by ``announce``
     overwrite       a hand edit from outside of every session; also strips an ephemeral node's owner (safety rule S7)
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from regnum_coordination.drivers.memory.tree import Touched, Tree
-from regnum_coordination.errors import BadVersion, ConnectionLoss, NoNode, NodeExists, NotEmpty
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty
 from regnum_coordination.paths import check_written_path
 from regnum_coordination.port import (
     Check,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from regnum_coordination.errors import BadVersion, NoNode, NodeExists, NotEmpty
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty
 from regnum_coordination.paths import ROOT, name, parent
 from regnum_coordination.port import (
     Check,
@@ -134,14 +134,7 @@ class Tree:
                     raise refusal
                 return OperationResult(path, None)
             case Create():
-                folder = self._nodes.get(parent(path))
-                if folder is None or folder.stat.ephemeral_owner is not None:
-                    raise NoNode(path, "its parent does not exist" if folder is None else "its parent is ephemeral")
-                if node is not None:
-                    raise NodeExists(path)
-                fresh = self._fresh(operation.data, session_id if operation.ephemeral else None)
-                self._put(path, fresh, undo, touched)
-                return OperationResult(path, fresh.stat)
+                return self._create(operation, session_id, undo, touched)
             case Set():
                 if (refusal := self.refusal(Check(path, operation.version))) is not None or node is None:
                     raise refusal or NoNode(path)
@@ -157,6 +150,19 @@ class Tree:
                 return OperationResult(path, None)
             case _:
                 assert_never(operation)
+
+    def _create(
+        self, operation: Create, session_id: int, undo: list[Callable[[], None]], touched: Touched
+    ) -> OperationResult:
+        path = operation.path
+        folder = self._nodes.get(parent(path))
+        if folder is None or folder.stat.ephemeral_owner is not None:
+            raise NoNode(path, "its parent does not exist" if folder is None else "its parent is ephemeral")
+        if path in self._nodes:
+            raise NodeExists(path)
+        fresh = self._fresh(operation.data, session_id if operation.ephemeral else None)
+        self._put(path, fresh, undo, touched)
+        return OperationResult(path, fresh.stat)
 
     def _put(self, path: str, node: Node | None, undo: list[Callable[[], None]], touched: Touched) -> None:
         """Store or remove a node, keep the folder in step, and note how to take it back."""

@@ -1,0 +1,1 @@
+"""What services build on the port: definite answers, leadership, membership."""

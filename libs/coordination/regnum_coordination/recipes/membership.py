@@ -1,0 +1,185 @@
+"""Registration of a process by an ephemeral node (safety rules S2 and S5).
+
+Goals: a process that comes back takes over the node its last incarnation left behind, at once; nobody else's node is
+ever touched; a broker's registration raises its guard in the same transaction.
+
+Constraints: a put would keep the creation id, and the new incarnation would carry the old broker epoch: so a takeover
+is a conditional delete, then a create. The answer to either may be lost.
+
+Algorithm: read guard and node. Node absent: one multi sets (or creates) the guard and creates the node with the
+guard's new version in it. Node of this session or of a predecessor, as the caller's predicate says: delete it, tied
+to the guard as read; again. Another's: wait one session time-out for it to go, then end with TakenByAnotherError.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, SessionExpired
+from regnum_coordination.paths import parent
+from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set, Store
+from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.resolve import Resolver
+from regnum_coordination.timing import Backoff, Clock
+
+
+class TakenByAnotherError(Exception):
+    """Another live process holds the node. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A registration."""
+
+    creation_id: int
+    """Creation id of the node: a broker's epoch."""
+    registration: int | None
+    """Version of the guard that it set; None without a guard."""
+
+
+class Membership:
+    """Registers one process at one path."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        path: str,
+        encode: Callable[[int], bytes],
+        is_predecessor: Callable[[bytes], bool],
+        patience_s: float,
+        guard: str | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            store: an open session.
+            clock: source of time.
+            path: the ephemeral node.
+            encode: content of the node for a registration (the guard's new version; 0 without a guard).
+            is_predecessor: whether a node's content was written by this process's last incarnation; must not raise.
+            patience_s: seconds to wait for another owner's node to go; the session time-out and a little.
+            guard: persistent node whose version numbers the registrations (safety rule S2).
+            backoff: pauses between attempts.
+        """
+        self._store = store
+        self._clock = clock
+        self._path = path
+        self._encode = encode
+        self._is_predecessor = is_predecessor
+        self._patience_s = patience_s
+        self._guard = guard
+        self._backoff = Backoff() if backoff is None else backoff
+        self._resolver = Resolver(store, clock, backoff=self._backoff)
+
+    async def join(self) -> Joined:
+        """Register. Raises TakenByAnotherError, SessionExpired."""
+        give_up_s = self._clock.monotonic() + self._patience_s
+        folders = {parent(path) for path in (self._path, self._guard) if path is not None}
+        await ensure_folders(self._store, sorted(folders), self._clock, backoff=self._backoff)
+        while True:
+            guard, node = await self._read()
+            if node is None:
+                if (joined := await self._create(guard)) is not None:
+                    return joined
+            elif node.stat.ephemeral_owner == self._store.session_id or self._is_predecessor(node.data):
+                await self._delete(guard, node)
+            elif (left_s := give_up_s - self._clock.monotonic()) > 0:
+                await self._wait_for_change(node, left_s)
+            else:
+                raise TakenByAnotherError(self._taken(node))
+
+    async def leave(self, joined: Joined) -> None:
+        """Remove the registration, if it is still there. Raises SessionExpired."""
+        while True:
+            guard, node = await self._read()
+            if node is None or node.stat.creation_id != joined.creation_id:
+                return
+            await self._delete(guard, node)
+
+    async def wait_gone(self, joined: Joined) -> None:
+        """Return when the node is not this registration's any more: deleted, fenced or replaced.
+
+        Raises SessionExpired.
+        """
+        async with aclosing(self._store.watch_node(self._path)) as states:
+            async for node in states:
+                if node is None or node.stat.creation_id != joined.creation_id:
+                    return
+        raise SessionExpired("the watch on the registration ended; open a new store and register again")
+
+    async def _create(self, guard: Node | None) -> Joined | None:
+        registration = 0 if guard is None else guard.stat.version + 1
+        operations: list[Operation] = []
+        if self._guard is not None:
+            operations.append(Create(self._guard, b"") if guard is None else Set(self._guard, b"", guard.stat.version))
+        operations.append(Create(self._path, self._encode(registration), ephemeral=True))
+        try:
+            results = await self._resolver.multi(operations)
+        except (NodeExists, BadVersion):
+            return None
+        except NoNode:
+            folders = sorted({parent(operation.path) for operation in operations})
+            await ensure_folders(self._store, folders, self._clock, backoff=self._backoff)
+            return None
+        if (stat := results[-1].stat) is None:
+            raise AssertionError("a create leaves a stat")
+        return Joined(creation_id=stat.creation_id, registration=None if self._guard is None else registration)
+
+    async def _delete(self, guard: Node | None, node: Node) -> None:
+        operations: list[Operation] = []
+        if self._guard is not None and guard is not None:
+            operations.append(Check(self._guard, guard.stat.version))
+        operations.append(Delete(self._path, node.stat.version))
+        try:
+            await self._resolver.multi(operations)
+        except (NoNode, BadVersion):
+            return
+
+    async def _wait_for_change(self, node: Node, left_s: float) -> None:
+        """Return when the node is not as read any more, or after that time."""
+        change = asyncio.create_task(self._change(node), name=f"wait for {self._path}")
+        timer = asyncio.create_task(self._clock.sleep(left_s), name=f"patience for {self._path}")
+        try:
+            await asyncio.wait({change, timer}, return_when=asyncio.FIRST_COMPLETED)
+            if change.done():
+                change.result()
+        finally:
+            change.cancel()
+            timer.cancel()
+            await asyncio.gather(change, timer, return_exceptions=True)
+
+    async def _change(self, node: Node) -> None:
+        async with aclosing(self._store.watch_node(self._path)) as states:
+            async for now in states:
+                if now is None or now.stat.modification_id != node.stat.modification_id:
+                    return
+
+    async def _read(self) -> tuple[Node | None, Node | None]:
+        """The guard, and the node as it was after that."""
+        attempts = 0
+        while True:
+            try:
+                guard = None
+                if self._guard is not None:
+                    (guard,) = await self._store.get_many([self._guard], current=True)
+                (node,) = await self._store.get_many([self._path], current=True)
+            except ConnectionLoss:
+                attempts += 1
+                await self._clock.sleep(self._backoff.pause_s(attempts))
+            else:
+                return guard, node
+
+    def _taken(self, node: Node) -> str:
+        owner = node.stat.ephemeral_owner
+        if owner is None:
+            return (
+                f"{self._path} was written by hand and belongs to no session; delete it in the store, then start again"
+            )
+        return (
+            f"{self._path} is held by another live process (session {owner:#x}); stop that process, or start this one "
+            "with another id"
+        )
