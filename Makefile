@@ -3,8 +3,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
-PROTOS := $(sort $(wildcard proto/regnum/*/v1/*.proto))
-ETCD_RPC := libs/coordination/regnum_coordination/drivers/etcd_rpc
 
 .PHONY: help install demo test lint proto proto-check lock clean
 
@@ -36,14 +34,7 @@ lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/buf lint
 
 proto: install ## regenerate the code of proto/ and of etcd3's wire messages
-	@mkdir -p proto/gen
-	@find proto/gen -name '*_pb2*' -delete
-	@$(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
-	  --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
-	  --python_out=proto/gen --grpc_python_out=proto/gen --mypy_out=quiet:proto/gen --mypy_grpc_out=quiet:proto/gen $(PROTOS)
-	@for f in $(PROTOS); do g=$${f#proto/}; g=proto/gen/$${g%.proto}_pb2_grpc.py; \
-	  grep -q '^service ' $$f || rm -f $$g $${g}i; done
-	@touch proto/gen/regnum/py.typed
+	@$(BIN)/python -m regnum_testing.regenerate --write
 
 proto-check: install ## fail when the generated code is not what the generator makes
 	@$(BIN)/python -m regnum_testing.regenerate
