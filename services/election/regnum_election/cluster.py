@@ -1,0 +1,217 @@
+"""The controller's picture of the cluster: one frozen value, changed by building the next one.
+
+Goals: a decision sees one consistent picture; a change costs what it changes and not the total (safety rule S16 and the failure
+path); which partitions a broker's failure touches is known without looking at the others.
+
+Constraints: the index runs over *assignments*, never over ISRs, so that a picture that is behind a leader's own ISR write still
+names every partition the broker may matter to (safety rule S16). Partitions are keyed by topic id, so two lives of a name never
+mix (safety rule S13).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from immutables import Map
+from regnum_model.ids import BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
+from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A live registration."""
+
+    id: BrokerId
+    """Broker id."""
+    epoch: BrokerEpoch
+    """Creation id of the registration."""
+    registration: Registration
+    """Version of the broker's guard node that the registration repeats (safety rule S2)."""
+    node_version: int
+    """Version of the registration node as read."""
+    rack: str | None
+    """Failure domain."""
+    log_ids: frozenset[LogId]
+    """What its log directories hold now (safety rule S10)."""
+    client: Address
+    """Listener for clients."""
+    internal: Address
+    """Listener for the controller and other brokers."""
+
+    @classmethod
+    def registered(cls, id: BrokerId, node: BrokerNode, *, epoch: BrokerEpoch, node_version: int) -> Self:
+        """The broker that a registration node describes."""
+        return cls(
+            id=id,
+            epoch=epoch,
+            registration=node.registration,
+            node_version=node_version,
+            rack=node.rack,
+            log_ids=frozenset(node.directories.values()),
+            client=node.listeners["client"],
+            internal=node.listeners["internal"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldState:
+    """A leaderAndISR node as it was read or written."""
+
+    state: LeaderAndIsr
+    """Its content."""
+    version: int
+    """Its version; every write of the node names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition of one topic."""
+
+    replicas: tuple[BrokerId, ...]
+    """Assignment; the first is the preferred leader."""
+    held: HeldState | None = None
+    """State in the store; None while there is none, or none that can be read."""
+    creating: bool = False
+    """Whether the partition may still get a first leader (safety rule S14)."""
+    trouble: str | None = None
+    """Why the partition is out of the controller's reach (safety rule S14); None when it is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One life of a topic."""
+
+    name: str
+    """Name."""
+    id: TopicId
+    """Topic id."""
+    version: int
+    """Version of the topic node."""
+    partitions: tuple[int, ...]
+    """Partition numbers, ascending."""
+    mutation: str | None = None
+    """Id of the mutation that made it (safety rule S20)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All the controller knows. Every method returns the next picture and leaves this one as it is."""
+
+    brokers: Map[BrokerId, Broker] = field(default_factory=Map)
+    """Live brokers."""
+    leaving: frozenset[BrokerId] = frozenset()
+    """Live brokers that asked for a controlled shutdown."""
+    topics: Map[TopicId, Topic] = field(default_factory=Map)
+    """Topics by id."""
+    names: Map[str, TopicId] = field(default_factory=Map)
+    """Topic ids by name."""
+    partitions: Map[PartitionKey, Partition] = field(default_factory=Map)
+    """Partitions."""
+    assigned: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
+    """Partitions by assigned broker."""
+
+    def topic_named(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        id = self.names.get(name)
+        return None if id is None else self.topics[id]
+
+    def of_broker(self, id: BrokerId) -> Iterable[PartitionKey]:
+        """Keys of all partitions assigned to a broker."""
+        return self.assigned.get(id, Map()).keys()
+
+    def of_topic(self, id: TopicId) -> tuple[PartitionKey, ...]:
+        """Keys of a topic's partitions."""
+        topic = self.topics.get(id)
+        return () if topic is None else tuple(PartitionKey(id, number) for number in topic.partitions)
+
+    def with_broker(self, broker: Broker) -> Self:
+        """A broker registered (anew)."""
+        return replace(self, brokers=self.brokers.set(broker.id, broker), leaving=self.leaving - {broker.id})
+
+    def without_broker(self, id: BrokerId) -> Self:
+        """A broker is gone; its partitions stay assigned to it."""
+        if id not in self.brokers:
+            return self
+        return replace(self, brokers=self.brokers.delete(id), leaving=self.leaving - {id})
+
+    def with_leaving(self, id: BrokerId) -> Self:
+        """A live broker asked for a controlled shutdown."""
+        return replace(self, leaving=self.leaving | {id})
+
+    def with_topics(self, added: Iterable[tuple[Topic, Mapping[int, Partition]]]) -> Self:
+        """Topics with all their partitions; replaces a topic of the same id."""
+        added = tuple(added)
+        picture = self.without_topics(topic.id for topic, _ in added if topic.id in self.topics)
+        topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
+        entries: dict[BrokerId, list[PartitionKey]] = {}
+        for topic, members in added:
+            topics[topic.id] = topic
+            names[topic.name] = topic.id
+            for number, partition in members.items():
+                key = PartitionKey(topic.id, number)
+                partitions[key] = partition
+                for broker in partition.replicas:
+                    entries.setdefault(broker, []).append(key)
+        assigned = picture.assigned.mutate()
+        for broker, keys in entries.items():
+            assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
+        return replace(
+            picture,
+            topics=topics.finish(),
+            names=names.finish(),
+            partitions=partitions.finish(),
+            assigned=assigned.finish(),
+        )
+
+    def without_topics(self, ids: Iterable[TopicId]) -> Self:
+        """Topics are gone with their partitions."""
+        removed = [topic for id in ids if (topic := self.topics.get(id)) is not None]
+        if not removed:
+            return self
+        topics, names, partitions = self.topics.mutate(), self.names.mutate(), self.partitions.mutate()
+        entries: dict[BrokerId, list[PartitionKey]] = {}
+        for topic in removed:
+            del topics[topic.id]
+            if names.get(topic.name) == topic.id:
+                del names[topic.name]
+            for number in topic.partitions:
+                key = PartitionKey(topic.id, number)
+                for broker in partitions.pop(key).replicas:
+                    entries.setdefault(broker, []).append(key)
+        assigned = self.assigned.mutate()
+        for broker, keys in entries.items():
+            left = assigned[broker].mutate()
+            for key in keys:
+                del left[key]
+            assigned[broker] = left.finish()
+        return replace(
+            self,
+            topics=topics.finish(),
+            names=names.finish(),
+            partitions=partitions.finish(),
+            assigned=assigned.finish(),
+        )
+
+    def with_topic_version(self, id: TopicId, version: int) -> Self:
+        """The topic node was rewritten."""
+        topic = replace(self.topics[id], version=version)
+        return replace(self, topics=self.topics.set(id, topic))
+
+    def with_states(self, changes: Mapping[PartitionKey, HeldState]) -> Self:
+        """States of partitions as now held by the store. An older version than the one known is dropped."""
+        partitions = self.partitions.mutate()
+        for key, held in changes.items():
+            known = partitions.get(key)
+            if known is None or (known.held is not None and known.held.version > held.version):
+                continue
+            partitions[key] = replace(known, held=held, creating=False, trouble=None)
+        return replace(self, partitions=partitions.finish())
+
+    def with_trouble(self, troubles: Mapping[PartitionKey, str]) -> Self:
+        """Partitions the controller cannot act on, with the reason (safety rule S14)."""
+        partitions = self.partitions.mutate()
+        for key, trouble in troubles.items():
+            known = partitions.get(key)
+            if known is not None:
+                partitions[key] = replace(known, trouble=trouble)
+        return replace(self, partitions=partitions.finish())

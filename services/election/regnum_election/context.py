@@ -1,0 +1,255 @@
+"""What the parts of the controller share during one reign: the picture, the fenced store, and the way a decision is carried out.
+
+Decide, write, apply, tell: decisions come from pure functions over the picture, are written as one batch of small groups, and only what
+was written is applied and told. Groups that were refused are read again together and decided again together (safety rule S4).
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from regnum_coordination.errors import NodeExists
+from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
+from regnum_model import paths
+from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, TopicId
+from regnum_model.insync import effective_min_insync
+from regnum_service.clock import Clock
+
+from regnum_election import partitions
+from regnum_election.adoption import FoundNode, judge_state
+from regnum_election.cluster import Cluster, HeldState, Partition
+from regnum_election.deletion import Deletion
+from regnum_election.dispatch import Dispatch
+from regnum_election.leadership import Change, ChangeKind, Decision, Refusal, Surroundings, first_state, settle
+from regnum_election.metadata_image import MetadataImage
+from regnum_election.reign import Reign
+from regnum_election.writing import FencedStore
+
+DECISIONS_PER_SLICE: Final = 500
+"""Decisions between two turns of the event loop (safety rule S22)."""
+
+ROUNDS_MAX: Final = 20
+"""Rounds of re-reading after conflicts; what still conflicts then is left to the next event."""
+
+Decide = Callable[[Cluster, PartitionKey, Partition], Decision]
+"""A decision about one partition of the picture."""
+
+
+@dataclass(slots=True)
+class Applied:
+    """What became of the partitions of one change."""
+
+    everywhere: set[PartitionKey] = field(default_factory=set)
+    """Every live replica is to be told."""
+    leaders: set[PartitionKey] = field(default_factory=set)
+    """The leader alone is to be told: only the ISR changed."""
+    unfinished: set[PartitionKey] = field(default_factory=set)
+    """Still in conflict after all rounds."""
+    refusals: dict[PartitionKey, Refusal] = field(default_factory=dict)
+    """Partitions that keep their state, with the reason."""
+
+
+class ControllerContext:
+    """State and means of one reign. Used by the controller's one task only."""
+
+    def __init__(
+        self,
+        *,
+        reign: Reign,
+        store: FencedStore,
+        dispatch: Dispatch,
+        image: MetadataImage,
+        clock: Clock,
+        chance: random.Random,
+        min_insync_replicas: int,
+    ) -> None:
+        self.reign: Final = reign
+        self.store: Final = store
+        self.dispatch: Final = dispatch
+        self.image: Final = image
+        self.clock: Final = clock
+        self.chance: Final = chance
+        self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
+        self.picture = Cluster()
+        self.deletions: dict[TopicId, Deletion] = {}
+        self.clearing: dict[str, TopicId] = {}
+        """Names whose nodes are being deleted; not free yet."""
+        self.fenced: dict[BrokerId, BrokerEpoch] = {}
+        self._min_insync_replicas = min_insync_replicas
+        self._folders: set[PartitionKey] = set()
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What decisions look at."""
+        return Surroundings(
+            brokers=self.picture.brokers, leaving=self.picture.leaving, controller_epoch=self.reign.epoch
+        )
+
+    def min_insync(self, partition: Partition) -> int:
+        """Effective min.insync.replicas."""
+        return effective_min_insync(self._min_insync_replicas, len(partition.replicas))
+
+    def settle(self, _picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
+        """The ordinary decision: fit to the live brokers, or the first state of a partition that may get one."""
+        if partition.held is None:
+            return first_state(key.topic_id, partition.replicas, self.surroundings)
+        return settle(
+            partition.held.state, partition.replicas, self.surroundings, min_insync=self.min_insync(partition)
+        )
+
+    async def change(self, keys: Iterable[PartitionKey], decide: Decide) -> Applied:
+        """Decide about partitions, write, apply to the picture; conflicts go round again together."""
+        applied = Applied()
+        open_keys = list(keys)
+        for _ in range(ROUNDS_MAX):
+            decided, groups = await self._decide(open_keys, decide, applied)
+            if not decided:
+                return applied
+            conflicts: list[PartitionKey] = []
+            written: dict[PartitionKey, HeldState] = {}
+            for (key, change), outcome in zip(decided, await self.store.write_batch(groups), strict=True):
+                match outcome:
+                    case Written(results=results):
+                        stat = results[-1].stat
+                        if stat is None:
+                            raise AssertionError("a create and a set leave a stat")
+                        written[key] = HeldState(state=change.state, version=stat.version)
+                        self._note(key, change, applied)
+                    case Refused(error=error):
+                        if self._worth_repeating(key, error):
+                            conflicts.append(key)
+            self.picture = self.picture.with_states(written)
+            if not conflicts:
+                return applied
+            self.log.info("conflicts, deciding again", partitions=len(conflicts))
+            open_keys = await self.reread(conflicts, applied)
+        applied.unfinished.update(open_keys)
+        return applied
+
+    async def _decide(
+        self, keys: Sequence[PartitionKey], decide: Decide, applied: Applied
+    ) -> tuple[list[tuple[PartitionKey, Change]], list[Group]]:
+        decided: list[tuple[PartitionKey, Change]] = []
+        groups: list[Group] = []
+        for start in range(0, len(keys), DECISIONS_PER_SLICE):
+            for key in keys[start : start + DECISIONS_PER_SLICE]:
+                partition = self.picture.partitions.get(key)
+                if partition is None or partition.trouble is not None:
+                    continue
+                if partition.held is None and not partition.creating:
+                    continue
+                decision = decide(self.picture, key, partition)
+                if isinstance(decision, Refusal):
+                    applied.refusals[key] = decision
+                elif self._is_valid(key, partition, decision):
+                    decided.append((key, decision))
+                    groups.append(self._group(key, partition, decision))
+            await asyncio.sleep(0)
+        return decided, groups
+
+    def _is_valid(self, key: PartitionKey, partition: Partition, change: Change) -> bool:
+        source = partitions.state_of(partition)
+        target = (
+            partitions.PartitionState.OFFLINE if change.kind is ChangeKind.OFFLINE else partitions.PartitionState.ONLINE
+        )
+        if partitions.may_enter(target, source):
+            return True
+        self.log.error("transition not allowed, left out", key=key, source=source.value, target=target.value)
+        return False
+
+    def _group(self, key: PartitionKey, partition: Partition, change: Change) -> Group:
+        name = self.picture.topics[key.topic_id].name
+        path = paths.leader_and_isr(name, key.partition)
+        # The guard ties the write to this life of the topic: versions start again when a name is used again (safety rule S2).
+        guard = Check(paths.topic_id(key.topic_id))
+        data = change.state.encode()
+        if partition.held is not None:
+            return (guard, Set(path, data, partition.held.version))
+        if key in self._folders:
+            return (guard, Create(path, data))
+        return (guard, Create(paths.partition(name, key.partition), b""), Create(path, data))
+
+    def _note(self, key: PartitionKey, change: Change, applied: Applied) -> None:
+        self._folders.discard(key)
+        if change.kind is ChangeKind.ISR_ONLY:
+            applied.leaders.add(key)
+        else:
+            applied.everywhere.add(key)
+
+    def _worth_repeating(self, key: PartitionKey, error: Exception) -> bool:
+        path = getattr(error, "path", None)
+        topic = self.picture.topics[key.topic_id]
+        if path == paths.topic_id(key.topic_id):
+            self.trouble({key: f"guard {path} is missing; the topic was removed by hand, or the guard was"})
+            return False
+        if isinstance(error, NodeExists) and path == paths.partition(topic.name, key.partition):
+            self._folders.add(key)
+        return True
+
+    def trouble(self, troubles: dict[PartitionKey, str]) -> None:
+        """Partitions that only a person can repair (safety rule S14)."""
+        for key, reason in troubles.items():
+            topic = self.picture.topics.get(key.topic_id)
+            name = "" if topic is None else topic.name
+            self.log.error("partition offline", topic=name, partition=key.partition, reason=reason)
+        self.picture = self.picture.with_trouble(troubles)
+
+    async def reread(self, keys: Sequence[PartitionKey], applied: Applied) -> list[PartitionKey]:
+        """Read states again and apply them; returns the partitions that a decision may still be about."""
+        wanted = {
+            paths.leader_and_isr(self.picture.topics[key.topic_id].name, key.partition): key
+            for key in keys
+            if key.topic_id in self.picture.topics
+        }
+        found = await self.store.read_many(tuple(wanted))
+        states: dict[PartitionKey, HeldState] = {}
+        troubles: dict[PartitionKey, str] = {}
+        usable: list[PartitionKey] = []
+        for path, key in wanted.items():
+            node, known = found.get(path), self.picture.partitions[key]
+            seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
+            match judge_state(key.topic_id, seen, creating=known.creating):
+                case HeldState() as held:
+                    usable.append(key)
+                    if known.held is None or held.version != known.held.version or held.state != known.held.state:
+                        states[key] = held
+                        applied.everywhere.add(key)
+                case str(reason):
+                    troubles[key] = reason
+                    applied.everywhere.add(key)
+                case None:
+                    usable.append(key)
+        self.picture = self.picture.with_states(states)
+        if troubles:
+            self.trouble(troubles)
+        return usable
+
+    async def tell(self, applied: Applied) -> None:
+        """Send what changed to those who must know, and publish it."""
+        self.dispatch.show(self.picture)
+        orders: dict[BrokerId, list[PartitionKey]] = {}
+        for key in applied.everywhere:
+            partition = self.picture.partitions.get(key)
+            if partition is None or partition.held is None:
+                continue
+            for broker in dict.fromkeys((*partition.replicas, *partition.held.state.isr)):
+                orders.setdefault(broker, []).append(key)
+        for key in applied.leaders - applied.everywhere:
+            partition = self.picture.partitions.get(key)
+            if partition is not None and partition.held is not None:
+                orders.setdefault(partition.held.state.leader, []).append(key)
+        self.dispatch.order_states(orders.items())
+        await self.publish((*applied.everywhere, *(applied.leaders - applied.everywhere)))
+
+    async def publish(self, changed: Sequence[PartitionKey] = (), *, brokers_changed: bool = False) -> None:
+        """Publish metadata, in changes that do not hold the loop for long (safety rule S22)."""
+        self.dispatch.show(self.picture)
+        if not changed and not brokers_changed:
+            return
+        for start in range(0, max(len(changed), 1), DECISIONS_PER_SLICE * 4):
+            self.image.publish(self.picture, changed[start : start + DECISIONS_PER_SLICE * 4])
+            self.dispatch.metadata_changed()
+            await asyncio.sleep(0)

@@ -1,0 +1,385 @@
+"""Delivery of orders and metadata to brokers.
+
+Each incarnation of a broker has two tasks: one for LeaderAndIsr and StopReplica (in order, one call in flight, see ``outbox``), one for
+UpdateMetadata (one change in flight, see ``metadata_image``). Both repeat until acknowledged or until the broker is gone; neither ever
+holds up another broker, nor the controller.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol, assert_never
+
+import structlog
+from regnum.broker.v1 import control_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError, reason_of
+
+from regnum_election.cluster import Broker, Cluster
+from regnum_election.metadata_image import MetadataImage, Payload
+from regnum_election.orders import OrderBook
+from regnum_election.outbox import Outbox, StatesCall, Stop, StopsCall
+
+RETRY_INTERVAL_S: Final = 0.1
+"""Pause after a call that got no answer."""
+
+REFUSED_INTERVAL_S: Final = 1.0
+"""Pause before single partitions that were refused are told again."""
+
+
+class ControlChannel(Protocol):
+    """How one broker is reached. Every method raises RegnumError, and is bounded in time."""
+
+    async def leader_and_isr(self, request: control_pb2.LeaderAndIsrRequest) -> control_pb2.LeaderAndIsrResponse:
+        """One LeaderAndIsr."""
+
+    async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
+        """One StopReplica."""
+
+    async def update_metadata(self, parts: Sequence[bytes]) -> control_pb2.UpdateMetadataResponse:
+        """All parts of one change over the standing stream; opens it when there is none."""
+
+    async def close(self) -> None:
+        """Hang up."""
+
+
+class DispatchListener(Protocol):
+    """Who hears what brokers answer. Called on the controller's loop; must not block."""
+
+    def superseded(self, seen: ControllerEpoch) -> None:
+        """A broker knows a later controller epoch."""
+
+    def broker_outdated(self, broker: BrokerId) -> None:
+        """A broker says that it has registered anew."""
+
+    def replicas_deleted(self, broker: BrokerId, topic_id: TopicId, *, succeeded: bool) -> None:
+        """A broker answered an order to delete."""
+
+
+Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Starts a named task that belongs to the service's supervisor."""
+
+
+class Dispatch:
+    """All brokers of one reign. Used by the controller's loop only."""
+
+    def __init__(
+        self,
+        *,
+        book: OrderBook,
+        image: MetadataImage,
+        open_channel: Callable[[Broker], ControlChannel],
+        listener: DispatchListener,
+        clock: Clock,
+        spawn: Spawn,
+    ) -> None:
+        self._book = book
+        self._image = image
+        self._open_channel = open_channel
+        self._listener = listener
+        self._clock = clock
+        self._spawn = spawn
+        self._picture = Cluster()
+        self._brokers: dict[BrokerId, BrokerDispatch] = {}
+        self._awaited: dict[PartitionKey, asyncio.Event] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def begin(self, broker: Broker) -> None:
+        """A broker registered: it gets the full set (INIT) and the full metadata; an earlier incarnation gets nothing more."""
+        self.end(broker.id)
+        dispatch = BrokerDispatch(self, broker, self._open_channel(broker))
+        self._brokers[broker.id] = dispatch
+        dispatch.start(tuple(self._picture.of_broker(broker.id)))
+
+    def end(self, id: BrokerId) -> None:
+        """A broker is gone."""
+        dispatch = self._brokers.pop(id, None)
+        if dispatch is not None:
+            task = self._spawn(f"dispatch-{id}-closing", dispatch.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """The reign is over: nothing more is sent."""
+        dispatches = tuple(self._brokers.values())
+        self._brokers.clear()
+        for dispatch in dispatches:
+            await dispatch.close()
+        for task in tuple(self._closing):
+            await asyncio.wait([task])
+
+    def show(self, picture: Cluster) -> None:
+        """From now on states are looked up here."""
+        self._picture = picture
+
+    def order_states(self, orders: Iterable[tuple[BrokerId, Iterable[PartitionKey]]]) -> None:
+        """Tell brokers of the newest states of partitions."""
+        for id, keys in orders:
+            dispatch = self._brokers.get(id)
+            if dispatch is not None:
+                dispatch.order_states(keys)
+
+    def order_stops(self, id: BrokerId, stops: Iterable[Stop]) -> None:
+        """Tell a broker to stop replicas."""
+        dispatch = self._brokers.get(id)
+        if dispatch is not None:
+            dispatch.order_stops(stops)
+
+    def metadata_changed(self) -> None:
+        """The image has a new version."""
+        for dispatch in self._brokers.values():
+            dispatch.wake_metadata()
+
+    def expect(self, keys: Iterable[PartitionKey]) -> None:
+        """Remember when the leaders of these partitions have taken them up; ask before they are told."""
+        for key in keys:
+            self._awaited.setdefault(key, asyncio.Event())
+
+    async def led(self, keys: Sequence[PartitionKey]) -> None:
+        """Return when the leader of every expected partition has acknowledged. Never, if one does not: use a deadline."""
+        for key in keys:
+            event = self._awaited.get(key)
+            if event is not None:
+                await event.wait()
+
+    def is_led(self, key: PartitionKey) -> bool:
+        """Whether an expected partition's leader has acknowledged; True for others."""
+        event = self._awaited.get(key)
+        return event is None or event.is_set()
+
+    def forget(self, keys: Sequence[PartitionKey]) -> None:
+        """Nobody waits for these partitions any more."""
+        for key in keys:
+            self._awaited.pop(key, None)
+
+    async def metadata_everywhere(self, version: int) -> None:
+        """Return when every live broker has this version. Never, if one is stuck: use a deadline."""
+        for dispatch in tuple(self._brokers.values()):
+            await dispatch.metadata_reached(version)
+
+    # For BrokerDispatch.
+
+    @property
+    def clock(self) -> Clock:
+        """Source of time."""
+        return self._clock
+
+    @property
+    def book(self) -> OrderBook:
+        """Builder of messages."""
+        return self._book
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata image."""
+        return self._image
+
+    @property
+    def picture(self) -> Cluster:
+        """Where states are looked up."""
+        return self._picture
+
+    @property
+    def listener(self) -> DispatchListener:
+        """Who hears of answers."""
+        return self._listener
+
+    def spawn(self, name: str, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a task."""
+        return self._spawn(name, coroutine)
+
+    def applied(self, id: BrokerId, key: PartitionKey) -> None:
+        """A broker acknowledged the newest state of a partition."""
+        event = self._awaited.get(key)
+        if event is None:
+            return
+        partition = self._picture.partitions.get(key)
+        if partition is not None and partition.held is not None and partition.held.state.leader == id:
+            event.set()
+
+
+class BrokerDispatch:
+    """One incarnation of one broker."""
+
+    def __init__(self, owner: Dispatch, broker: Broker, channel: ControlChannel) -> None:
+        self._owner = owner
+        self._broker = broker
+        self._channel = channel
+        self._outbox = Outbox()
+        self._refused: set[PartitionKey] = set()
+        self._refused_stops: set[Stop] = set()
+        self._refused_until_s = 0.0
+        self._control_wake = asyncio.Event()
+        self._metadata_wake = asyncio.Event()
+        self._metadata_version = 0
+        self._metadata_moved = asyncio.Condition()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log = structlog.get_logger("dispatch").bind(broker=broker.id, broker_epoch=broker.epoch)
+
+    def start(self, keys: Sequence[PartitionKey]) -> None:
+        """Begin with the full set."""
+        self._outbox.order_full(keys)
+        self._tasks = [
+            self._owner.spawn(f"dispatch-{self._broker.id}-control", self._control()),
+            self._owner.spawn(f"dispatch-{self._broker.id}-metadata", self._metadata()),
+        ]
+
+    async def close(self) -> None:
+        """Stop; what was not acknowledged is dropped."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        await self._channel.close()
+
+    def order_states(self, keys: Iterable[PartitionKey]) -> None:
+        """Newest states of partitions."""
+        self._outbox.order_states(keys)
+        self._control_wake.set()
+
+    def order_stops(self, stops: Iterable[Stop]) -> None:
+        """Stop replicas."""
+        self._outbox.order_stops(stops)
+        self._control_wake.set()
+
+    def wake_metadata(self) -> None:
+        """The image has a new version."""
+        self._metadata_wake.set()
+
+    async def metadata_reached(self, version: int) -> None:
+        """Return when the broker has this version."""
+        async with self._metadata_moved:
+            await self._metadata_moved.wait_for(lambda: self._metadata_version >= version)
+
+    async def _control(self) -> None:
+        while True:
+            self._repeat_refused()
+            call = self._outbox.next_call()
+            match call:
+                case None:
+                    await self._wait_for_orders()
+                case StatesCall():
+                    await self._send_states(call)
+                case StopsCall():
+                    await self._send_stops(call)
+                case _:
+                    assert_never(call)
+
+    async def _wait_for_orders(self) -> None:
+        self._control_wake.clear()
+        if not self._refused and not self._refused_stops:
+            await self._control_wake.wait()
+            return
+        pause_s = max(self._refused_until_s - self._owner.clock.monotonic(), 0.0)
+        waker = asyncio.ensure_future(self._control_wake.wait())
+        timer = asyncio.ensure_future(self._owner.clock.sleep(pause_s))
+        try:
+            await asyncio.wait([waker, timer], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waker.cancel()
+            timer.cancel()
+
+    def _repeat_refused(self) -> None:
+        if self._owner.clock.monotonic() >= self._refused_until_s:
+            self._outbox.order_states(self._refused)
+            self._outbox.order_stops(self._refused_stops)
+            self._refused.clear()
+            self._refused_stops.clear()
+
+    async def _send_states(self, call: StatesCall) -> None:
+        request, keys = self._owner.book.leader_and_isr(self._owner.picture, self._broker, call)
+        if not keys and not call.init:
+            self._outbox.acknowledge(call)
+            return
+        try:
+            response = await self._channel.leader_and_isr(request)
+        except RegnumError as error:
+            self._outbox.fail(call)
+            await self._after_failure("LeaderAndIsr", error)
+            return
+        self._outbox.acknowledge(call)
+        for key, result in zip(keys, response.results, strict=False):
+            if result.error_code == errors_pb2.ERROR_CODE_NONE:
+                self._owner.applied(self._broker.id, key)
+            else:
+                self._log.warning("replica refused", key=key, error=reason_of(result.error_code))
+                self._refused.add(key)
+        self._note_refusals()
+
+    async def _send_stops(self, call: StopsCall) -> None:
+        request = self._owner.book.stop_replica(self._broker, call.stops)
+        try:
+            response = await self._channel.stop_replica(request)
+        except RegnumError as error:
+            self._outbox.fail(call)
+            await self._after_failure("StopReplica", error)
+            return
+        self._outbox.acknowledge(call)
+        for stop, result in zip(call.stops, response.results, strict=False):
+            succeeded = result.error_code == errors_pb2.ERROR_CODE_NONE
+            if stop.delete:
+                self._owner.listener.replicas_deleted(self._broker.id, stop.topic_id, succeeded=succeeded)
+            if not succeeded:
+                self._log.warning("stop refused", stop=stop, error=reason_of(result.error_code))
+                if stop.delete:
+                    self._refused_stops.add(stop)
+        self._note_refusals()
+
+    def _note_refusals(self) -> None:
+        if self._refused or self._refused_stops:
+            self._refused_until_s = self._owner.clock.monotonic() + REFUSED_INTERVAL_S
+
+    async def _after_failure(self, call: str, error: RegnumError) -> None:
+        self._log.warning("call failed", call=call, error=reason_of(error.code), message=error.message)
+        if error.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
+            self._owner.listener.superseded(seen_epoch(error))
+        elif error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
+            self._owner.listener.broker_outdated(self._broker.id)
+            await self._owner.clock.sleep(REFUSED_INTERVAL_S)
+        await self._owner.clock.sleep(RETRY_INTERVAL_S)
+
+    async def _metadata(self) -> None:
+        while True:
+            self._metadata_wake.clear()
+            payload = self._owner.image.next_for(self._metadata_version)
+            if payload is None:
+                await self._metadata_wake.wait()
+            else:
+                await self._send_metadata(payload)
+
+    async def _send_metadata(self, payload: Payload) -> None:
+        try:
+            response = await self._channel.update_metadata(payload.parts)
+        except RegnumError as error:
+            # Whether the change arrived is unknown; the broker says which version it has when it gets one twice.
+            await self._after_failure("UpdateMetadata", error)
+            return
+        match response.error_code:
+            case errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
+                self._owner.listener.superseded(ControllerEpoch(response.controller_epoch))
+                await self._owner.clock.sleep(REFUSED_INTERVAL_S)
+            case errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
+                self._owner.listener.broker_outdated(self._broker.id)
+                await self._owner.clock.sleep(RETRY_INTERVAL_S)
+            case errors_pb2.ERROR_CODE_NONE if response.version >= payload.to_version:
+                await self._metadata_is_at(payload.to_version)
+            case _:
+                self._log.warning("metadata gap", sent=payload.to_version, has=response.version)
+                known = response.version if 0 <= response.version <= self._owner.image.version else 0
+                if known == self._metadata_version:
+                    await self._owner.clock.sleep(RETRY_INTERVAL_S)
+                await self._metadata_is_at(known)
+
+    async def _metadata_is_at(self, version: int) -> None:
+        async with self._metadata_moved:
+            self._metadata_version = version
+            self._metadata_moved.notify_all()
+
+
+def seen_epoch(error: RegnumError) -> ControllerEpoch:
+    """The highest controller epoch that a refusal names; 0 when it names none."""
+    text = error.metadata.get("controller_epoch", "")
+    return ControllerEpoch(int(text) if text.isascii() and text.isdigit() else 0)

@@ -1,0 +1,147 @@
+"""What the controller reacts to, and the queue it takes events from.
+
+What happens to the cluster goes before what clients want: a failover never waits behind a flood of mutations. Mutations come in steps
+of a few hundred partitions; after each the queue is asked again, so a failover waits for one step at most.
+
+Events that only say "look again" merge while they wait, which bounds the queue; mutations are refused when too many wait.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Final
+
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, Registration, TopicId
+
+MUTATIONS_MAX: Final = 1_000
+"""Mutations that may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersChanged:
+    """Registrations came, went or were renewed: read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """Topic nodes came or went: read their names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDead:
+    """The lifeline proved a broker dead, or silent beyond doubt (safety rule S9): fence it."""
+
+    broker: BrokerId
+    """The broker."""
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    registration: Registration
+    """The registration that is to be fenced."""
+    evidence: str
+    """What proved it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrsWritten:
+    """Leaders wrote new ISRs (safety rule S16): read them."""
+
+    keys: frozenset[PartitionKey]
+    """Partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasDeleted:
+    """A broker answered an order to delete the replicas of a topic."""
+
+    broker: BrokerId
+    """The broker."""
+    topic_id: TopicId
+    """The topic."""
+    succeeded: bool
+    """Whether it did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Superseded:
+    """Somebody has seen a later controller epoch (safety rule S7)."""
+
+    seen: ControllerEpoch
+    """The epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """Work for a client, in steps."""
+
+    name: str
+    """What it is, for the log."""
+    steps: AsyncGenerator[None, None]
+    """Each step is one turn of the controller."""
+
+
+ClusterEvent = BrokersChanged | TopicsChanged | BrokerDead | IsrsWritten | ReplicasDeleted | Superseded
+Event = ClusterEvent | Mutation
+
+
+class QueueFullError(Exception):
+    """Too many mutations wait."""
+
+
+@dataclass(slots=True)
+class EventQueue:
+    """Cluster events first, each kind in order; then mutations in order."""
+
+    _cluster: deque[ClusterEvent | Mutation] = field(default_factory=deque)
+    _mutations: deque[Mutation] = field(default_factory=deque)
+    _written: set[PartitionKey] = field(default_factory=set)
+    _waiting: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, event: ClusterEvent) -> None:
+        """Add a cluster event. One that is waiting already is not added twice."""
+        match event:
+            case IsrsWritten(keys=keys):
+                self._written |= keys
+            case _ if event not in self._cluster:
+                self._cluster.append(event)
+            case _:
+                return
+        self._waiting.set()
+
+    def put_urgent(self, work: Mutation) -> None:
+        """Add work that counts as a cluster event: a broker wants to stop."""
+        self._cluster.append(work)
+        self._waiting.set()
+
+    def put_mutation(self, mutation: Mutation) -> None:
+        """Add a mutation. Raises QueueFullError."""
+        if len(self._mutations) >= MUTATIONS_MAX:
+            raise QueueFullError
+        self._mutations.append(mutation)
+        self._waiting.set()
+
+    def put_back(self, mutation: Mutation) -> None:
+        """A mutation that has more steps: it stays first among the mutations."""
+        self._mutations.appendleft(mutation)
+        self._waiting.set()
+
+    async def take(self) -> Event:
+        """The next event."""
+        while True:
+            if self._cluster:
+                return self._cluster.popleft()
+            if self._written:
+                keys, self._written = frozenset(self._written), set()
+                return IsrsWritten(keys=keys)
+            if self._mutations:
+                return self._mutations.popleft()
+            self._waiting.clear()
+            await self._waiting.wait()
+
+    def drain(self) -> tuple[Mutation, ...]:
+        """Empty the queue at the end of a reign; returns the mutations whose callers still wait."""
+        left = (*(event for event in self._cluster if isinstance(event, Mutation)), *self._mutations)
+        self._cluster.clear()
+        self._mutations.clear()
+        self._written.clear()
+        return left

@@ -1,0 +1,101 @@
+"""When the controller may declare a broker dead before its session ends (safety rule S9).
+
+Two kinds of evidence. A *refused* port proves that no process listens: enough at once, if seen twice. *Silence* proves nothing by
+itself (a paused broker, a lost network, or a controller that is itself slow look alike), so it counts only when the controller can
+show that it is not the one at fault, and for one broker in a session time-out, so that a mistake never cascades.
+"""
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_model.ids import BrokerId
+
+REFUSAL_INTERVAL_S: Final = 0.1
+"""Pause between the two attempts to connect."""
+
+SILENCE_S: Final = 2.0
+"""Age of the oldest unanswered probe from which a broker counts as silent."""
+
+ANSWERING_S: Final = 0.5
+"""Age of the oldest unanswered probe up to which another broker counts as answering."""
+
+LOOP_LAG_MAX_S: Final = 0.1
+"""Lag of the controller's own loops from which it does not trust its own ears."""
+
+BEAT_INTERVAL_S: Final = 0.1
+"""Time between two beats, and between two probes."""
+
+
+class Contact(enum.Enum):
+    """Outcome of one attempt to connect to a broker's port."""
+
+    ACCEPTED = "accepted"
+    """Something listens."""
+    REFUSED = "refused"
+    """The host answered that nothing listens."""
+    NO_ANSWER = "no answer"
+    """Neither; proves nothing."""
+
+
+class Verdict(enum.Enum):
+    """Whether a silent broker is fenced, or what speaks against it."""
+
+    FENCE = "fence"
+    NOT_SILENT = "the broker answers"
+    NOT_ACTING = "the controller's session is not confirmed"
+    LAGGING = "the controller's own loop lags"
+    TOO_FEW_ANSWER = "not more than half of the other brokers answer"
+    ONE_AT_A_TIME = "another broker was fenced for silence within a session time-out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """What the controller knows of its own ability to hear."""
+
+    session_connected: bool
+    """Whether the coordination session is CONNECTED."""
+    loop_lag_s: float
+    """Worst recent lag of the controller's event loops, in seconds."""
+    since_silence_fence_s: float | None
+    """Seconds since a broker was last fenced for silence; None when none ever was."""
+    session_timeout_s: float
+    """Store session time-out."""
+
+
+def proves_death(contacts: Collection[Contact]) -> bool:
+    """Whether attempts to connect prove that the broker's process is gone: refused, twice."""
+    return len(contacts) >= 2 and all(contact is Contact.REFUSED for contact in contacts)
+
+
+def judge_silence(
+    suspect: BrokerId,
+    unanswered_s: Mapping[BrokerId, float | None],
+    live: Collection[BrokerId],
+    listener: Listener,
+) -> Verdict:
+    """Whether a broker that holds its stream open and does not answer is fenced.
+
+    Args:
+        suspect: the broker in question.
+        unanswered_s: age of the oldest unanswered probe of every broker with a stream; None when all are answered.
+        live: registered brokers.
+        listener: the controller's own state.
+    """
+    silence_s = unanswered_s.get(suspect)
+    if silence_s is None or silence_s < SILENCE_S:
+        return Verdict.NOT_SILENT
+    if not listener.session_connected:
+        return Verdict.NOT_ACTING
+    if listener.loop_lag_s >= LOOP_LAG_MAX_S:
+        return Verdict.LAGGING
+    others = [id for id in live if id != suspect]
+    answering = [id for id in others if id in unanswered_s and (unanswered_s[id] or 0.0) <= ANSWERING_S]
+    # With no other broker there is no witness: half of nothing is not more than half.
+    if len(answering) * 2 <= len(others):
+        return Verdict.TOO_FEW_ANSWER
+    recent_s = listener.since_silence_fence_s
+    if recent_s is not None and recent_s < listener.session_timeout_s:
+        return Verdict.ONE_AT_A_TIME
+    return Verdict.FENCE

@@ -1,0 +1,129 @@
+"""The picture in the words of the wire: what LeaderAndIsr, StopReplica and UpdateMetadata say of brokers and partitions."""
+
+from collections.abc import Iterable, Sequence
+
+from regnum.broker.v1 import control_pb2
+from regnum.types.v1 import types_pb2
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
+from regnum_model.insync import effective_min_insync
+from regnum_model.nodes import Address
+
+from regnum_election.cluster import Broker, Cluster, HeldState, Partition
+from regnum_election.outbox import StatesCall, Stop
+from regnum_election.reign import Reign
+
+
+def endpoint(address: Address) -> types_pb2.Endpoint:
+    """An address."""
+    return types_pb2.Endpoint(host=address.host, port=address.port)
+
+
+def broker_message(broker: Broker) -> types_pb2.Broker:
+    """A broker as other processes see it."""
+    return types_pb2.Broker(
+        id=broker.id,
+        epoch=broker.epoch,
+        rack=broker.rack or "",
+        client=endpoint(broker.client),
+        internal=endpoint(broker.internal),
+    )
+
+
+def partition_state(number: int, partition: Partition) -> types_pb2.PartitionState:
+    """State of a partition; without a leader while none can be named."""
+    held = partition.held
+    if held is None or partition.trouble is not None:
+        return types_pb2.PartitionState(
+            partition=number, leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=partition.replicas, version=-1
+        )
+    state = held.state
+    return types_pb2.PartitionState(
+        partition=number,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        replicas=partition.replicas,
+        elr=state.elr,
+        version=held.version,
+    )
+
+
+class OrderBook:
+    """Builds control messages of one reign. Messages of partitions are kept, since every replica gets the same one."""
+
+    def __init__(self, reign: Reign, *, min_insync_replicas: int) -> None:
+        self._reign = reign
+        self._min_insync_replicas = min_insync_replicas
+        self._built: dict[PartitionKey, tuple[HeldState, control_pb2.LeaderAndIsrPartition]] = {}
+
+    def leader_and_isr(
+        self, picture: Cluster, broker: Broker, call: StatesCall
+    ) -> tuple[control_pb2.LeaderAndIsrRequest, tuple[PartitionKey, ...]]:
+        """The message for a call, and the partitions in it: those of the call that have a state."""
+        keys: list[PartitionKey] = []
+        partitions: list[control_pb2.LeaderAndIsrPartition] = []
+        leaders: set[BrokerId] = set()
+        for key in call.keys:
+            partition = picture.partitions.get(key)
+            if partition is None or partition.held is None or partition.trouble is not None:
+                continue
+            keys.append(key)
+            partitions.append(self._partition(picture, key, partition, partition.held))
+            leaders.add(partition.held.state.leader)
+        request = control_pb2.LeaderAndIsrRequest(
+            controller_id=self._reign.controller_id,
+            controller_epoch=self._reign.epoch,
+            broker_epoch=broker.epoch,
+            init=call.init,
+            part=call.part,
+            parts=call.parts,
+            partitions=partitions,
+            live_leaders=[broker_message(picture.brokers[id]) for id in sorted(leaders) if id in picture.brokers],
+        )
+        return request, tuple(keys)
+
+    def _partition(
+        self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState
+    ) -> control_pb2.LeaderAndIsrPartition:
+        built = self._built.get(key)
+        if built is not None and built[0] is held:
+            return built[1]
+        state = held.state
+        message = control_pb2.LeaderAndIsrPartition(
+            topic=picture.topics[key.topic_id].name,
+            topic_id=key.topic_id,
+            state=partition_state(key.partition, partition),
+            members=[
+                control_pb2.Member(broker_id=id, broker_epoch=member.broker_epoch, log_id=member.log_id)
+                for id, member in state.members.items()
+            ],
+            recorded_controller_epoch=state.controller_epoch,
+            min_insync_replicas=effective_min_insync(self._min_insync_replicas, len(partition.replicas)),
+            # No election since the first: a replica whose log is complete and lacks the partition never had a record of it.
+            is_new=state.leader_epoch == 0,
+        )
+        self._built[key] = (held, message)
+        return message
+
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
+        """Partitions that are gone."""
+        for key in keys:
+            self._built.pop(key, None)
+
+    def stop_replica(self, broker: Broker, stops: Sequence[Stop]) -> control_pb2.StopReplicaRequest:
+        """The message for stops."""
+        return control_pb2.StopReplicaRequest(
+            controller_id=self._reign.controller_id,
+            controller_epoch=self._reign.epoch,
+            broker_epoch=broker.epoch,
+            partitions=[
+                control_pb2.StopReplicaPartition(
+                    topic=stop.topic,
+                    topic_id=stop.topic_id,
+                    partition=stop.partition,
+                    leader_epoch=stop.leader_epoch,
+                    delete=stop.delete,
+                )
+                for stop in stops
+            ],
+        )

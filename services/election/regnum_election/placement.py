@@ -1,0 +1,105 @@
+"""Which brokers hold the replicas of new partitions.
+
+Goals: leaders and replicas spread evenly over brokers; the followers of one broker's leaders spread over all others, so that its
+failure loads them evenly; with racks, the replicas of a partition on as many racks as there are.
+
+Constraints: deterministic given ``start`` and ``shift``; the same results as Kafka's (``AdminUtils``), which operators know.
+
+Algorithm: brokers stand in a ring (with racks: one broker of each rack in turn, so neighbours differ in rack). Partition p is led by
+the broker at position p + start. Its followers are found by walking from the leader with a jump of 1 + (shift + j) mod (n - 1), which
+never lands on the leader itself; ``shift`` grows by one each time the ring has been walked round. With racks the walk skips a
+broker whose rack has a replica while some rack has none, and a broker that holds one while some broker does not.
+
+Example: brokers 0 to 4, factor 3, start 0, shift 0: partition 0 gets (0, 1, 2), partition 4 (4, 0, 1), partition 5 (0, 2, 3).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from regnum_model.ids import BrokerId
+
+Assignment = dict[int, tuple[BrokerId, ...]]
+"""Replicas of each partition, the preferred leader first."""
+
+
+class PlacementError(ValueError):
+    """The replicas cannot be placed; the message says why and what would help."""
+
+
+def alternate_racks(racks: Mapping[BrokerId, str]) -> tuple[BrokerId, ...]:
+    """Brokers ordered so that racks take turns; racks by name, brokers by id."""
+    by_rack: dict[str, list[BrokerId]] = {}
+    for broker in sorted(racks):
+        by_rack.setdefault(racks[broker], []).append(broker)
+    columns = [by_rack[rack] for rack in sorted(by_rack)]
+    longest = max((len(column) for column in columns), default=0)
+    return tuple(column[row] for row in range(longest) for column in columns if row < len(column))
+
+
+def place(
+    brokers: Mapping[BrokerId, str | None],
+    *,
+    partitions: int,
+    replication_factor: int,
+    start: int,
+    shift: int,
+    first_partition: int = 0,
+) -> Assignment:
+    """Replicas of ``partitions`` new partitions.
+
+    Args:
+        brokers: rack of each broker that may be used; None for no rack.
+        partitions: how many, at least 1.
+        replication_factor: replicas of each, 1 to the number of brokers.
+        start: position of the first leader in the ring; a random one spreads topics.
+        shift: first jump to the followers; a random one spreads topics.
+        first_partition: number of the first partition.
+
+    Raises:
+        PlacementError: the numbers do not fit, or some brokers have a rack and others none.
+    """
+    if partitions < 1:
+        raise PlacementError("give at least one partition")
+    if not 1 <= replication_factor <= len(brokers):
+        raise PlacementError(
+            f"replication factor {replication_factor} does not fit {len(brokers)} usable brokers: choose 1 to "
+            f"{len(brokers)}, or start more brokers"
+        )
+    racks = {id: rack for id, rack in brokers.items() if rack is not None}
+    if racks and len(racks) < len(brokers):
+        bare = sorted(brokers.keys() - racks.keys())
+        raise PlacementError(f"brokers {bare} have no rack and the others do: give all a rack or none")
+    ring = alternate_racks(racks) if racks else tuple(sorted(brokers))
+    placed: Assignment = {}
+    for partition in range(first_partition, first_partition + partitions):
+        if partition > 0 and partition % len(ring) == 0:
+            shift += 1
+        leader = (partition + start) % len(ring)
+        if racks:
+            placed[partition] = _spread_over_racks(ring, racks, leader, shift, replication_factor)
+        else:
+            followers = (ring[_position(leader, shift, j, len(ring))] for j in range(replication_factor - 1))
+            placed[partition] = (ring[leader], *followers)
+    return placed
+
+
+def _position(leader: int, shift: int, step: int, ring_size: int) -> int:
+    return (leader + 1 + (shift + step) % (ring_size - 1)) % ring_size
+
+
+def _spread_over_racks(
+    ring: Sequence[BrokerId], racks: Mapping[BrokerId, str], leader: int, shift: int, replication_factor: int
+) -> tuple[BrokerId, ...]:
+    rack_count = len(set(racks.values()))
+    replicas = [ring[leader]]
+    used_racks = {racks[ring[leader]]}
+    step = 0
+    while len(replicas) < replication_factor:
+        candidate = ring[_position(leader, shift * rack_count, step, len(ring))]
+        step += 1
+        if candidate in replicas:
+            continue
+        if racks[candidate] in used_racks and len(used_racks) < rack_count:
+            continue
+        replicas.append(candidate)
+        used_racks.add(racks[candidate])
+    return tuple(replicas)

@@ -1,0 +1,115 @@
+"""The store as one reign may use it: every write carries the reign's fence, and no outcome stays unknown.
+
+An unknown outcome is settled by repeating the same conditional operation (safety rule S1, ``recipes.resolve``). Whoever gets a refusal
+reads the nodes again and decides again.
+"""
+
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
+from regnum_coordination.port import (
+    Expired,
+    Fenced,
+    Group,
+    Node,
+    Operation,
+    OperationResult,
+    Outcome,
+    Refused,
+    SessionState,
+    Store,
+    Unknown,
+    Written,
+)
+from regnum_coordination.recipes.resolve import Resolver
+from regnum_service.clock import Clock
+
+from regnum_election.reign import DeposedError, Reign
+
+REPEAT_INTERVAL_S: Final = 0.1
+"""Pause before an unanswered read is repeated."""
+
+READ_PATHS: Final = 2_000
+"""Paths of one bulk read; the loop is free between two of them (safety rule S22)."""
+
+
+class FencedStore:
+    """Reads and writes of one reign. Every method raises DeposedError when the reign is over."""
+
+    def __init__(self, store: Store, reign: Reign, clock: Clock) -> None:
+        self._store = store
+        self._reign = reign
+        self._clock = clock
+        self._resolver = Resolver(store, clock)
+
+    async def write_batch(self, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
+        """Small groups, each on its own; a definite outcome for each."""
+        if not groups:
+            return ()
+        outcomes = await self._resolver.write_batch(groups, fence=self._reign.fence)
+        return tuple(_definite(outcome) for outcome in outcomes)
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
+        """All operations or none; raises what refuses them."""
+        (outcome,) = await self.write_batch([tuple(operations)])
+        match outcome:
+            case Written(results=results):
+                return results
+            case Refused(error=error):
+                raise error
+            case _:
+                assert_never(outcome)
+
+    async def read_many(self, wanted: Sequence[str]) -> dict[str, Node]:
+        """The nodes that exist, as of now, by path."""
+        found: dict[str, Node] = {}
+        for start in range(0, len(wanted), READ_PATHS):
+            chunk = wanted[start : start + READ_PATHS]
+            while True:
+                try:
+                    nodes = await self._store.get_many(chunk, current=True)
+                except ConnectionLoss:
+                    await self._pause()
+                except SessionExpired:
+                    raise DeposedError("the session is over") from None
+                else:
+                    break
+            found.update((path, node) for path, node in zip(chunk, nodes, strict=True) if node is not None)
+        return found
+
+    async def names(self, folder: str) -> tuple[str, ...]:
+        """Children of a folder as of now; none when there is no folder."""
+        while True:
+            try:
+                return (await self._store.children(folder, current=True)).names
+            except NoNode:
+                return ()
+            except ConnectionLoss:
+                await self._pause()
+            except SessionExpired:
+                raise DeposedError("the session is over") from None
+
+    async def until_connected(self) -> None:
+        """Return when the session is confirmed: at its local deadline a controller stops acting (safety rule S8)."""
+        while self._store.session_state is not SessionState.CONNECTED:
+            await self._pause()
+
+    async def _pause(self) -> None:
+        if self._store.session_state is SessionState.LOST:
+            raise DeposedError("the session is over")
+        await self._clock.sleep(REPEAT_INTERVAL_S)
+
+
+def _definite(outcome: Outcome) -> Written | Refused:
+    match outcome:
+        case Written() | Refused():
+            return outcome
+        case Fenced():
+            raise DeposedError("a later controller has the epoch")
+        case Expired():
+            raise DeposedError("the session is over")
+        case Unknown():
+            raise AssertionError("the resolver has no deadline and never leaves an outcome unknown")
+        case _:
+            assert_never(outcome)
