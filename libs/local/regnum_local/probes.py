@@ -1,0 +1,58 @@
+"""Whether a started process already does its work."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from regnum_model.nodes import Address
+from regnum_service.channel import open_channel
+
+PROBE_TIMEOUT_S = 1.0
+"""Time one question may take."""
+
+
+async def accepts(address: Address) -> bool:
+    """Whether somebody listens there."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(address.host, address.port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+async def serves(address: Address) -> bool:
+    """Whether a service says that it serves."""
+    # A refused connection is cheap; a gRPC channel that met one waits before it tries again.
+    if not await accepts(address):
+        return False
+    channel = open_channel(address)
+    try:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return False
+    finally:
+        await channel.close()
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def etcd_healthy(address: Address) -> bool:
+    """Whether etcd has a leader and takes writes: what its ``/health`` says."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            try:
+                writer.write(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                await writer.drain()
+                answer = await reader.read(4_096)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
+    return b" 200 " in answer.split(b"\r\n", 1)[0] and b'"health":"true"' in answer

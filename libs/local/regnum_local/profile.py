@@ -1,0 +1,102 @@
+"""The profile: where the cluster of `regnum up` can be reached. Written by up, read by every other command.
+
+Only the standard library is imported here, so that a command that needs nothing else starts at once.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from regnum_local.files import read_json, write_json
+from regnum_local.identity import ProcessIdentity
+
+VERSION: Final = 1
+
+
+class ProfileError(Exception):
+    """The profile file cannot be read. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A running cluster, as other commands need to know it."""
+
+    bootstrap: tuple[str, ...]
+    """``host:port`` of the client listener of every broker."""
+    elections: tuple[str, ...]
+    """``host:port`` of the client listener of every election process."""
+    coordination: str
+    """URL of the coordination store."""
+    data_dir: Path
+    """Folder of data, logs and records of the cluster."""
+    launcher: ProcessIdentity
+    """The `regnum up` that runs it."""
+
+    def is_current(self) -> bool:
+        """Whether that `regnum up` still runs."""
+        return self.launcher.alive()
+
+    def to_json(self) -> dict[str, Any]:
+        """For the file."""
+        return {
+            "version": VERSION,
+            "bootstrap": list(self.bootstrap),
+            "elections": list(self.elections),
+            "coordination": self.coordination,
+            "data_dir": str(self.data_dir),
+            "launcher": self.launcher.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """From the file; raises KeyError, TypeError or ValueError."""
+        if value["version"] != VERSION:
+            raise ValueError(f"version {value['version']} is not {VERSION}")
+        return cls(
+            bootstrap=tuple(map(str, value["bootstrap"])),
+            elections=tuple(map(str, value["elections"])),
+            coordination=str(value["coordination"]),
+            data_dir=Path(value["data_dir"]),
+            launcher=ProcessIdentity.from_json(value["launcher"]),
+        )
+
+
+def profile_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the profile is: REGNUM_PROFILE, else ``regnum/profile.json`` in the user's configuration folder."""
+    chosen = environment.get("REGNUM_PROFILE")
+    if chosen:
+        return Path(chosen)
+    folder = environment.get("XDG_CONFIG_HOME")
+    return (Path(folder) if folder else Path.home() / ".config") / "regnum" / "profile.json"
+
+
+def read_profile(path: Path | None = None) -> Profile | None:
+    """The profile; None when no cluster left one. Raises ProfileError."""
+    path = profile_path() if path is None else path
+    try:
+        value = read_json(path)
+        return None if value is None else Profile.from_json(value)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ProfileError(
+            f"cannot read the profile {path}: {error!r}; remove the file, or give --bootstrap"
+        ) from error
+
+
+def write_profile(profile: Profile, path: Path | None = None) -> None:
+    """Leave a profile for the other commands."""
+    write_json(profile_path() if path is None else path, profile.to_json())
+
+
+def remove_profile(data_dir: Path, path: Path | None = None) -> bool:
+    """Remove the profile if it is the one of this cluster; another cluster's stays."""
+    path = profile_path() if path is None else path
+    try:
+        profile = read_profile(path)
+    except ProfileError:
+        return False
+    if profile is None or profile.data_dir != data_dir:
+        return False
+    path.unlink(missing_ok=True)
+    return True
