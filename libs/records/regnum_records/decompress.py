@@ -85,7 +85,7 @@ def _snappy_block(data: bytes, bytes_max: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-def _into_buffer(codec: Any, data: bytes, bytes_max: int) -> bytes:  # noqa: ANN401 - a module of cramjam
+def _into_buffer(codec: Any, data: bytes, bytes_max: int) -> bytes:
     """Decompress into buffers of growing size: the codec stops where the buffer ends."""
     sizes = [size for factor in _FIRST_GUESSES if (size := factor * len(data) + 4096) < bytes_max]
     for size in (*sizes, bytes_max):

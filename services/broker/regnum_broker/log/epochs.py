@@ -1,5 +1,13 @@
-"""Which leader epoch began where in a log (KIP-101, KIP-279). Pure."""
+"""Which leader epoch began where in a log (KIP-101, KIP-279). Pure.
 
+A follower and a leader compare these lists to find where their logs part. Epochs and start offsets both rise strictly: a new
+entry drops every entry that it contradicts, because the newest leader is right about where it began.
+
+Example: entries (1, 11) (2, 13) (3, 15), log end 17. Epoch 2 ends at 15, epoch 3 at 17, epoch 4 is unknown, and epoch 0, which
+lies before all of them, ends where the first begins.
+"""
+
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,13 +21,13 @@ class EpochEnd:
     """Where an epoch ends: the answer to OffsetForLeaderEpoch."""
 
     epoch: LeaderEpoch
-    """Largest epoch known that is not above the one asked. -1: undefined."""
+    """Largest epoch known that is not above the one asked (below all: the one asked). -1: undefined."""
     end_offset: int
     """Offset after its last record. -1: undefined."""
 
     @property
     def is_defined(self) -> bool:
-        """Whether the epoch is known here."""
+        """Whether there is an answer."""
         return self.epoch >= 0
 
 
@@ -36,20 +44,36 @@ class EpochCache:
     @property
     def latest(self) -> LeaderEpoch:
         """The newest epoch; -1 if there is none. It may have no record yet."""
-        raise NotImplementedError
+        return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: LeaderEpoch, start_offset: int) -> "EpochCache":
-        """With an epoch that begins at ``start_offset``."""
-        raise NotImplementedError
+        """With an epoch that begins at ``start_offset``; unchanged if it is the newest and began no later."""
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} at offset {start_offset}: neither may be negative")
+        if self.entries:
+            latest, latest_start = self.entries[-1]
+            if latest == epoch and start_offset >= latest_start:
+                return self
+        kept = tuple(entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset)
+        return EpochCache((*kept, (epoch, start_offset)))
 
     def end_offset_for(self, epoch: LeaderEpoch, *, log_end_offset: int) -> EpochEnd:
         """Where ``epoch`` ends in a log that ends at ``log_end_offset``."""
-        raise NotImplementedError
+        if epoch < 0 or epoch > self.latest:
+            return UNDEFINED
+        if epoch == self.latest:
+            return EpochEnd(epoch=epoch, end_offset=log_end_offset)
+        above = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        known = epoch if above == 0 else self.entries[above - 1][0]
+        return EpochEnd(epoch=known, end_offset=self.entries[above][1])
 
     def truncate_from_end(self, offset: int) -> "EpochCache":
         """Without the epochs that begin at ``offset`` or later. A negative offset is undefined and changes nothing."""
-        raise NotImplementedError
+        if offset < 0 or not self.entries or self.entries[-1][1] < offset:
+            return self
+        return EpochCache(tuple(entry for entry in self.entries if entry[1] < offset))
 
     def epoch_at(self, offset: int) -> LeaderEpoch:
         """Epoch of the record at ``offset``; -1 if it is before all entries."""
-        raise NotImplementedError
+        above = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[above - 1][0] if above else NO_EPOCH

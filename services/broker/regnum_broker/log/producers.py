@@ -1,9 +1,18 @@
-"""What a log remembers of idempotent producers. Pure."""
+"""What a log remembers of idempotent producers. Pure.
 
+Goals: a batch that a producer sends again is stored once and answered with its first offset; a gap in the sequence is seen; a
+producer that was replaced (newer epoch of the same id) cannot write.
+Constraints: the memory of a producer is bounded, and followers build the same state from the same batches.
+Algorithm: the last five batches of each producer id in its newest epoch. Same first and last sequence as one of them: a
+duplicate. Else the sequence must go on where the newest one ended (after 2147483647 comes 0); a new epoch begins at 0. A
+producer that is not known may begin anywhere: its state may have been forgotten.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from regnum_records.header import BatchHeader
+from regnum_records.header import SEQUENCE_MAX, BatchHeader
 
 BATCHES_KEPT: Final = 5
 """Batches remembered for each producer: as many as a producer may have in flight."""
@@ -47,13 +56,91 @@ class Fenced:
 SequenceDecision = Accepted | Duplicate | OutOfOrder | Fenced
 
 
+@dataclass(frozen=True, slots=True)
+class KeptBatch:
+    """A batch that is remembered."""
+
+    first_sequence: int
+    """Sequence number of its first record."""
+    last_sequence: int
+    """Sequence number of its last record."""
+    base_offset: int
+    """Offset of its first record."""
+    last_offset: int
+    """Offset of its last record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """What is remembered of one producer id."""
+
+    epoch: int
+    """Its newest epoch."""
+    batches: tuple[KeptBatch, ...]
+    """Its newest batches, oldest first; one to five."""
+
+
+def next_sequence(last: int) -> int:
+    """The sequence number after ``last``."""
+    return 0 if last == SEQUENCE_MAX else last + 1
+
+
 class ProducerStates:
     """The newest batches of each producer id. Belongs to the writer thread."""
 
+    def __init__(self, entries: Mapping[int, ProducerEntry] | None = None) -> None:
+        self._entries = dict(entries or {})
+
+    @property
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """By producer id."""
+        return self._entries
+
     def check(self, header: BatchHeader) -> SequenceDecision:
         """Whether a leader may append the batch."""
-        raise NotImplementedError
+        entry = self._entries.get(header.producer_id) if header.producer_id >= 0 else None
+        if entry is None:
+            return Accepted()
+        if header.producer_epoch < entry.epoch:
+            return Fenced(current=entry.epoch, found=header.producer_epoch)
+        if header.producer_epoch > entry.epoch:
+            return Accepted() if header.base_sequence == 0 else OutOfOrder(expected=0, found=header.base_sequence)
+        for batch in entry.batches:
+            if (batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):
+                return Duplicate(base_offset=batch.base_offset, last_offset=batch.last_offset)
+        expected = next_sequence(entry.batches[-1].last_sequence)
+        if header.base_sequence == expected:
+            return Accepted()
+        return OutOfOrder(expected=expected, found=header.base_sequence)
 
     def apply(self, header: BatchHeader) -> None:
-        """Remember a batch that was appended; its head carries the assigned offset. Batches without producer change nothing."""
-        raise NotImplementedError
+        """Remember a batch that was appended; its head carries the assigned offset.
+
+        Batches without a producer change nothing, nor do those of an older epoch, which only replication can bring.
+        """
+        self.remember(header, base_offset=header.base_offset)
+
+    def remember(self, header: BatchHeader, *, base_offset: int) -> None:
+        """As ``apply``, for a head that does not carry its offset yet."""
+        if header.producer_id < 0:
+            return
+        batch = KeptBatch(
+            header.base_sequence, header.last_sequence, base_offset, base_offset + header.last_offset_delta
+        )
+        entry = self._entries.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            return
+        earlier = entry.batches if entry is not None and entry.epoch == header.producer_epoch else ()
+        self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, (*earlier, batch)[-BATCHES_KEPT:])
+
+    def reaches(self, offset: int) -> bool:
+        """Whether a remembered batch has a record at ``offset`` or later."""
+        return any(entry.batches[-1].last_offset >= offset for entry in self._entries.values())
+
+    @classmethod
+    def replayed(cls, base: "ProducerStates", headers: Iterable[BatchHeader]) -> "ProducerStates":
+        """``base`` and the batches that follow it, as replication sees them: nothing is refused."""
+        states = cls(base.entries)
+        for header in headers:
+            states.apply(header)
+        return states

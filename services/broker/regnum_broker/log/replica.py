@@ -1,11 +1,41 @@
-"""One replica: the log of one partition in one directory."""
+"""One replica: the log of one partition in one directory.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Goals: appends run at the speed of one gathering write; reads never wait for them.
+Constraints: one writer thread for each directory, any number of readers; what a reader returns are whole batches that were in
+the log together.
+Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first sees
+everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads again.
+"""
 
-from regnum_broker.log.epochs import EpochCache
-from regnum_broker.log.producers import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeVar
+
 from regnum_model.ids import LeaderEpoch, PartitionKey
+from regnum_records.check import verify_crc
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import ASSIGNED_BYTES, MAGIC, BatchHeader, assigned_prefix, iterate, read_header
+
+from regnum_broker.log.disk import GuardedDisk, WriteBuffer
+from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.errors import (
+    CorruptLogError,
+    NotContiguousError,
+    OffsetOutOfRangeError,
+    UnknownReplicaError,
+)
+from regnum_broker.log.journal import EpochBegun, FilesBegun, JournalEntry, Truncated
+from regnum_broker.log.producers import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
+from regnum_broker.log.recovery import CleanEnd, Recovered, rebuilt_producers
+from regnum_broker.log.segment import DamagedSegmentError, Segment
+from regnum_broker.log.snapshots import remove_snapshots, save_snapshot
+
+READ_ATTEMPTS: Final = 4
+"""Times that a read starts again beside truncations before it returns nothing."""
+OFFSETS_IN_SEGMENT_MAX: Final = 2**31 - 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,60 +52,112 @@ AppendOutcome = Appended | Duplicate | OutOfOrder | Fenced
 """What became of one batch that a leader was asked to append."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One batch to be written."""
+
+    buffers: Sequence[WriteBuffer]
+    """Its bytes, offset and leader epoch assigned."""
+    header: BatchHeader
+    """Its head, likewise."""
+
+
+class ReplicaHost(Protocol):
+    """What a replica needs of its directory."""
+
+    def before_change(self) -> None:
+        """Take back the proof of a clean stop, before the first change after it (safety rule S10)."""
+
+    def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
+        """Write to the journal."""
+
+
 class ReplicaLog:
-    """One replica. Properties, ``read`` and ``offset_for_timestamp`` are for any thread; all else is for the directory's writer
-    thread alone. Created by LogDirectory only.
+    """One replica. Properties, ``read`` and ``offset_for_timestamp`` are for any thread, ``producers`` excepted; all else is for
+    the directory's writer thread alone. Created by LogDirectory only.
     """
+
+    def __init__(
+        self,
+        *,
+        key: PartitionKey,
+        topic: str,
+        folder: str,
+        disk: GuardedDisk,
+        host: ReplicaHost,
+        recovered: Recovered,
+        high_watermark: int,
+        segment_bytes: int,
+    ) -> None:
+        self._key = key
+        self._topic = topic
+        self._folder = folder
+        self._disk = disk
+        self._host = host
+        self._segment_bytes = segment_bytes
+        self._has_files = bool(recovered.segments)
+        self._segments = recovered.segments or (Segment.empty(folder, disk, 0),)
+        self._log_end_offset = self._segments[-1].next_offset
+        self._epochs = recovered.epochs
+        self._highest_epoch = recovered.highest_epoch
+        self._unjournaled: list[EpochBegun] = []
+        self._producers = recovered.producers
+        self._high_watermark = min(max(high_watermark, self._segments[0].base_offset), self._log_end_offset)
+        self._generation = 0
+        self._changed = False
+        self._unsynced = False
+        self._names_unsynced = False
+        self._deleted = False
 
     @property
     def key(self) -> PartitionKey:
         """Topic id and partition."""
-        raise NotImplementedError
+        return self._key
 
     @property
     def topic(self) -> str:
         """Topic name."""
-        raise NotImplementedError
+        return self._topic
 
     @property
     def log_start_offset(self) -> int:
         """First offset of the log."""
-        raise NotImplementedError
+        return self._segments[0].base_offset
 
     @property
     def log_end_offset(self) -> int:
         """Offset after the last record."""
-        raise NotImplementedError
+        return self._log_end_offset
 
     @property
     def high_watermark(self) -> int:
         """The high watermark as the checkpoint had it when the directory was opened, within start and end of the log."""
-        raise NotImplementedError
+        return self._high_watermark
 
     @property
     def epochs(self) -> EpochCache:
         """Which leader epoch began where."""
-        raise NotImplementedError
+        return self._epochs
 
     @property
     def highest_leader_epoch(self) -> LeaderEpoch:
-        """Highest leader epoch ever recorded for this replica, also where truncation took its records; -1: none (S11)."""
-        raise NotImplementedError
+        """Highest leader epoch ever recorded here, also where truncation took its records; -1: none (safety rule S11)."""
+        return self._highest_epoch
 
     @property
     def last_record_epoch(self) -> LeaderEpoch:
         """Leader epoch of the last record; -1 for an empty log."""
-        raise NotImplementedError
+        return self._epochs.epoch_at(self._log_end_offset - 1)
 
     @property
     def producers(self) -> ProducerStates:
         """What is known of idempotent producers. For the writer thread."""
-        raise NotImplementedError
+        return self._producers
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        raise NotImplementedError
+        return sum(segment.size_bytes for segment in self._segments)
 
     def append_as_leader(self, batches: Sequence[bytes], *, leader_epoch: LeaderEpoch) -> list[AppendOutcome]:
         """Append what a leader accepted (``check_batch``): checks sequences, assigns offsets and epoch, writes all in one call.
@@ -83,9 +165,33 @@ class ReplicaLog:
         One outcome for each batch, in order. A batch that is refused or a duplicate is not written; the others are.
 
         Raises:
+            NotContiguousError: a newer leader epoch is known here; nothing was appended.
             DirectoryFailedError: the write failed.
         """
-        raise NotImplementedError
+        if leader_epoch < max(self._epochs.latest, 0):
+            raise NotContiguousError(
+                f"leader epoch {leader_epoch} is older than {self._epochs.latest}: another leader wrote since"
+            )
+        outcomes: list[AppendOutcome] = []
+        parts: list[_Part] = []
+        offset = self._log_end_offset
+        for batch in batches:
+            header = read_header(batch)
+            match self._producers.check(header):
+                case Accepted():
+                    pass
+                case refused:
+                    outcomes.append(refused)
+                    continue
+            prefix = assigned_prefix(batch, base_offset=offset, leader_epoch=leader_epoch)
+            assigned = replace(header, base_offset=offset, leader_epoch=leader_epoch)
+            self._producers.apply(assigned)
+            parts.append(_Part(buffers=(prefix, memoryview(batch)[ASSIGNED_BYTES:]), header=assigned))
+            outcomes.append(Appended(base_offset=offset, last_offset=assigned.last_offset))
+            offset = assigned.next_offset
+        if parts:
+            self._write(parts)
+        return outcomes
 
     def append(self, batches: Sequence[bytes | bytearray]) -> Appended:
         """Append batches that have their offsets and leader epoch already, in one write. Sequences are not checked.
@@ -94,7 +200,17 @@ class ReplicaLog:
             NotContiguousError: they do not continue the log.
             DirectoryFailedError: the write failed.
         """
-        raise NotImplementedError
+        parts = [_Part(buffers=(batch,), header=read_header(batch)) for batch in batches]
+        if not parts:
+            raise ValueError("give at least one batch")
+        self._check_continues([part.header for part in parts])
+        for part, batch in zip(parts, batches, strict=True):
+            if part.header.size_bytes != len(batch):
+                raise NotContiguousError(f"a batch of {part.header.size_bytes} bytes came with {len(batch)}")
+        for part in parts:
+            self._producers.apply(part.header)
+        self._write(parts)
+        return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
     def append_replicated(self, buffer: bytes) -> Appended | None:
         """Append what a follower fetched: verifies checksums and continuity first, records new epochs. None: nothing in it.
@@ -106,7 +222,24 @@ class ReplicaLog:
             NotContiguousError: they do not continue the log; nothing was appended.
             DirectoryFailedError: the write failed.
         """
-        raise NotImplementedError
+        view = memoryview(buffer)
+        parts: list[_Part] = []
+        for position, header in iterate(buffer):
+            if header.magic != MAGIC or header.last_offset_delta < 0 or header.leader_epoch < 0:
+                raise CorruptBatchError(
+                    f"batch at offset {header.base_offset}: magic {header.magic}, last offset delta"
+                    f" {header.last_offset_delta}, leader epoch {header.leader_epoch}",
+                    base_offset=header.base_offset,
+                )
+            verify_crc(buffer, header, position)
+            parts.append(_Part(buffers=(view[position : position + header.size_bytes],), header=header))
+        if not parts:
+            return None
+        self._check_continues([part.header for part in parts])
+        for part in parts:
+            self._producers.apply(part.header)
+        self._write(parts)
+        return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
     def read(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> bytes:
         """Whole batches from the one that contains ``offset`` on, up to about ``bytes_max``, at least one if there is one.
@@ -119,27 +252,218 @@ class ReplicaLog:
             CorruptLogError: the files contradict themselves.
             DirectoryFailedError: reading failed.
         """
-        raise NotImplementedError
+
+        def attempt(segments: tuple[Segment, ...], log_end_offset: int) -> bytes:
+            if not segments[0].base_offset <= offset <= log_end_offset:
+                raise OffsetOutOfRangeError(
+                    offset=offset, log_start_offset=segments[0].base_offset, log_end_offset=log_end_offset
+                )
+            limit = log_end_offset if end_offset is None else min(end_offset, log_end_offset)
+            if offset >= limit:
+                return b""
+            return _segment_of(segments, offset).read(offset, end_offset=limit, bytes_max=bytes_max)
+
+        return self._beside_writer(attempt, b"")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """Base offset of the first batch with a timestamp at or after ``timestamp_ms``; None: no batch is that young."""
-        raise NotImplementedError
+        """Base offset of the first batch with a timestamp at or after ``timestamp_ms``; None: no batch is that young.
+
+        Raises:
+            CorruptLogError: the files contradict themselves.
+            DirectoryFailedError: reading failed.
+        """
+
+        def attempt(segments: tuple[Segment, ...], _log_end_offset: int) -> int | None:
+            found = (segment.find_timestamp(timestamp_ms) for segment in segments)
+            return next((offset for offset in found if offset is not None), None)
+
+        return self._beside_writer(attempt, None)
+
+    def _beside_writer(self, attempt: Callable[[tuple[Segment, ...], int], T], nothing: T) -> T:
+        """Run a read that a truncation beside it may disturb: again if so, ``nothing`` if it goes on."""
+        for _ in range(READ_ATTEMPTS):
+            generation = self._generation
+            if self._deleted:
+                raise UnknownReplicaError(self._key)
+            log_end_offset = self._log_end_offset
+            try:
+                result = attempt(self._segments, log_end_offset)
+            except (DamagedSegmentError, OffsetOutOfRangeError) as error:
+                if self._deleted or generation % 2 or self._generation != generation:
+                    continue
+                if isinstance(error, DamagedSegmentError):
+                    raise CorruptLogError(self._key, str(error)) from error
+                raise
+            if generation % 2 == 0 and self._generation == generation:
+                return result
+        if self._deleted:
+            raise UnknownReplicaError(self._key)
+        return nothing
 
     def truncate(self, offset: int) -> int:
         """Remove records from ``offset`` on (from the batch on that contains it); returns the new log end.
 
-        Epochs that begin at ``offset`` or later go too, also where no record does.
+        Epochs that begin at ``offset`` or later go too, also where no record does. Before the log start: removes everything.
         """
-        raise NotImplementedError
+        if offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(max(offset, 0))
+            return self._log_end_offset
+        if offset >= self._log_end_offset:
+            self._cut_epochs(offset)
+            return self._log_end_offset
+        segment = _segment_of(self._segments, offset)
+        kept = [other for other in self._segments if other.base_offset < segment.base_offset]
+        position, new_end = self._undamaged(lambda: segment.find_offset(offset))
+        self._host.before_change()
+        self._generation += 1
+        self._log_end_offset = new_end
+        self._cut_epochs(new_end)
+        for later in reversed(self._segments[len(kept) + 1 :]):
+            later.delete()
+        cut = self._undamaged(lambda: segment.cut(position, new_end))
+        self._segments = (*kept, cut)
+        remove_snapshots(self._folder, self._disk, above=new_end)
+        if self._producers.reaches(new_end):
+            self._producers = self._undamaged(
+                lambda: rebuilt_producers(self._folder, self._disk, self._segments, at_most=new_end)
+            )
+        self._generation += 1
+        self._changed = self._unsynced = True
+        return new_end
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the log is then empty and begins at ``offset``."""
-        raise NotImplementedError
+        self._begin_files()
+        self._generation += 1
+        self._log_end_offset = offset
+        self._cut_epochs(0)
+        remove_snapshots(self._folder, self._disk, above=-1)
+        for segment in reversed(self._segments):
+            segment.delete()
+        first = Segment.empty(self._folder, self._disk, offset)
+        first.create()
+        self._segments = (first,)
+        self._producers = ProducerStates()
+        self._high_watermark = offset
+        self._generation += 1
+        self._changed = self._unsynced = self._names_unsynced = True
+
+    def assign_epoch(self, epoch: LeaderEpoch, start_offset: int) -> None:
+        """Note an epoch that the journal has. For LogDirectory.record_leader_epochs only."""
+        self._epochs = self._epochs.assign(epoch, start_offset)
+        self._highest_epoch = max(self._highest_epoch, epoch)
 
     def flush(self) -> None:
-        """fsync what was appended.
+        """Bring to the disk what was appended.
 
         Raises:
             DirectoryFailedError: it failed.
         """
-        raise NotImplementedError
+        if self._unsynced:
+            self._segments[-1].sync()
+            self._unsynced = False
+        if self._names_unsynced:
+            self._disk.sync_directory(self._folder)
+            self._names_unsynced = False
+
+    def close_cleanly(self) -> tuple[CleanEnd | None, list[EpochBegun]]:
+        """Flush, and save what makes the next start quick. Returns where the log ends (None: no files), and the epochs that the
+        journal lacks. For LogDirectory.close only.
+        """
+        if not self._has_files:
+            return None, []
+        self.flush()
+        last = self._segments[-1]
+        if self._changed:
+            last.save_index()
+            save_snapshot(self._folder, self._disk, self._log_end_offset, self._producers)
+        unjournaled, self._unjournaled = self._unjournaled, []
+        end = CleanEnd(base_offset=last.base_offset, size_bytes=last.size_bytes, log_end_offset=self._log_end_offset)
+        return end, unjournaled
+
+    def mark_deleted(self) -> None:
+        """Refuse reads from now on. For LogDirectory.delete_replicas only."""
+        self._deleted = True
+        for segment in self._segments:
+            self._disk.forget(segment.path)
+
+    def _check_continues(self, headers: Sequence[BatchHeader]) -> None:
+        offset, epoch = self._log_end_offset, self.last_record_epoch
+        for header in headers:
+            if header.base_offset != offset:
+                raise NotContiguousError(f"a batch at offset {header.base_offset} came where {offset} is next")
+            if header.leader_epoch < epoch or header.leader_epoch < 0:
+                raise NotContiguousError(
+                    f"the batch at offset {offset} has leader epoch {header.leader_epoch} after epoch {epoch}"
+                )
+            offset, epoch = header.next_offset, LeaderEpoch(header.leader_epoch)
+
+    def _write(self, parts: list[_Part]) -> None:
+        """Write batches that continue the log, with one system call for each segment that they touch."""
+        self._begin_files()
+        pending: list[_Part] = []
+        size = self._segments[-1].size_bytes
+        for part in parts:
+            base = self._segments[-1].base_offset
+            full = size + part.header.size_bytes > self._segment_bytes
+            if size > 0 and (full or part.header.last_offset - base > OFFSETS_IN_SEGMENT_MAX):
+                self._write_to_segment(pending)
+                pending = []
+                self._roll()
+                size = 0
+            pending.append(part)
+            size += part.header.size_bytes
+        self._write_to_segment(pending)
+
+    def _write_to_segment(self, parts: list[_Part]) -> None:
+        if not parts:
+            return
+        headers = [part.header for part in parts]
+        self._segments[-1].append([buffer for part in parts for buffer in part.buffers], headers)
+        for header in headers:
+            epoch = LeaderEpoch(header.leader_epoch)
+            if epoch != self._epochs.latest:
+                self._epochs = self._epochs.assign(epoch, header.base_offset)
+                self._highest_epoch = max(self._highest_epoch, epoch)
+                self._unjournaled.append(EpochBegun(key=self._key, epoch=epoch, start_offset=header.base_offset))
+        self._changed = self._unsynced = True
+        self._log_end_offset = headers[-1].next_offset
+
+    def _begin_files(self) -> None:
+        self._host.before_change()
+        if not self._has_files:
+            self._disk.make_directory(self._folder)
+            self._host.record([FilesBegun(key=self._key)], sync=False)
+            self._has_files = self._names_unsynced = True
+
+    def _roll(self) -> None:
+        """Close the last segment for good and begin the next one. What closed segments hold is on the disk from here on."""
+        last = self._segments[-1]
+        last.sync()
+        last.save_index()
+        save_snapshot(self._folder, self._disk, last.next_offset, self._producers)
+        self._host.record(self._unjournaled, sync=True)
+        self._unjournaled = []
+        following = Segment.empty(self._folder, self._disk, last.next_offset)
+        following.create()
+        self._segments = (*self._segments, following)
+        self._disk.sync_directory(self._folder)
+        self._names_unsynced = False
+
+    def _cut_epochs(self, offset: int) -> None:
+        epochs = self._epochs.truncate_from_end(offset)
+        if epochs is not self._epochs:
+            self._host.record([Truncated(key=self._key, offset=offset)], sync=False)
+            self._unjournaled = [entry for entry in self._unjournaled if entry.start_offset < offset]
+            self._epochs = epochs
+
+    def _undamaged(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except DamagedSegmentError as error:
+            raise CorruptLogError(self._key, str(error)) from error
+
+
+def _segment_of(segments: Sequence[Segment], offset: int) -> Segment:
+    """The segment that holds ``offset``, which is not before the first."""
+    return segments[bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1]

@@ -1,0 +1,118 @@
+"""Where batches stand in a segment: a sparse index by offset and by timestamp. Pure.
+
+One entry for every 4 KiB of batches: the base offset of a batch, its position, and the largest timestamp of all batches before
+it in the segment. All three only rise, so both searches are bisections, and what lies between two entries is walked from batch
+to batch. A closed segment's index rests in a file together with what the segment is (``Summary``); a file that is missing or
+damaged is made anew from the batches.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Final
+
+import google_crc32c
+
+INTERVAL_BYTES: Final = 4096
+NO_TIMESTAMP: Final = -(2**63)
+"""Largest timestamp of no batches at all."""
+
+_HEAD: Final = struct.Struct("<4sHqqqqiI")
+_MAGIC: Final = b"RGIX"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a whole segment is."""
+
+    base_offset: int
+    """First offset it may hold; names its file."""
+    size_bytes: int
+    """Bytes of its batches."""
+    next_offset: int
+    """Offset after its last record."""
+    timestamp_ms_max: int
+    """Largest timestamp of its batches."""
+    last_epoch: int
+    """Leader epoch of its last batch; -1 if it is empty."""
+
+
+class SegmentIndex:
+    """The index of one segment. One thread appends; any may search beside it, because the searched arrays grow last."""
+
+    __slots__ = ("_offsets", "_positions", "_timestamps")
+
+    def __init__(self) -> None:
+        self._offsets = array("q")
+        self._positions = array("q")
+        self._timestamps = array("q")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def append(self, *, base_offset: int, position: int, timestamp_ms_max_before: int) -> None:
+        """Take note of a batch, if the last one noted lies far enough back."""
+        if self._positions and position - self._positions[-1] < INTERVAL_BYTES:
+            return
+        self._positions.append(position)
+        self._timestamps.append(timestamp_ms_max_before)
+        self._offsets.append(base_offset)
+
+    def position_for_offset(self, offset: int) -> int:
+        """Position of a batch at or before the one that contains ``offset``."""
+        above = bisect_right(self._offsets, offset)
+        return self._positions[above - 1] if above else 0
+
+    def position_for_timestamp(self, timestamp_ms: int) -> int:
+        """Position of a batch at or before the first one with a timestamp at or after ``timestamp_ms``."""
+        above = bisect_left(self._timestamps, timestamp_ms)
+        return self._positions[above - 1] if above else 0
+
+    def resume_point(self) -> tuple[int, int]:
+        """Position of the last batch noted, and the largest timestamp before it: where noting goes on."""
+        return (self._positions[-1], self._timestamps[-1]) if self._positions else (0, NO_TIMESTAMP)
+
+    def until(self, position: int) -> "SegmentIndex":
+        """The index of the batches before ``position``."""
+        kept = bisect_left(self._positions, position)
+        index = SegmentIndex()
+        index._positions = self._positions[:kept]
+        index._timestamps = self._timestamps[:kept]
+        index._offsets = self._offsets[:kept]
+        return index
+
+    def encode(self, summary: Summary) -> bytes:
+        """The content of an index file."""
+        head = _HEAD.pack(
+            _MAGIC,
+            _VERSION,
+            summary.base_offset,
+            summary.size_bytes,
+            summary.next_offset,
+            summary.timestamp_ms_max,
+            summary.last_epoch,
+            len(self._offsets),
+        )
+        body = b"".join((head, self._offsets.tobytes(), self._positions.tobytes(), self._timestamps.tobytes()))
+        checksum: int = google_crc32c.value(body)
+        return body + checksum.to_bytes(4, "little")
+
+
+def decode_index(data: bytes) -> tuple[Summary, SegmentIndex] | None:
+    """What an index file says; None if it is not what was written."""
+    if len(data) < _HEAD.size + 4 or google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        return None
+    magic, version, base, size, following, timestamp, epoch, count = _HEAD.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or len(data) != _HEAD.size + 4 + 24 * count:
+        return None
+    index = SegmentIndex()
+    start = _HEAD.size
+    for column in (index._offsets, index._positions, index._timestamps):
+        column.frombytes(data[start : start + 8 * count])
+        start += 8 * count
+    summary = Summary(
+        base_offset=base, size_bytes=size, next_offset=following, timestamp_ms_max=timestamp, last_epoch=epoch
+    )
+    return summary, index

@@ -1,0 +1,29 @@
+"""Lines that prove themselves: a checksum, a space, JSON. What the journal, snapshots and checkpoints are made of. Pure."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import google_crc32c
+
+
+def encode_line(value: object) -> bytes:
+    """One line, with its newline."""
+    text = json.dumps(value, separators=(",", ":")).encode("utf-8")
+    return b"%08x %s\n" % (google_crc32c.value(text), text)
+
+
+def encode_lines(values: Iterable[object]) -> bytes:
+    """Several lines."""
+    return b"".join(map(encode_line, values))
+
+
+def decode_line(line: bytes) -> Any | None:
+    """The value of a line without its newline; None if the line is not what was written."""
+    checksum, _, text = line.partition(b" ")
+    try:
+        if len(checksum) != 8 or int(checksum, 16) != google_crc32c.value(text):
+            return None
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

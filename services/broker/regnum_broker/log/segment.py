@@ -1,0 +1,238 @@
+"""A segment: one file of batches, named by its first offset, and its index.
+
+Only the last segment of a replica grows. One thread changes a segment; any may read beside it: what is written becomes visible
+by ``size_bytes`` and the replica's log end, which are set last.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from regnum_model.ids import NO_EPOCH
+from regnum_records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, read_header
+
+from regnum_broker.log.disk import GuardedDisk, WriteBuffer
+from regnum_broker.log.index import INTERVAL_BYTES, NO_TIMESTAMP, SegmentIndex, Summary, decode_index
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+
+_EXTENT: Final = struct.Struct(">qi11xi")
+
+
+class DamagedSegmentError(Exception):
+    """A segment's bytes are not batches one after another. The replica turns it into a CorruptLogError."""
+
+
+def file_name(offset: int) -> str:
+    """An offset as file names carry it: 20 digits, so that names sort as offsets do."""
+    return f"{offset:020d}"
+
+
+class Segment:
+    """One segment."""
+
+    def __init__(self, folder: str, disk: GuardedDisk, summary: Summary, index: SegmentIndex | None = None) -> None:
+        self.base_offset: Final = summary.base_offset
+        self.path: Final = f"{folder}/{file_name(summary.base_offset)}{LOG_SUFFIX}"
+        self.index_path: Final = f"{folder}/{file_name(summary.base_offset)}{INDEX_SUFFIX}"
+        self.size_bytes = summary.size_bytes
+        self.next_offset = summary.next_offset
+        self.timestamp_ms_max = summary.timestamp_ms_max
+        self.last_epoch = summary.last_epoch
+        self._folder = folder
+        self._disk = disk
+        self._index = index
+
+    @classmethod
+    def empty(cls, folder: str, disk: GuardedDisk, base_offset: int) -> "Segment":
+        """A segment without batches; its file comes with the first write."""
+        summary = Summary(
+            base_offset=base_offset,
+            size_bytes=0,
+            next_offset=base_offset,
+            timestamp_ms_max=NO_TIMESTAMP,
+            last_epoch=NO_EPOCH,
+        )
+        return cls(folder, disk, summary, SegmentIndex())
+
+    @property
+    def summary(self) -> Summary:
+        """What it is now."""
+        return Summary(
+            base_offset=self.base_offset,
+            size_bytes=self.size_bytes,
+            next_offset=self.next_offset,
+            timestamp_ms_max=self.timestamp_ms_max,
+            last_epoch=self.last_epoch,
+        )
+
+    def append(self, buffers: Sequence[WriteBuffer], headers: Sequence[BatchHeader]) -> None:
+        """Write batches, whose assigned heads are given, in one write."""
+        self._disk.write(self.path, buffers, self.size_bytes)
+        position, timestamp = self.size_bytes, self.timestamp_ms_max
+        index = self._loaded_index()
+        for header in headers:
+            index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
+            timestamp = max(timestamp, header.max_timestamp_ms)
+            position += header.size_bytes
+        self.timestamp_ms_max = timestamp
+        self.last_epoch = headers[-1].leader_epoch
+        self.next_offset = headers[-1].next_offset
+        self.size_bytes = position
+
+    def read(self, offset: int, *, end_offset: int, bytes_max: int) -> bytes:
+        """Whole batches below ``end_offset`` from the one that contains ``offset`` on, at least one if there is one."""
+        size = self.size_bytes
+        position = self._loaded_index().position_for_offset(offset)
+        want = max(bytes_max, 0) + INTERVAL_BYTES
+        while position < size:
+            chunk = self._read_exactly(position, min(want, size - position))
+            part = _whole_batches(chunk, offset, end_offset, bytes_max)
+            if part.missing_bytes == 0:
+                return chunk if part.start == 0 and part.end == len(chunk) else chunk[part.start : part.end]
+            position += part.start
+            if position < size < position + part.missing_bytes:
+                raise DamagedSegmentError(f"the batch at byte {position} goes beyond the end of {self.path}")
+            want = max(part.missing_bytes, bytes_max)
+        return b""
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of each batch from ``position`` on, without reading the records."""
+        size = self.size_bytes
+        while position < size:
+            header = self._header_at(position, size)
+            yield position, header
+            position += header.size_bytes
+
+    def find_offset(self, offset: int) -> tuple[int, int]:
+        """Position and base offset of the batch that contains ``offset``; the end of the segment if none does."""
+        for position, header in self.headers(self._loaded_index().position_for_offset(offset)):
+            if header.next_offset > offset:
+                return position, header.base_offset
+        return self.size_bytes, self.next_offset
+
+    def find_timestamp(self, timestamp_ms: int) -> int | None:
+        """Base offset of the first batch with a timestamp at or after ``timestamp_ms``."""
+        if self.timestamp_ms_max < timestamp_ms:
+            return None
+        for _, header in self.headers(self._loaded_index().position_for_timestamp(timestamp_ms)):
+            if header.max_timestamp_ms >= timestamp_ms:
+                return header.base_offset
+        return None
+
+    def cut(self, position: int, next_offset: int) -> "Segment":
+        """The segment without the batches from ``position`` on. The old one must not be used any more."""
+        self._disk.delete(self.index_path)
+        self._disk.truncate(self.path, position)
+        return self.rebuilt_from_headers(self._folder, self._disk, self.base_offset, position, next_offset, self._index)
+
+    @classmethod
+    def rebuilt_from_headers(
+        cls,
+        folder: str,
+        disk: GuardedDisk,
+        base_offset: int,
+        size_bytes: int,
+        next_offset: int,
+        known: SegmentIndex | None = None,
+    ) -> "Segment":
+        """A segment of ``size_bytes`` whose index and timestamps come from its batches, as far as ``known`` lacks them."""
+        segment = cls.empty(folder, disk, base_offset)
+        segment.size_bytes = size_bytes
+        index = known.until(size_bytes) if known is not None else SegmentIndex()
+        epoch = int(NO_EPOCH)
+        start, timestamp = index.resume_point()
+        for position, header in segment.headers(start):
+            index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
+            timestamp = max(timestamp, header.max_timestamp_ms)
+            epoch = header.leader_epoch
+        segment._index = index
+        segment.timestamp_ms_max, segment.last_epoch, segment.next_offset = timestamp, epoch, next_offset
+        return segment
+
+    def save_index(self) -> None:
+        """Write the index file. Not synced: it proves itself, and one that does not is made anew."""
+        self._disk.replace(self.index_path, self._loaded_index().encode(self.summary), sync=False)
+
+    def sync(self) -> None:
+        """Bring the batches to the disk."""
+        self._disk.sync(self.path)
+
+    def create(self) -> None:
+        """Create its file, empty."""
+        self._disk.write(self.path, [], 0)
+
+    def delete(self) -> None:
+        """Remove its files."""
+        self._disk.delete(self.index_path)
+        self._disk.delete(self.path)
+
+    def _loaded_index(self) -> SegmentIndex:
+        """The index; a closed segment's is read when it is first needed. Two threads may both read it: they read the same."""
+        if self._index is None:
+            data = self._disk.read_whole(self.index_path)
+            decoded = decode_index(data) if data is not None else None
+            if decoded is not None and decoded[0] == self.summary:
+                self._index = decoded[1]
+            else:
+                rebuilt = self.rebuilt_from_headers(
+                    self._folder, self._disk, self.base_offset, self.size_bytes, self.next_offset
+                )
+                self._index = rebuilt._index
+        if self._index is None:
+            raise DamagedSegmentError(f"{self.index_path} cannot be made")
+        return self._index
+
+    def _header_at(self, position: int, size: int) -> BatchHeader:
+        data = self._read_exactly(position, min(HEADER_BYTES, size - position))
+        try:
+            header = read_header(data)
+        except ValueError as error:
+            raise DamagedSegmentError(f"byte {position} of {self.path}: {error}") from None
+        if position + header.size_bytes > size or header.last_offset_delta < 0:
+            raise DamagedSegmentError(f"the batch at byte {position} of {self.path} has an impossible extent")
+        return header
+
+    def _read_exactly(self, position: int, size: int) -> bytes:
+        try:
+            data = self._disk.read(self.path, position, size)
+        except FileNotFoundError:
+            raise DamagedSegmentError(f"{self.path} is missing") from None
+        if len(data) < size:
+            raise DamagedSegmentError(f"{self.path} ends at byte {position + len(data)}, expected {self.size_bytes}")
+        return data
+
+
+class _Part(NamedTuple):
+    """A part of a chunk that was read."""
+
+    start: int
+    """Where the batch begins that contains the offset, or where to look for it."""
+    end: int
+    """Where the last whole batch ends."""
+    missing_bytes: int
+    """Bytes needed from ``start`` on to have one whole batch; 0: there is one, or nothing is to be returned."""
+
+
+def _whole_batches(chunk: bytes, offset: int, end_offset: int, bytes_max: int) -> _Part:
+    """Which whole batches of ``chunk``, which begins with a batch, to return."""
+    start, at, length = 0, 0, len(chunk)
+    while length - at >= HEADER_BYTES:
+        base, batch_length, delta = _EXTENT.unpack_from(chunk, at)
+        size = LENGTH_PREFIX_BYTES + batch_length
+        if size < HEADER_BYTES or delta < 0:
+            raise DamagedSegmentError(f"the batch at offset {base} has an impossible extent")
+        following = base + delta + 1
+        if following > end_offset:
+            return _Part(start, at, 0)
+        if following <= offset:
+            at += size
+            start = at
+        elif at > start and at + size - start > bytes_max:
+            return _Part(start, at, 0)
+        elif at + size > length:
+            return _Part(start, at, 0 if at > start else size)
+        else:
+            at += size
+    return _Part(start, at, 0 if at > start else HEADER_BYTES)

@@ -1,0 +1,82 @@
+"""Snapshots of idempotent producers: one small file for a log offset, so that a start need not read every head.
+
+A snapshot proves itself by its checksum and is never needed: without it the state is rebuilt from an older one and the batches
+that follow.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from regnum_broker.log.disk import GuardedDisk
+from regnum_broker.log.lines import decode_line, encode_line
+from regnum_broker.log.producers import KeptBatch, ProducerEntry, ProducerStates
+from regnum_broker.log.segment import file_name
+
+SNAPSHOT_SUFFIX: Final = ".producers"
+SNAPSHOTS_KEPT: Final = 3
+"""Newest snapshots that stay: a truncation goes back to the newest one below its offset."""
+
+
+def encode_snapshot(entries: Mapping[int, ProducerEntry]) -> bytes:
+    """The content of a snapshot file."""
+    return encode_line(
+        [
+            [
+                id,
+                entry.epoch,
+                [[b.first_sequence, b.last_sequence, b.base_offset, b.last_offset] for b in entry.batches],
+            ]
+            for id, entry in entries.items()
+        ]
+    )
+
+
+def decode_snapshot(data: bytes) -> ProducerStates | None:
+    """What a snapshot file says; None if it is not what was written."""
+    value: Any = decode_line(data.rstrip(b"\n"))
+    if not isinstance(value, list):
+        return None
+    try:
+        entries = {
+            int(id): ProducerEntry(int(epoch), tuple(KeptBatch(*map(int, batch)) for batch in batches))
+            for id, epoch, batches in value
+        }
+    except (TypeError, ValueError):
+        return None
+    return ProducerStates(entries) if all(entry.batches for entry in entries.values()) else None
+
+
+def _offsets(folder: str) -> list[int]:
+    path = Path(folder)
+    if not path.is_dir():
+        return []
+    return sorted(int(file.stem) for file in path.iterdir() if file.suffix == SNAPSHOT_SUFFIX and file.stem.isdigit())
+
+
+def _path(folder: str, offset: int) -> str:
+    return f"{folder}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
+
+
+def newest_snapshot(folder: str, disk: GuardedDisk, *, at_most: int) -> tuple[int, ProducerStates]:
+    """Offset and state of the newest readable snapshot at or below ``at_most``; (0, nothing) if there is none."""
+    for offset in reversed(_offsets(folder)):
+        if offset <= at_most:
+            states = decode_snapshot(disk.read_whole(_path(folder, offset)) or b"")
+            if states is not None:
+                return offset, states
+    return 0, ProducerStates()
+
+
+def save_snapshot(folder: str, disk: GuardedDisk, offset: int, states: ProducerStates) -> None:
+    """Write the snapshot of a log that ends at ``offset``, and remove the oldest ones."""
+    disk.replace(_path(folder, offset), encode_snapshot(states.entries), sync=False)
+    for old in _offsets(folder)[:-SNAPSHOTS_KEPT]:
+        disk.delete(_path(folder, old))
+
+
+def remove_snapshots(folder: str, disk: GuardedDisk, *, above: int) -> None:
+    """Remove the snapshots of offsets above ``above``: their records are gone."""
+    for offset in _offsets(folder):
+        if offset > above:
+            disk.delete(_path(folder, offset))
