@@ -1,11 +1,32 @@
-"""Reads records from partitions, in order, across changes of leader."""
+"""Reads records from partitions, in order, across changes of leader.
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+The ``fetcher`` brings batches, a ``cursor`` for each partition says where it stands, and this module decodes and
+hands out.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from regnum_client.positions import EARLIEST, ResetPolicy, Start
+from regnum.types.v1 import errors_pb2
+from regnum_records.errors import CorruptBatchError
+from regnum_records.read import read_records
+from regnum_records.record import Record
+from regnum_service.channel import Channels
+from regnum_service.clock import Clock, SystemClock
+from regnum_service.errors import RegnumError
+
+from regnum_client.bootstrap import bootstrap_addresses
+from regnum_client.connections import Connections
+from regnum_client.cursor import Cursor
+from regnum_client.errors import ClientClosedError, UnreadableBatchError
+from regnum_client.fetcher import Fetcher
+from regnum_client.metadata import Metadata
+from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.positions import EARLIEST, LATEST, ResetPolicy, Start
 from regnum_client.records import ConsumedRecord, TopicPartition
 
 
@@ -25,21 +46,105 @@ class ConsumerSettings:
     """About how many bytes of one partition an answer carries at most."""
     request_timeout_s: float = 10.0
     """Deadline of one call, on top of ``fetch_wait_ms``."""
+    topic_wait_s: float = 5.0
+    """How long ``assign`` waits for a topic that the brokers do not know yet, and ``start`` for a broker."""
+    offsets_timeout_s: float = 30.0
+    """How long the search for first and last offsets may take, changes of leader included."""
+
+
+class _Reading:
+    """The chunk that is being read."""
+
+    __slots__ = ("cursor", "generation", "next_offset", "records")
+
+    def __init__(self, cursor: Cursor, records: Iterator[Record], next_offset: int) -> None:
+        self.cursor: Final = cursor
+        self.generation: Final = cursor.generation
+        self.records: Final = records
+        self.next_offset: Final = next_offset
 
 
 class Consumer:
-    """Reads assigned partitions. One event loop, one reader at a time."""
+    """Reads assigned partitions. One event loop, one reader at a time.
+
+    Each record of a partition comes once and in order, whatever happens to its leader, from the offset where reading
+    began.
+    """
 
     def __init__(
-        self, bootstrap: str | Sequence[str] | None = None, *, settings: ConsumerSettings | None = None
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+        client_id: str = "regnum-consumer",
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+        channels: Channels | None = None,
     ) -> None:
-        raise NotImplementedError
+        self._bootstrap: Final = bootstrap
+        self._settings: Final = settings or ConsumerSettings()
+        self._client_id: Final = client_id
+        self._clock: Final[Clock] = clock or SystemClock()
+        self._chance: Final = chance or random.Random()
+        self._connections: Final = Connections(channels or Channels())
+        self._metadata: Metadata | None = None
+        self._lookup: OffsetLookup | None = None
+        self._fetcher: Fetcher | None = None
+        self._reading: _Reading | None = None
+        self._turn: list[Cursor] = []
+        """Assigned partitions, the one that is served next first."""
 
     async def start(self) -> None:
-        """Find the cluster."""
+        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
+        settings = self._settings
+        metadata = Metadata(
+            bootstrap_addresses(self._bootstrap),
+            self._connections,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+        )
+        self._lookup = OffsetLookup(
+            self._connections,
+            metadata,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+            request_timeout_s=settings.request_timeout_s,
+        )
+        self._fetcher = Fetcher(
+            self._connections,
+            metadata,
+            self._lookup,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+            reset=settings.reset,
+            wait_ms=settings.fetch_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            partition_max_bytes=settings.partition_max_bytes,
+            request_timeout_s=settings.request_timeout_s,
+        )
+        try:
+            await metadata.start(timeout_s=settings.topic_wait_s)
+        except BaseException:
+            await metadata.close()
+            await self._connections.close()
+            raise
+        self._metadata = metadata
+        self._fetcher.start()
 
     async def close(self) -> None:
         """Stop fetching and close the connections."""
+        metadata, self._metadata = self._metadata, None
+        if metadata is None:
+            return
+        if self._fetcher is not None:
+            await self._fetcher.close()
+            self._fetcher.arrived.set()
+        await metadata.close()
+        await self._connections.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -53,31 +158,175 @@ class Consumer:
     async def assign(
         self, topic: str, *, partitions: Iterable[int] | None = None, start: Start = EARLIEST
     ) -> tuple[TopicPartition, ...]:
-        """Add partitions of a topic (all of them by default), to be read from ``start`` on."""
-        raise NotImplementedError
+        """Add partitions of a topic (all of them by default), to be read from ``start`` on.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION for a topic or partition that does not exist.
+        """
+        metadata, fetcher = self._open()
+        view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        numbers = sorted(view.partitions) if partitions is None else list(partitions)
+        for number in numbers:
+            if number not in view.partitions:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic!r} has no partition {number}; it has 0 to {len(view.partitions) - 1}",
+                    metadata={"topic": topic, "partition": str(number)},
+                )
+        chosen = tuple(TopicPartition(topic, number) for number in numbers)
+        offsets: Mapping[TopicPartition, int]
+        if start == EARLIEST:
+            offsets = await self.beginning_offsets(chosen)
+        elif start == LATEST:
+            offsets = await self.end_offsets(chosen)
+        else:
+            offsets = dict.fromkeys(chosen, int(start))
+        for partition in chosen:
+            self.unassign(partition)
+            cursor = Cursor(partition, view.topic_id, offsets[partition])
+            fetcher.cursors[partition] = cursor
+            self._turn.append(cursor)
+        fetcher.wake()
+        return chosen
+
+    def unassign(self, partition: TopicPartition) -> None:
+        """Stop reading a partition; nothing happens when it is not assigned."""
+        _, fetcher = self._open()
+        cursor = fetcher.cursors.pop(partition, None)
+        if cursor is not None:
+            cursor.seek(cursor.position)
+            self._turn.remove(cursor)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on reading an assigned partition at ``offset``."""
+        self._cursor(partition).seek(offset)
+        self._open()[1].wake()
 
     def position(self, partition: TopicPartition) -> int:
         """Offset of the record that comes next from an assigned partition."""
-        raise NotImplementedError
+        return self._cursor(partition).position
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """First offset of each log."""
-        raise NotImplementedError
+        """First offset of each log. Waits for leaders for ``offsets_timeout_s`` at most."""
+        return await self._offsets(partitions, FIRST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """High watermark of each partition: records below it are committed."""
-        raise NotImplementedError
+        return await self._offsets(partitions, HIGH_WATERMARK)
 
     async def read(self, *, records_max: int = 500, timeout_s: float = 1.0) -> list[ConsumedRecord]:
         """The next records, of any partition, in the order of each; empty when none came in the time."""
-        raise NotImplementedError
+        self._open()
+        records: list[ConsumedRecord] = []
+        deadline_s = self._clock.monotonic() + timeout_s
+        while not records:
+            while len(records) < records_max:
+                try:
+                    record = self._next()
+                except RegnumError:
+                    if records:
+                        # What was read is handed out first; the next call meets the error again.
+                        break
+                    raise
+                if record is None:
+                    break
+                records.append(record)
+            left_s = deadline_s - self._clock.monotonic()
+            if not records and (left_s <= 0 or not await self._something_arrives(left_s)):
+                break
+        return records
 
     def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
         """Records without end."""
         return self
 
     async def __anext__(self) -> ConsumedRecord:
-        raise NotImplementedError
+        while (record := self._next()) is None:
+            await self._something_arrives(None)
+        return record
+
+    def _open(self) -> tuple[Metadata, Fetcher]:
+        if self._metadata is None or self._fetcher is None:
+            raise ClientClosedError("consumer")
+        if self._fetcher.failure is not None:
+            raise self._fetcher.failure
+        return self._metadata, self._fetcher
+
+    def _cursor(self, partition: TopicPartition) -> Cursor:
+        cursor = self._open()[1].cursors.get(partition)
+        if cursor is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"{partition.topic}-{partition.partition} is not assigned to this consumer; assign() it first",
+            )
+        return cursor
+
+    async def _offsets(self, partitions: Iterable[TopicPartition], query: int) -> Mapping[TopicPartition, int]:
+        metadata, _ = self._open()
+        wanted = tuple(partitions)
+        for topic in {partition.topic for partition in wanted}:
+            await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        if self._lookup is None:
+            raise ClientClosedError("consumer")
+        return await self._lookup.look_up(wanted, query, timeout_s=self._settings.offsets_timeout_s)
+
+    async def _something_arrives(self, within_s: float | None) -> bool:
+        _, fetcher = self._open()
+        fetcher.arrived.clear()
+        if any(cursor.has_chunk or cursor.error is not None for cursor in self._turn):
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                await fetcher.arrived.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _next(self) -> ConsumedRecord | None:
+        """The next record that is here; None: nothing is."""
+        while True:
+            reading = self._reading
+            if reading is None:
+                reading = self._reading = self._begin()
+                if reading is None:
+                    return None
+            cursor = reading.cursor
+            if cursor.generation != reading.generation:
+                self._reading = None
+                continue
+            try:
+                record = next(reading.records, None)
+            except CorruptBatchError as error:
+                self._reading = None
+                at = cursor.position if error.base_offset is None else max(error.base_offset, cursor.position)
+                cursor.seek(at)
+                raise UnreadableBatchError(
+                    cursor.partition, offset=at, next_offset=error.next_offset, reason=str(error)
+                ) from error
+            if record is None:
+                cursor.position = reading.next_offset
+                self._reading = None
+                continue
+            cursor.position = record.offset + 1
+            return ConsumedRecord(
+                cursor.partition.topic,
+                cursor.partition.partition,
+                record.offset,
+                record.timestamp_ms,
+                record.key,
+                record.value,
+                record.headers,
+            )
+
+    def _begin(self) -> _Reading | None:
+        """Begin with the next chunk, of the partition whose turn it is."""
+        _, fetcher = self._open()
+        for cursor in tuple(self._turn):
+            chunk = cursor.next_chunk()
+            if chunk is not None:
+                self._turn.remove(cursor)
+                self._turn.append(cursor)
+                fetcher.wake()
+                return _Reading(cursor, read_records(chunk.buffer, from_offset=chunk.from_offset), chunk.next_offset)
+            if cursor.error is not None:
+                raise cursor.error
+        return None

@@ -1,12 +1,36 @@
-"""Writes records: batched, idempotent, in order, across changes of leader."""
+"""Writes records: batched, idempotent, in order, across changes of leader.
+
+A record goes into the open batch of its partition (``accumulator``); the closed batch stands in the partition's line
+(``lane``), from where
+the ``sender`` carries it to the leader; its end is told through ``outcomes``. This module is the door.
+"""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
-from regnum_client.records import RecordMetadata
+from regnum.types.v1 import errors_pb2
+from regnum_service.channel import Channels
+from regnum_service.clock import Clock, SystemClock
+from regnum_service.errors import RegnumError
+
+from regnum_client.accumulator import Accumulator
+from regnum_client.bootstrap import bootstrap_addresses
+from regnum_client.connections import Connections
+from regnum_client.errors import ClientClosedError
+from regnum_client.metadata import Metadata
+from regnum_client.outcomes import Outcomes, Receipt
+from regnum_client.partitioner import StickyRoundRobin, partition_for_key
+from regnum_client.records import RecordMetadata, TopicPartition
+from regnum_client.sender import Sender
+
+RECORD_OVERHEAD_BYTES: Final = 64
+"""What a record takes from the buffer besides its key, value and headers."""
+CLOSE_IN_FAILURE_S: Final = 1.0
+"""How long ``async with`` waits for open records when its body has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +62,99 @@ class ProducerSettings:
 
 
 class Producer:
-    """Writes records to topics. One event loop, any number of tasks."""
+    """Writes records to topics. One event loop, any number of tasks.
+
+    Records of one partition are written in the order of their ``send``, each once (acks -1 and idempotent, the
+    defaults).
+    """
 
     def __init__(
-        self, bootstrap: str | Sequence[str] | None = None, *, settings: ProducerSettings | None = None
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+        client_id: str = "regnum-producer",
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+        channels: Channels | None = None,
     ) -> None:
-        raise NotImplementedError
+        self._bootstrap: Final = bootstrap
+        self._settings: Final = settings or ProducerSettings()
+        self._client_id: Final = client_id
+        self._clock: Final[Clock] = clock or SystemClock()
+        self._chance: Final = chance or random.Random()
+        self._connections: Final = Connections(channels or Channels())
+        self._partitioner: Final = StickyRoundRobin(self._chance.randrange(1 << 20))
+        self._outcomes: Final = Outcomes(
+            buffer_bytes=self._settings.buffer_bytes, delivery_timeout_s=self._settings.delivery_timeout_s
+        )
+        self._accumulator: Final = Accumulator[Receipt](
+            batch_bytes=self._settings.batch_bytes,
+            codec=self._settings.compression,
+            linger_s=self._settings.linger_ms / 1000,
+            delivery_timeout_s=self._settings.delivery_timeout_s,
+            on_closed=self._batch_closed,
+        )
+        self._metadata: Metadata | None = None
+        self._sender: Sender | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Find the cluster and take a producer id."""
+        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
+        settings = self._settings
+        idempotent = settings.idempotent and settings.acks == -1
+        if idempotent and not 1 <= settings.in_flight_max <= 5:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"in_flight_max is {settings.in_flight_max}; an idempotent producer needs 1 to 5: brokers remember five",
+            )
+        metadata = Metadata(
+            bootstrap_addresses(self._bootstrap),
+            self._connections,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+        )
+        self._sender = Sender(
+            self._connections,
+            metadata,
+            self._outcomes,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+            acks=settings.acks,
+            idempotent=idempotent,
+            in_flight_max=settings.in_flight_max,
+            request_timeout_s=settings.request_timeout_s,
+        )
+        metadata.listen(self._outcomes.wake)
+        try:
+            await metadata.start(timeout_s=settings.topic_wait_s)
+        except BaseException:
+            await metadata.close()
+            await self._connections.close()
+            raise
+        self._metadata = metadata
+        self._task = asyncio.create_task(self._run(self._sender), name="producer-sender")
+        self._task.add_done_callback(self._outcomes.task_ended)
 
-    async def close(self) -> None:
-        """Send what is buffered, wait for it, close the connections."""
+    async def close(self, *, wait_s: float | None = None) -> None:
+        """Send what is buffered, wait for it (``wait_s`` at most), close the connections.
+
+        What is not acknowledged by then fails with ClientClosedError.
+        """
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._accumulator.close_all()
+        self._outcomes.wake()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._outcomes.all_ended()
+        except TimeoutError:
+            pass
+        finally:
+            await self._tear_down(task)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -58,7 +163,7 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(wait_s=None if kind is None else CLOSE_IN_FAILURE_S)
 
     async def send(
         self,
@@ -73,8 +178,91 @@ class Producer:
         """Buffer one record; the future that comes back ends when the brokers have it (or have refused it).
 
         Without a partition, the key's hash chooses it as Kafka's Java client does; without a key, batches go round.
+        Waits while the buffer is full. Raises BufferFullError, or UNKNOWN_TOPIC_OR_PARTITION for a topic that does
+        not exist.
         """
-        raise NotImplementedError
+        metadata = self._metadata
+        if self._task is None or metadata is None or self._outcomes.failure is not None:
+            raise self._closed_error()
+        view = metadata.view.topics.get(topic)
+        if view is None:
+            view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        if headers:
+            size_bytes += sum(len(name) + len(content or b"") for name, content in headers)
+        if not self._outcomes.has_room(size_bytes):
+            await self._outcomes.room(size_bytes, wait_s=self._settings.buffer_wait_s)
+        if self._task is None:
+            raise self._closed_error()
+        # From here on nothing awaits: records of one caller stay in order.
+        number = self._choose(topic, len(view.partitions), key, partition)
+        timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        idle = self._accumulator.next_due_s is None
+        batch = self._accumulator.append(
+            TopicPartition(topic, number),
+            key=key,
+            value=value,
+            headers=tuple(headers),
+            timestamp_ms=timestamp,
+            receipt=(future, timestamp),
+            size_bytes=size_bytes,
+            now_s=self._clock.monotonic(),
+        )
+        self._outcomes.take_in(batch, size_bytes)
+        if idle or self._accumulator.has_closed:
+            self._outcomes.wake()
+        return future
 
     async def flush(self) -> None:
-        """Send everything that is buffered now and wait until every future of it has ended."""
+        """Send everything that is buffered now and wait until every future of it has ended, well or badly."""
+        if self._task is None:
+            raise self._closed_error()
+        self._accumulator.close_all()
+        self._outcomes.wake()
+        await self._outcomes.all_ended()
+
+    def _choose(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
+        if partition is not None:
+            if not 0 <= partition < partitions:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic!r} has no partition {partition}; it has 0 to {partitions - 1}",
+                    metadata={"topic": topic, "partition": str(partition)},
+                )
+            return partition
+        if key is not None:
+            return partition_for_key(key, partitions)
+        return self._partitioner.current(topic, partitions)
+
+    def _batch_closed(self, partition: TopicPartition) -> None:
+        view = None if self._metadata is None else self._metadata.view.topics.get(partition.topic)
+        if view is not None:
+            self._partitioner.batch_closed(partition.topic, partition.partition, len(view.partitions))
+
+    def _closed_error(self) -> BaseException:
+        return self._outcomes.failure or ClientClosedError("producer")
+
+    async def _run(self, sender: Sender) -> None:
+        while True:
+            self._accumulator.close_due(self._clock.monotonic())
+            for partition, batch in self._accumulator.take_closed():
+                sender.offer(partition, batch)
+            pause_s = sender.turn()
+            due_s = self._accumulator.next_due_s
+            if due_s is not None:
+                pause_s = min(pause_s, max(0.0, due_s - self._clock.monotonic()))
+            if pause_s > 0:
+                await self._outcomes.woken(pause_s)
+            else:
+                await asyncio.sleep(0)
+
+    async def _tear_down(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if self._sender is not None:
+            await self._sender.close()
+        self._outcomes.abandon()
+        if self._metadata is not None:
+            await self._metadata.close()
+        await self._connections.close()

@@ -1,0 +1,178 @@
+"""The cluster as a client sees it. Pure.
+
+Brokers learn of changes one after another, so an answer may be older than one seen before. A leader epoch never goes
+back in one life of a
+topic (KIP-320): of two answers about a partition the one with the higher leader epoch counts.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum.types.v1.types_pb2 import Endpoint
+from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, TopicId
+from regnum_model.nodes import Address
+
+
+class LeaderTerm(NamedTuple):
+    """One leadership of one partition: what was true of an earlier term need not be true of this one."""
+
+    topic_id: TopicId
+    """Life of the topic."""
+    leader: BrokerId
+    """The leading broker."""
+    epoch: LeaderEpoch
+    """Its leader epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView:
+    """A live broker."""
+
+    id: BrokerId
+    """Broker id."""
+    epoch: BrokerEpoch
+    """Broker epoch."""
+    rack: str
+    """Failure domain; empty means none."""
+    address: Address
+    """Client listener."""
+    internal_address: Address
+    """Internal listener."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerView:
+    """The active controller."""
+
+    id: ElectionId
+    """Election id."""
+    epoch: ControllerEpoch
+    """Controller epoch."""
+    address: Address
+    """Client listener."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    """State of a partition."""
+
+    number: int
+    """Partition number."""
+    leader: BrokerId
+    """Leader; NO_LEADER when there is none."""
+    leader_epoch: LeaderEpoch
+    """Leader epoch."""
+    replicas: tuple[BrokerId, ...]
+    """All replicas, the preferred leader first."""
+    isr: tuple[BrokerId, ...]
+    """In-sync replicas."""
+    elr: tuple[BrokerId, ...]
+    """Eligible leader replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """State of a topic."""
+
+    name: str
+    """Name."""
+    topic_id: TopicId
+    """Topic id."""
+    partitions: Mapping[int, PartitionView]
+    """Partitions by number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """What is known of the cluster."""
+
+    cluster_id: str = ""
+    """Id of the cluster; empty when unknown."""
+    controller: ControllerView | None = None
+    """The active controller, when one is known."""
+    brokers: Mapping[BrokerId, BrokerView] = field(default_factory=lambda: MappingProxyType({}))
+    """Live brokers by id."""
+    topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
+    """Topics that were asked for and exist, by name."""
+    as_of_s: float = float("-inf")
+    """Monotonic time at which the answer was asked for: it knows of nothing later."""
+
+    def leader_term(self, topic: str, partition: int) -> LeaderTerm | None:
+        """The leadership of a partition, when it has a leader that is known."""
+        view = self.topics.get(topic)
+        state = None if view is None else view.partitions.get(partition)
+        if view is None or state is None or state.leader == NO_LEADER:
+            return None
+        return LeaderTerm(view.topic_id, state.leader, state.leader_epoch)
+
+    def address_of(self, broker: BrokerId) -> Address | None:
+        """Client listener of a live broker."""
+        view = self.brokers.get(broker)
+        return None if view is None else view.address
+
+
+def merge(
+    known: ClusterView, answer: GetMetadataResponse, *, asked: Iterable[str] | None, as_of_s: float
+) -> ClusterView:
+    """What is known after an answer to a question for the topics ``asked`` (None: for all)."""
+    topics = {} if asked is None else {name: view for name, view in known.topics.items() if name not in set(asked)}
+    for item in answer.topics:
+        if item.error_code == ErrorCode.ERROR_CODE_NONE and not item.topic.deleted:
+            topics[item.topic.name] = _topic(known.topics.get(item.topic.name), item)
+    return ClusterView(
+        cluster_id=answer.cluster_id or known.cluster_id,
+        controller=_controller(known.controller, answer),
+        brokers=MappingProxyType(
+            {
+                BrokerId(broker.id): BrokerView(
+                    id=BrokerId(broker.id),
+                    epoch=BrokerEpoch(broker.epoch),
+                    rack=broker.rack,
+                    address=_address(broker.client),
+                    internal_address=_address(broker.internal),
+                )
+                for broker in answer.brokers
+            }
+        ),
+        topics=MappingProxyType(topics),
+        as_of_s=as_of_s,
+    )
+
+
+def _address(endpoint: Endpoint) -> Address:
+    return Address(host=endpoint.host, port=endpoint.port)
+
+
+def _controller(known: ControllerView | None, answer: GetMetadataResponse) -> ControllerView | None:
+    said = answer.controller
+    if said.id < 0 or not said.client.host:
+        return known
+    if known is not None and said.epoch < known.epoch:
+        return known
+    return ControllerView(id=ElectionId(said.id), epoch=ControllerEpoch(said.epoch), address=_address(said.client))
+
+
+def _topic(known: TopicView | None, item: TopicMetadata) -> TopicView:
+    said = item.topic
+    same_life = known is not None and known.topic_id == said.topic_id
+    partitions: dict[int, PartitionView] = {}
+    for state in said.partitions:
+        before = known.partitions.get(state.partition) if known is not None and same_life else None
+        if before is not None and before.leader_epoch > state.leader_epoch:
+            partitions[state.partition] = before
+            continue
+        partitions[state.partition] = PartitionView(
+            number=state.partition,
+            leader=BrokerId(state.leader),
+            leader_epoch=LeaderEpoch(state.leader_epoch),
+            replicas=tuple(BrokerId(broker) for broker in state.replicas),
+            isr=tuple(BrokerId(broker) for broker in state.isr),
+            elr=tuple(BrokerId(broker) for broker in state.elr),
+        )
+    return TopicView(
+        name=said.name, topic_id=TopicId(said.topic_id), partitions=MappingProxyType(dict(sorted(partitions.items())))
+    )

@@ -1,0 +1,87 @@
+"""The one way by which the SDK calls anybody: a channel for each address, a deadline for each call, errors by name."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import grpc
+from regnum.admin.v1.admin_pb2_grpc import AdminServiceStub
+from regnum.broker.v1.group_pb2_grpc import GroupServiceStub
+from regnum.broker.v1.log_pb2_grpc import LogServiceStub
+from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
+from regnum.types.v1 import errors_pb2
+from regnum_model.nodes import Address
+from regnum_service.channel import Channels
+from regnum_service.errors import RegnumError
+from regnum_service.status import from_rpc_error
+
+if TYPE_CHECKING:
+    from regnum.admin.v1.admin_pb2_grpc import AdminServiceAsyncStub
+    from regnum.broker.v1.group_pb2_grpc import GroupServiceAsyncStub
+    from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
+    from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceAsyncStub
+
+Q_contra = TypeVar("Q_contra", contravariant=True)
+A_co = TypeVar("A_co", covariant=True)
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Method(Protocol[Q_contra, A_co]):
+    """A unary call of a generated stub."""
+
+    def __call__(self, request: Q_contra, /, *, timeout: float | None = None) -> Awaitable[A_co]:
+        """Start the call."""
+
+
+async def call(method: Method[Q, A], request: Q, *, timeout_s: float) -> A:
+    """Make a call. Raises RegnumError, for what the other side answered and for what the network did."""
+    try:
+        return await method(request, timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+    except asyncio.CancelledError:
+        # A call also ends so when its channel is closed under it; then nobody asked *this task* to end.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the connection was closed while the call was under way"
+        ) from None
+
+
+class Connections:
+    """Stubs by address. Belongs to one event loop."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels: Final = channels
+        self._log: dict[Address, LogServiceAsyncStub] = {}
+
+    def log(self, address: Address) -> "LogServiceAsyncStub":
+        """Records in and out; kept, because it is asked for with every batch."""
+        stub = self._log.get(address)
+        if stub is None:
+            stub = self._log[address] = LogServiceStub(self._channels.get(address))
+        return stub
+
+    def groups(self, address: Address) -> "GroupServiceAsyncStub":
+        """Producer ids."""
+        return GroupServiceStub(self._channels.get(address))
+
+    def metadata(self, address: Address) -> "MetadataServiceAsyncStub":
+        """Cluster metadata."""
+        return MetadataServiceStub(self._channels.get(address))
+
+    def admin(self, address: Address) -> "AdminServiceAsyncStub":
+        """Changes to the cluster."""
+        return AdminServiceStub(self._channels.get(address))
+
+    async def drop(self, address: Address) -> None:
+        """Close the connection to an address: whoever listens there now is another."""
+        self._log.pop(address, None)
+        await self._channels.drop(address)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._log.clear()
+        await self._channels.close()

@@ -1,0 +1,113 @@
+"""What the SDK raises. All are RegnumError: code, message that says what to do next, exit status for the command.
+
+RegnumError                  what a broker or the controller answered
+├── BootstrapMissingError    no address to begin with
+├── ClientClosedError        used before start() or after close()
+├── BufferFullError          no room in the producer's buffer in time
+├── DeliveryTimeoutError     not acknowledged in time; the outcome is unknown if it was sent
+├── SequenceBrokenError      acknowledged records are missing, or a batch before this one failed; not sent again
+├── OffsetOutOfRangeError    the offset is no longer, or not yet, in the log
+└── UnreadableBatchError     a stored batch cannot be decoded
+"""
+
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import RegnumError
+
+from regnum_client.records import TopicPartition
+
+
+class BootstrapMissingError(RegnumError):
+    """Nobody said where the cluster is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errors_pb2.ERROR_CODE_INVALID_REQUEST, message)
+
+
+class ClientClosedError(RegnumError):
+    """The client is not open."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            f"the {what} is not open; use it inside `async with`, or between start() and close()",
+        )
+
+
+class BufferFullError(RegnumError):
+    """The producer's buffer stayed full."""
+
+    def __init__(self, *, buffer_bytes: int, waited_s: float) -> None:
+        super().__init__(
+            errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+            f"the buffer ({buffer_bytes} bytes) stayed full for {waited_s:g} s: the brokers take records more slowly "
+            "than they are sent, or not at all; see `regnum status`, send less, or raise buffer_bytes or buffer_wait_s",
+        )
+
+
+class DeliveryTimeoutError(RegnumError):
+    """A record was not acknowledged in time."""
+
+    maybe_written: bool
+    """It was sent, and may be in the log or get there yet."""
+
+    def __init__(self, partition: TopicPartition, *, timeout_s: float, maybe_written: bool, last: str) -> None:
+        outcome = "it may be in the log all the same" if maybe_written else "it was not written"
+        because = f"; the last answer was: {last}" if last else ""
+        super().__init__(
+            errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+            f"no acknowledgement from {partition.topic}-{partition.partition} within {timeout_s:g} s "
+            f"({outcome}){because}. See `regnum topics describe` for its leader, or raise delivery_timeout_s",
+        )
+        self.maybe_written = maybe_written
+
+
+class SequenceBrokenError(RegnumError):
+    """The broker and the producer disagree about what is in the log, so the record was not sent again."""
+
+    maybe_written: bool
+    """It was sent, and may be in the log."""
+
+    def __init__(self, partition: TopicPartition, *, maybe_written: bool, because: str) -> None:
+        outcome = "This record may be in the log" if maybe_written else "This record was not written"
+        super().__init__(
+            errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"the sequence of records to {partition.topic}-{partition.partition} broke: {because}. {outcome}; "
+            "read the partition's end before sending it again. Later records go under a new producer id",
+        )
+        self.maybe_written = maybe_written
+
+
+class OffsetOutOfRangeError(RegnumError):
+    """The consumer's offset is not in the log."""
+
+    partition: TopicPartition
+    """Where."""
+    offset: int
+    """The offset that was asked for."""
+
+    def __init__(self, partition: TopicPartition, *, offset: int, answer: str) -> None:
+        super().__init__(
+            errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {partition.topic}-{partition.partition} is not in the log"
+            f"{f' ({answer})' if answer else ''}; seek() to one that is, or choose ResetPolicy.EARLIEST or LATEST",
+        )
+        self.partition = partition
+        self.offset = offset
+
+
+class UnreadableBatchError(RegnumError):
+    """A stored batch cannot be decoded. The consumer stands before it; ``seek`` to ``next_offset`` leaves it out."""
+
+    partition: TopicPartition
+    """Where."""
+    next_offset: int | None
+    """Offset after the bad batch; None when its extent is not known."""
+
+    def __init__(self, partition: TopicPartition, *, offset: int, next_offset: int | None, reason: str) -> None:
+        skip = "" if next_offset is None else f"; seek() to {next_offset} to leave it out"
+        super().__init__(
+            errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,
+            f"the batch at offset {offset} of {partition.topic}-{partition.partition} cannot be read: {reason}{skip}",
+        )
+        self.partition = partition
+        self.next_offset = next_offset

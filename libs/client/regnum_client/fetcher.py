@@ -1,0 +1,331 @@
+"""Fetches ahead for the partitions of a consumer.
+
+Goals: the reader never waits for a broker that has records; a change of leader skips nothing and repeats nothing.
+Algorithm: one task turns whenever something happened; for every leader it gathers the partitions that have room for
+another chunk and are not being
+asked for, into one long poll. Several polls to one leader may be under way, so that a partition that has just been
+read does not wait for
+a poll of idle ones. A position only moves by what was read from answers of its own generation, so a change of leader
+is nothing but a
+pause. Polls that a frozen leader does not answer are abandoned as in ``sender``.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from typing import Final
+
+from regnum.broker.v1.log_pb2 import RECORD_FORM_BATCHES, FetchPartition, FetchRequest, FetchResult
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.ids import BrokerId
+from regnum_model.nodes import Address
+from regnum_records.errors import CorruptBatchError
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, RegnumError, traits_of
+
+from regnum_client.cluster_view import ClusterView, LeaderTerm
+from regnum_client.connections import Connections, call
+from regnum_client.cursor import Cursor
+from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
+from regnum_client.metadata import Metadata
+from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.positions import ResetPolicy
+from regnum_client.records import TopicPartition
+
+CHUNKS_MAX: Final = 2
+"""Unread answers of one partition: one being read, one in reserve."""
+POLLS_MAX: Final = 4
+"""Polls under way to one leader."""
+SLOW_S: Final = 0.5
+"""A poll that is this late is looked at."""
+GONE_S: Final = 5.0
+"""A topic that no broker knows for so long is gone."""
+IDLE_S: Final = 60.0
+"""The task turns at least so often."""
+
+
+class _Poll:
+    """A fetch call under way."""
+
+    __slots__ = ("abandoned", "address", "asked", "leader", "look_s", "task")
+
+    def __init__(
+        self, leader: BrokerId, address: Address, asked: list[tuple[Cursor, int, LeaderTerm]], *, look_s: float
+    ) -> None:
+        self.leader: Final = leader
+        self.address: Final = address
+        self.asked: Final = asked
+        self.look_s = look_s
+        self.abandoned = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class Fetcher:
+    """The task that fetches. The consumer reads from ``cursors``."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        metadata: Metadata,
+        lookup: OffsetLookup,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        client_id: str,
+        reset: ResetPolicy,
+        wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+        request_timeout_s: float,
+    ) -> None:
+        self._connections: Final = connections
+        self._metadata: Final = metadata
+        self._lookup: Final = lookup
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self._header: Final = RequestHeader(client_id=client_id)
+        self._reset: Final = reset
+        self._wait_ms: Final = wait_ms
+        self._min_bytes: Final = min_bytes
+        self._max_bytes: Final = max_bytes
+        self._partition_max_bytes: Final = partition_max_bytes
+        self._request_timeout_s: Final = request_timeout_s
+        self.cursors: Final[dict[TopicPartition, Cursor]] = {}
+        """Assigned partitions."""
+        self.arrived: Final = asyncio.Event()
+        """Set when a chunk or an error came in."""
+        self.failure: BaseException | None = None
+        """Why fetching cannot go on: a defect, not an answer."""
+        self._event: Final = asyncio.Event()
+        self._polls: dict[_Poll, None] = {}
+        self._polls_to: Counter[BrokerId] = Counter()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin fetching."""
+        self._metadata.listen(self.wake)
+        self._task = asyncio.create_task(self._run(), name="consumer-fetcher")
+        self._task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        tasks = [poll.task for poll in self._polls if poll.task is not None]
+        if self._task is not None:
+            tasks.append(self._task)
+            self._task = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Let the task turn."""
+        self._event.set()
+
+    async def _run(self) -> None:
+        while True:
+            pause_s = self._turn()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._event.wait()
+            except TimeoutError:
+                continue
+            self._event.clear()
+
+    def _turn(self) -> float:
+        now_s = self._clock.monotonic()
+        view = self._metadata.view
+        again_s = self._look_at_slow_polls(now_s, view)
+        gathered: dict[BrokerId, list[tuple[Cursor, int, LeaderTerm]]] = {}
+        for cursor in self.cursors.values():
+            if not cursor.wants_more(CHUNKS_MAX):
+                continue
+            term = self._term(cursor, view, now_s)
+            if term is None:
+                continue
+            pause_s = cursor.trouble.pause_until_s(term)
+            if now_s < pause_s:
+                again_s = min(again_s, pause_s)
+            elif self._polls_to[term.leader] < POLLS_MAX:
+                gathered.setdefault(term.leader, []).append((cursor, cursor.generation, term))
+        for leader, asked in gathered.items():
+            self._poll(leader, asked, view, now_s)
+        return max(0.0, again_s - now_s)
+
+    def _term(self, cursor: Cursor, view: ClusterView, now_s: float) -> LeaderTerm | None:
+        """The leadership to ask; None: not now."""
+        topic = cursor.partition.topic
+        if cursor.trouble.needs_metadata(view):
+            self._metadata.request()
+            return None
+        known = view.topics.get(topic)
+        if known is not None and known.topic_id != cursor.topic_id:
+            self._give_up(
+                cursor,
+                errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
+                f"topic {topic!r} was deleted and created again, so positions in it mean nothing; assign it anew",
+            )
+            return None
+        if known is None and cursor.trouble.lasted_s(now_s) > GONE_S:
+            self._give_up(
+                cursor,
+                errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} does not exist any more; see `regnum topics list`",
+            )
+            return None
+        term = view.leader_term(*cursor.partition)
+        if term is None:
+            self._metadata.request()
+        return term
+
+    def _give_up(self, cursor: Cursor, code: Code, message: str) -> None:
+        cursor.error = RegnumError(code, message, metadata={"topic": cursor.partition.topic})
+        self.arrived.set()
+
+    def _poll(
+        self, leader: BrokerId, asked: list[tuple[Cursor, int, LeaderTerm]], view: ClusterView, now_s: float
+    ) -> None:
+        address = view.address_of(leader)
+        if address is None:
+            for cursor, _, term in asked:
+                self._failed(cursor, term, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not live")
+            return
+        for cursor, _, _ in asked:
+            cursor.in_flight = True
+        poll = _Poll(leader, address, asked, look_s=now_s + self._wait_ms / 1000 + SLOW_S)
+        self._polls[poll] = None
+        self._polls_to[leader] += 1
+        poll.task = asyncio.create_task(self._carry(poll), name=f"fetch-{leader}")
+        poll.task.add_done_callback(self._ended)
+
+    async def _carry(self, poll: _Poll) -> None:
+        try:
+            request = FetchRequest(
+                header=self._header,
+                max_wait_ms=self._wait_ms,
+                min_bytes=self._min_bytes,
+                max_bytes=self._max_bytes,
+                form=RECORD_FORM_BATCHES,
+                partitions=[
+                    FetchPartition(
+                        topic=cursor.partition.topic,
+                        topic_id=cursor.topic_id,
+                        partition=cursor.partition.partition,
+                        offset=cursor.fetch_offset,
+                        current_leader_epoch=term.epoch,
+                        max_bytes=self._partition_max_bytes,
+                    )
+                    for cursor, _, term in poll.asked
+                ],
+            )
+            try:
+                answer = await call(
+                    self._connections.log(poll.address).Fetch,
+                    request,
+                    timeout_s=self._wait_ms / 1000 + self._request_timeout_s,
+                )
+            except RegnumError as error:
+                self._poll_failed(poll, error)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not poll.abandoned or task is None or task.uncancel():
+                    raise
+                moved = f"broker {poll.leader} did not answer and no longer leads"
+                self._poll_failed(poll, RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, moved))
+            else:
+                for (cursor, generation, term), result in zip(poll.asked, answer.results, strict=True):
+                    if cursor.generation == generation:
+                        await self._take_in(cursor, term, result)
+        finally:
+            for cursor, generation, _ in poll.asked:
+                if cursor.generation == generation:
+                    cursor.in_flight = False
+            del self._polls[poll]
+            self._polls_to[poll.leader] -= 1
+            self.wake()
+
+    def _poll_failed(self, poll: _Poll, error: RegnumError) -> None:
+        if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
+            self._metadata.suspect(poll.address)
+        for cursor, generation, term in poll.asked:
+            if cursor.generation == generation:
+                self._failed(cursor, term, error.code, error.message, whole_call=True)
+
+    async def _take_in(self, cursor: Cursor, term: LeaderTerm, result: FetchResult) -> None:
+        if result.error_code == errors_pb2.ERROR_CODE_NONE:
+            cursor.trouble.succeeded()
+            try:
+                if result.record_batches and cursor.take_in(result.record_batches):
+                    self.arrived.set()
+            except CorruptBatchError as error:
+                cursor.error = UnreadableBatchError(
+                    cursor.partition, offset=cursor.fetch_offset, next_offset=error.next_offset, reason=str(error)
+                )
+                self.arrived.set()
+        elif result.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
+            await self._out_of_range(cursor, result)
+        else:
+            self._failed(cursor, term, result.error_code, result.error_message)
+
+    async def _out_of_range(self, cursor: Cursor, result: FetchResult) -> None:
+        match self._reset:
+            case ResetPolicy.FAIL:
+                cursor.error = OffsetOutOfRangeError(
+                    cursor.partition, offset=cursor.fetch_offset, answer=result.error_message
+                )
+                self.arrived.set()
+                return
+            case ResetPolicy.EARLIEST:
+                query = FIRST
+            case ResetPolicy.LATEST:
+                query = HIGH_WATERMARK
+        generation = cursor.generation
+        try:
+            found = await self._lookup.look_up([cursor.partition], query, timeout_s=self._request_timeout_s)
+        except RegnumError as error:
+            if not error.traits.retriable:
+                cursor.error = error
+                self.arrived.set()
+            return
+        if cursor.generation == generation and not cursor.has_chunk:
+            cursor.seek(found[cursor.partition])
+
+    def _failed(self, cursor: Cursor, term: LeaderTerm, code: Code, message: str, *, whole_call: bool = False) -> None:
+        traits = traits_of(code)
+        # Reading may always be repeated; a call that fails as a whole is a broken connection or a broker about to end.
+        if not traits.retriable and not (whole_call and code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR):
+            where = f"{cursor.partition.topic}-{cursor.partition.partition}"
+            self._give_up(cursor, code, f"{where}: {message}")
+            return
+        refresh = traits.refresh_metadata or whole_call
+        cursor.trouble.failed(
+            term, message, refresh=refresh, now_s=self._clock.monotonic(), chance=self._chance.random()
+        )
+        if refresh:
+            self._metadata.request()
+
+    def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> float:
+        again_s = now_s + IDLE_S
+        for poll in self._polls:
+            if now_s >= poll.look_s:
+                poll.look_s = now_s + SLOW_S
+                self._metadata.request()
+                if poll.task is not None and all(_moved(cursor, term, view) for cursor, _, term in poll.asked):
+                    poll.abandoned = True
+                    poll.task.cancel()
+            again_s = min(again_s, poll.look_s)
+        return again_s
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self.failure = error
+            self.arrived.set()
+
+
+def _moved(cursor: Cursor, term: LeaderTerm, view: ClusterView) -> bool:
+    now = view.leader_term(*cursor.partition)
+    return now is not None and now.leader != term.leader and now.epoch > term.epoch

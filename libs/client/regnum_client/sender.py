@@ -1,0 +1,321 @@
+"""Carries closed batches to the leaders of their partitions and sees each to its end.
+
+Goals: what ``lane`` decides, with few calls and short outages.
+Algorithm: one task turns whenever something happened: it gives up what is too old, and for every leader that may take
+another call gathers
+the next batch of each of its partitions into one call. A partition whose leader failed goes on when metadata, asked
+for after the failure,
+shows another term; to the same term it is sent again after a pause that grows with the trouble.
+A call without an answer for half a second makes the sender look again: if all its partitions have other leaders by
+now the call is
+abandoned (the leader is frozen, not slow) and its batches go to the new ones with the same numbers.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from typing import Final, NamedTuple
+
+from regnum.broker.v1.group_pb2 import InitProducerIdRequest
+from regnum.broker.v1.log_pb2 import ProducePartition, ProduceRequest, ProduceResponse
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.ids import BrokerId
+from regnum_model.nodes import Address
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, RegnumError
+
+from regnum_client.cluster_view import ClusterView, LeaderTerm
+from regnum_client.connections import Connections, call
+from regnum_client.lane import Batch, Identity
+from regnum_client.metadata import Metadata
+from regnum_client.outcomes import Outcomes, Receipt
+from regnum_client.pace import retry_delay_ms
+from regnum_client.records import TopicPartition
+from regnum_client.route import Route
+from regnum_client.verdicts import Fate, judge
+
+CALL_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A call carries no more than this, unless one batch alone is larger."""
+SLOW_S: Final = 0.5
+"""A call without an answer for so long is looked at."""
+EXPIRE_EVERY_S: Final = 0.1
+"""How often batches are looked at whose time may be up."""
+SHORTEST_TIMEOUT_S: Final = 0.05
+"""No call gets a deadline shorter than this."""
+IDLE_S: Final = 60.0
+"""The task turns at least so often."""
+
+
+class Item(NamedTuple):
+    """One batch in a call."""
+
+    partition: TopicPartition
+    """Where it goes."""
+    batch: Batch[Receipt]
+    """What goes there."""
+    term: LeaderTerm
+    """The leadership it is sent to."""
+
+
+class _Call:
+    """A produce call under way."""
+
+    __slots__ = ("abandoned", "address", "items", "leader", "looked_s", "task")
+
+    def __init__(self, leader: BrokerId, address: Address, items: list[Item], *, sent_s: float) -> None:
+        self.leader: Final = leader
+        self.address: Final = address
+        self.items: Final = items
+        self.looked_s = sent_s
+        self.abandoned = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class Sender:
+    """The task that sends. ``offer`` gives it batches; their receipts end through ``Outcomes``."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        metadata: Metadata,
+        outcomes: Outcomes,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        client_id: str,
+        acks: int,
+        idempotent: bool,
+        in_flight_max: int,
+        request_timeout_s: float,
+    ) -> None:
+        self._connections: Final = connections
+        self._metadata: Final = metadata
+        self._outcomes: Final = outcomes
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self._header: Final = RequestHeader(client_id=client_id)
+        self._acks: Final = acks
+        self._idempotent: Final = idempotent
+        self._in_flight_max: Final = in_flight_max
+        self._request_timeout_s: Final = request_timeout_s
+        self._routes: dict[TopicPartition, Route] = {}
+        self._active: dict[TopicPartition, Route] = {}
+        """Routes with batches that are not under way; whoever has sent goes to the end."""
+        self._calls: dict[_Call, None] = {}
+        self._calls_to: Counter[BrokerId] = Counter()
+        self._expire_at_s = float("-inf")
+        self._identity: Identity | None = None
+        self._identity_task: asyncio.Task[None] | None = None
+
+    def offer(self, partition: TopicPartition, batch: Batch[Receipt]) -> None:
+        """Take a closed batch over."""
+        route = self._routes.get(partition)
+        if route is None:
+            route = self._routes[partition] = Route(idempotent=self._idempotent)
+        route.lane.add(batch)
+        self._active[partition] = route
+
+    def turn(self) -> float:
+        """Send what may be sent now. Returns in how many seconds to turn again if nothing happens before."""
+        now_s = self._clock.monotonic()
+        if now_s >= self._expire_at_s:
+            self._expire(now_s)
+        view = self._metadata.view
+        self._look_at_slow_calls(now_s, view)
+        gathered: dict[BrokerId, list[Item]] = {}
+        sizes: Counter[BrokerId] = Counter()
+        again_s = now_s + (EXPIRE_EVERY_S if self._active else IDLE_S)
+        for partition, route in tuple(self._active.items()):
+            term = self._term(partition, route, view)
+            if term is None:
+                continue
+            pause_s = route.trouble.pause_until_s(term)
+            if now_s < pause_s:
+                again_s = min(again_s, pause_s)
+                continue
+            if self._calls_to[term.leader] >= self._in_flight_max or sizes[term.leader] >= CALL_BYTES_MAX:
+                continue
+            batch = route.lane.next_batch(term, in_flight_max=self._in_flight_max)
+            if batch is not None:
+                gathered.setdefault(term.leader, []).append(Item(partition, batch, term))
+                sizes[term.leader] += batch.size_bytes
+                del self._active[partition]
+                if route.lane.waiting:
+                    self._active[partition] = route
+        for leader, items in gathered.items():
+            self._send(leader, items, view, now_s)
+        if gathered:
+            return 0.0
+        for under_way in self._calls:
+            again_s = min(again_s, under_way.looked_s + SLOW_S)
+        return max(0.0, again_s - now_s)
+
+    async def close(self) -> None:
+        """End all calls. What is not acknowledged is left to ``Outcomes.abandon``."""
+        tasks = [under_way.task for under_way in self._calls if under_way.task is not None]
+        if self._identity_task is not None:
+            tasks.append(self._identity_task)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _term(self, partition: TopicPartition, route: Route, view: ClusterView) -> LeaderTerm | None:
+        """The leadership to send to; None: not now."""
+        if route.lane.needs_identity and not self._give_identity(route):
+            return None
+        term = view.leader_term(*partition)
+        if term is None or route.trouble.needs_metadata(view):
+            self._metadata.request()
+            return None
+        return term
+
+    def _expire(self, now_s: float) -> None:
+        self._expire_at_s = now_s + EXPIRE_EVERY_S
+        for partition, route in tuple(self._active.items()):
+            for batch in route.lane.expire(now_s):
+                self._outcomes.timed_out(partition, batch, last=route.trouble.last_answer)
+            if not route.lane.waiting:
+                del self._active[partition]
+
+    def _send(self, leader: BrokerId, items: list[Item], view: ClusterView, now_s: float) -> None:
+        address = view.address_of(leader)
+        if address is None:
+            # A leader that is not among the live brokers: the next picture will say more.
+            error = RegnumError(
+                errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not among the live brokers"
+            )
+            self._settle_all(items, error.code, error.message)
+            return
+        under_way = _Call(leader, address, items, sent_s=now_s)
+        self._calls[under_way] = None
+        self._calls_to[leader] += 1
+        under_way.task = asyncio.create_task(self._carry(under_way), name=f"produce-{leader}")
+        under_way.task.add_done_callback(self._outcomes.task_ended)
+
+    async def _carry(self, under_way: _Call) -> None:
+        items = under_way.items
+        try:
+            response = await self._produce(under_way)
+        except RegnumError as error:
+            if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
+                self._metadata.suspect(under_way.address)
+            self._settle_all(items, self._call_code(error), error.message)
+        else:
+            for item, result in zip(items, response.results, strict=True):
+                self._settle(item, result.error_code, result.error_message, result.base_offset)
+        finally:
+            del self._calls[under_way]
+            self._calls_to[under_way.leader] -= 1
+            self._outcomes.wake()
+
+    async def _produce(self, under_way: _Call) -> ProduceResponse:
+        deadline_s = min(item.batch.deadline_s for item in under_way.items)
+        timeout_s = max(SHORTEST_TIMEOUT_S, min(self._request_timeout_s, deadline_s - self._clock.monotonic()))
+        request = ProduceRequest(
+            header=self._header,
+            acks=self._acks,
+            # The broker's answer is worth more than our own time-out: give it a head start.
+            timeout_ms=max(1, int(timeout_s * 900)),
+            partitions=[
+                ProducePartition(
+                    topic=item.partition.topic,
+                    topic_id=item.term.topic_id,
+                    partition=item.partition.partition,
+                    record_batch=item.batch.encoded(),
+                )
+                for item in under_way.items
+            ],
+        )
+        try:
+            return await call(self._connections.log(under_way.address).Produce, request, timeout_s=timeout_s)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not under_way.abandoned or task is None or task.uncancel():
+                raise
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+                f"broker {under_way.leader} did not answer and no longer leads; going to the new leader",
+            ) from None
+
+    def _call_code(self, error: RegnumError) -> Code:
+        if self._idempotent and error.code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR:
+            # A call that fails as a whole without a reason is a broken connection or a broker that is about to end;
+            # numbers make a repeat safe.
+            return errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+        return error.code
+
+    def _settle_all(self, items: list[Item], code: Code, message: str) -> None:
+        for item in items:
+            self._settle(item, code, message, -1)
+
+    def _settle(self, item: Item, code: Code, message: str, base_offset: int) -> None:
+        route = self._routes[item.partition]
+        batch = item.batch
+        verdict = judge(code, idempotent=self._idempotent, went_alone=batch.went_alone)
+        failed = route.lane.settle(batch, verdict, item.term)
+        if verdict.fate is Fate.ACKNOWLEDGED:
+            route.trouble.succeeded()
+            self._outcomes.acknowledged(item.partition, batch, base_offset)
+        else:
+            route.trouble.failed(
+                item.term,
+                message,
+                refresh=verdict.refresh_metadata,
+                now_s=self._clock.monotonic(),
+                chance=self._chance.random(),
+            )
+            if verdict.refresh_metadata:
+                self._metadata.request()
+        for lost in failed:
+            if lost is batch:
+                self._outcomes.refused(item.partition, lost, code, message)
+            else:
+                self._outcomes.sequence_broken(item.partition, lost, because=message)
+        if route.lane.waiting:
+            self._active[item.partition] = route
+
+    def _look_at_slow_calls(self, now_s: float, view: ClusterView) -> None:
+        for under_way in self._calls:
+            if now_s - under_way.looked_s < SLOW_S:
+                continue
+            under_way.looked_s = now_s
+            self._metadata.request()
+            if under_way.task is not None and all(_moved(item, view) for item in under_way.items):
+                under_way.abandoned = True
+                under_way.task.cancel()
+
+    def _give_identity(self, route: Route) -> bool:
+        if self._identity is not None and self._identity != route.identity_spent:
+            route.identity_spent = self._identity
+            route.lane.take_identity(self._identity)
+            return True
+        if self._identity_task is None or self._identity_task.done():
+            self._identity = None
+            self._identity_task = asyncio.create_task(self._acquire_identity(), name="producer-identity")
+            self._identity_task.add_done_callback(self._outcomes.task_ended)
+        return False
+
+    async def _acquire_identity(self) -> None:
+        began_s = self._clock.monotonic()
+        while True:
+            for address in self._metadata.candidates():
+                with contextlib.suppress(RegnumError):
+                    answer = await call(
+                        self._connections.groups(address).InitProducerId,
+                        InitProducerIdRequest(header=self._header),
+                        timeout_s=5.0,
+                    )
+                    if answer.error_code == errors_pb2.ERROR_CODE_NONE:
+                        self._identity = Identity(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+                        self._outcomes.wake()
+                        return
+            self._metadata.request()
+            trouble_ms = (self._clock.monotonic() - began_s) * 1000
+            await self._clock.sleep(retry_delay_ms(trouble_ms, self._chance.random()) / 1000)
+
+
+def _moved(item: Item, view: ClusterView) -> bool:
+    term = view.leader_term(*item.partition)
+    return term is not None and term.leader != item.term.leader and term.epoch > item.term.epoch

@@ -1,0 +1,49 @@
+"""What is known of the trouble on the way to one partition's leader. Pure. All times are monotonic seconds."""
+
+from typing import Final
+
+from regnum_client.cluster_view import ClusterView, LeaderTerm
+from regnum_client.pace import retry_delay_ms
+
+_NEVER: Final = float("-inf")
+
+
+class Trouble:
+    """Says when the leader of a partition may be tried (again)."""
+
+    __slots__ = ("_failed_term", "_fresh_after_s", "_not_before_s", "_since_s", "last_answer")
+
+    def __init__(self) -> None:
+        self._failed_term: LeaderTerm | None = None
+        self._not_before_s = _NEVER
+        self._fresh_after_s = _NEVER
+        self._since_s: float | None = None
+        self.last_answer = ""
+        """What the last failure said; empty when there was none."""
+
+    def lasted_s(self, now_s: float) -> float:
+        """How long nothing has gone well; 0 when the last try did."""
+        return 0.0 if self._since_s is None else now_s - self._since_s
+
+    def needs_metadata(self, view: ClusterView) -> bool:
+        """The picture is older than the failure that called for a new one."""
+        return view.as_of_s <= self._fresh_after_s
+
+    def pause_until_s(self, term: LeaderTerm) -> float:
+        """When that term may be tried: the pause holds for the term that failed, not for another."""
+        return self._not_before_s if term == self._failed_term else _NEVER
+
+    def succeeded(self) -> None:
+        """It went well."""
+        self._failed_term = None
+        self._since_s = None
+
+    def failed(self, term: LeaderTerm, answer: str, *, refresh: bool, now_s: float, chance: float) -> None:
+        """It failed; ``refresh``: ask for metadata before the next try; ``chance`` in [0, 1)."""
+        if self._since_s is None:
+            self._since_s = now_s
+        self._failed_term = term
+        self.last_answer = answer
+        self._not_before_s = now_s + retry_delay_ms((now_s - self._since_s) * 1000, chance) / 1000
+        if refresh:
+            self._fresh_after_s = now_s
