@@ -51,19 +51,28 @@ class ClusterView:
     """Its processes."""
 
 
-async def run_up(options: UpOptions, *, ready: Callable[[ClusterView], None]) -> int:
-    """Run a cluster in the foreground until SIGINT or SIGTERM; returns the exit status.
-
-    Calls ``ready`` once it is healthy and its profile is written. Raises StartRefusedError (LaunchError among them)
-    when it cannot start. A second signal while it stops ends everything at once.
-    """
-    cluster = LocalCluster(
+def _make_cluster(options: UpOptions) -> LocalCluster:
+    return LocalCluster(
         options.data_dir,
         brokers=options.brokers,
         elections=options.elections,
         coordination=options.coordination,
         report=options.report,
     )
+
+
+async def run_up(
+    options: UpOptions,
+    *,
+    ready: Callable[[ClusterView], None],
+    make_cluster: Callable[[UpOptions], LocalCluster] = _make_cluster,
+) -> int:
+    """Run a cluster in the foreground until SIGINT or SIGTERM; returns the exit status.
+
+    Calls ``ready`` once it is healthy and its profile is written. Raises StartRefusedError (LaunchError among them)
+    when it cannot start. A second signal while it stops ends everything at once.
+    """
+    cluster = make_cluster(options)
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue(maxsize=16)
     handled = (signal.SIGINT, signal.SIGTERM)

@@ -1,3 +1,5 @@
+"""The one table of errors."""
+
 import grpc
 import pytest
 from regnum.types.v1 import errors_pb2

@@ -1,3 +1,5 @@
+"""Servers and channels over real connections of this machine."""
+
 import asyncio
 from collections.abc import AsyncIterator
 
@@ -20,7 +22,7 @@ BAD = b"\xff\xff\xff"
 
 
 class Controller(controller_pb2_grpc.ControllerServiceServicer):
-    async def ControlledShutdown(self, request, context):
+    async def ControlledShutdown(self, request, context):  # noqa: N802 - the name in the proto
         match request.broker_id:
             case 1:
                 return controller_pb2.ControlledShutdownResponse(remaining_partitions=7)
@@ -29,7 +31,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
                     errors_pb2.ERROR_CODE_NOT_CONTROLLER, "ask 3 at h:1", metadata={"id": "3"}, retry_after_ms=20
                 )
             case 3:
-                await context.abort(grpc.StatusCode.ABORTED, "by hand")
+                return await context.abort(grpc.StatusCode.ABORTED, "by hand")
             case _:
                 raise AssertionError("secret detail")
 
@@ -38,7 +40,7 @@ class Lifeline(controller_pb2_grpc.LifelineServiceServicer):
     def __init__(self) -> None:
         self.ended = asyncio.Event()
 
-    async def BrokerLifeline(self, request_iterator, context):
+    async def BrokerLifeline(self, request_iterator, context):  # noqa: N802 - the name in the proto
         try:
             async for request in request_iterator:
                 if request.beat < 0:
@@ -53,7 +55,7 @@ class Lifeline(controller_pb2_grpc.LifelineServiceServicer):
 class ReadingLifeline(controller_pb2_grpc.LifelineServiceServicer):
     """The other way to write a stream handler."""
 
-    async def BrokerLifeline(self, request_iterator, context):
+    async def BrokerLifeline(self, request_iterator, context):  # noqa: N802 - the name in the proto
         while (request := await context.read()) is not grpc.aio.EOF:
             await context.write(controller_pb2.BrokerLifelineResponse(probe=request.beat + 1))
 

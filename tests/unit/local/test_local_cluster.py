@@ -1,0 +1,177 @@
+"""The launcher over stand-ins for the services (real processes, real ports, no store)."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from regnum_local.cluster import LaunchError, LocalCluster, ProcessState
+from regnum_local.data_dir import DataDirLock
+from regnum_local.identity import ProcessIdentity
+from regnum_local.plan import Role, command
+from regnum_local.probes import accepts, serves
+from regnum_local.runtime_record import read_record, record_path
+from regnum_service.errors import StartRefusedError
+from regnum_testing.fake_launcher import fake_command
+
+DEADLINE_S = 20.0
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def running(data_dir: Path, modes=None, **options) -> AsyncIterator[tuple[LocalCluster, list[str]]]:
+    lines: list[str] = []
+    options = {"brokers": 2, "elections": 1} | options
+    cluster = LocalCluster(data_dir, report=lines.append, make_command=fake_command(modes), **options)
+    await cluster.start()
+    try:
+        yield cluster, lines
+    finally:
+        await cluster.kill_all()
+
+
+def states(cluster: LocalCluster) -> dict[str, ProcessState]:
+    return {row.name: row.state for row in cluster.status()}
+
+
+def identities(data_dir: Path) -> dict[str, ProcessIdentity]:
+    return dict(read_record(data_dir).processes)
+
+
+async def test_a_cluster_starts_serves_and_stops(tmp_path):
+    async with running(tmp_path) as (cluster, lines):
+        assert set(states(cluster).values()) == {ProcessState.RUNNING}
+        assert list(states(cluster)) == ["etcd", "election-1", "broker-1", "broker-2"]
+        brokers = [row for row in cluster.status() if row.name.startswith("broker")]
+        assert cluster.bootstrap == tuple(str(row.addresses["client"]) for row in brokers)
+        for row in brokers:
+            assert await serves(row.addresses["client"])
+            assert ProcessIdentity.of(row.pid).alive()
+        record = identities(tmp_path)
+        assert set(record) == {"etcd", "election-1", "broker-1", "broker-2"}
+        await cluster.stop()
+        assert not any(identity.alive() for identity in record.values())
+        assert not record_path(tmp_path).exists()
+        assert not any("ended" in line or "killed" in line for line in lines)
+
+
+async def test_the_same_ports_after_a_resume_with_more_brokers(tmp_path):
+    async with running(tmp_path) as (cluster, _):
+        first = cluster.plan
+        await cluster.stop()
+    async with running(tmp_path, brokers=3, elections=1) as (cluster, _):
+        assert cluster.plan.members[: len(first.members)] == first.members
+        assert [row.name for row in cluster.status()][-1] == "broker-3"
+
+
+async def test_two_launchers_on_one_folder(tmp_path):
+    async with running(tmp_path):
+        other = LocalCluster(tmp_path, brokers=1, elections=1, make_command=fake_command())
+        with pytest.raises(StartRefusedError, match=r"already runs in .*\(pid \d+\).*regnum down"):
+            await other.start()
+        assert all(identity.alive() for identity in identities(tmp_path).values())
+
+
+async def test_kill_and_restart_on_the_same_port(tmp_path):
+    async with running(tmp_path) as (cluster, lines):
+        before = {row.name: row for row in cluster.status()}["broker-1"]
+        await cluster.kill("broker-1")
+        assert states(cluster)["broker-1"] is ProcessState.EXITED
+        assert not await accepts(before.addresses["client"])
+        assert "broker-1" not in identities(tmp_path)
+        await cluster.restart("broker-1")
+        await cluster.wait_healthy("broker-1")
+        after = {row.name: row for row in cluster.status()}["broker-1"]
+        assert after.addresses == before.addresses
+        assert after.pid != before.pid
+        assert not any("ended" in line for line in lines)
+
+
+async def test_restart_ends_a_running_process_first(tmp_path):
+    async with running(tmp_path) as (cluster, _):
+        old = identities(tmp_path)["broker-2"]
+        await cluster.restart("broker-2")
+        await cluster.wait_healthy("broker-2")
+        assert not old.alive()
+
+
+async def test_pause_and_resume(tmp_path):
+    async with running(tmp_path) as (cluster, _):
+        address = cluster.plan.get("broker-1").address("client")
+        cluster.pause("broker-1")
+        await until(lambda: identities(tmp_path)["broker-1"].state() == "T")
+        assert states(cluster)["broker-1"] is ProcessState.PAUSED
+        assert not await serves(address)
+        cluster.resume("broker-1")
+        await cluster.wait_healthy("broker-1")
+        assert states(cluster)["broker-1"] is ProcessState.RUNNING
+
+
+async def test_a_paused_process_is_ended_too(tmp_path):
+    async with running(tmp_path) as (cluster, lines):
+        paused = identities(tmp_path)["broker-1"]
+        cluster.pause("broker-1")
+        await cluster.stop()
+        assert not paused.alive()
+        assert not any("killed" in line for line in lines)
+
+
+async def test_an_unasked_end_is_reported_with_the_log(tmp_path):
+    async with running(tmp_path) as (cluster, lines):
+        identities(tmp_path)["broker-2"].send(signal.SIGKILL)
+        await until(lambda: any("broker-2 ended with status -9" in line for line in lines))
+        await until(lambda: "broker-2" not in identities(tmp_path))
+        assert states(cluster)["broker-1"] is ProcessState.RUNNING
+
+
+async def test_a_process_that_cannot_start_ends_everything_and_says_why(tmp_path):
+    cluster = LocalCluster(tmp_path, brokers=2, elections=1, make_command=fake_command({"broker-2": "broken"}))
+    with pytest.raises(LaunchError, match=r"broker-2 ended with status 3.*(?s:.*)the disk is on fire"):
+        await cluster.start()
+    assert not record_path(tmp_path).exists()
+    for member in cluster.plan.members:
+        assert not await accepts(member.address("client")), member
+    DataDirLock.take(tmp_path).release()
+
+
+async def test_a_process_that_never_serves_is_a_clear_error(tmp_path):
+    cluster = LocalCluster(tmp_path, brokers=1, elections=1, make_command=fake_command({"broker-1": "mute"}))
+    with pytest.raises(LaunchError, match=r"broker-1 does not serve after 3 s.*(?s:.*)logs"):
+        await cluster.start(timeout_s=3.0)
+    assert not record_path(tmp_path).exists()
+
+
+async def test_names_that_do_not_exist(tmp_path):
+    async with running(tmp_path) as (cluster, _):
+        with pytest.raises(LaunchError, match="no process broker-9; there are: etcd, election-1"):
+            await cluster.kill("broker-9")
+
+
+async def test_an_unreadable_plan_is_not_overwritten(tmp_path):
+    (tmp_path / "cluster.json").write_text("{")
+    cluster = LocalCluster(tmp_path, make_command=fake_command())
+    with pytest.raises(LaunchError, match=r"cannot read .*cluster.json"):
+        await cluster.start()
+    assert (tmp_path / "cluster.json").read_text() == "{"
+
+
+async def test_the_embedded_etcd_is_a_real_one(tmp_path):
+    """The one test here with a real store: it starts, serves, ends on SIGTERM and keeps its files."""
+    fake = fake_command()
+
+    def mixed(member, launch):
+        return command(member, launch) if member.role is Role.ETCD else fake(member, launch)
+
+    for _ in range(2):
+        cluster = LocalCluster(tmp_path, brokers=1, elections=1, make_command=mixed)
+        async with cluster:
+            etcd = identities(tmp_path)["etcd"]
+        assert not etcd.alive()
+    assert (tmp_path / "etcd" / "member").is_dir()

@@ -1,0 +1,165 @@
+"""`regnum up`, `down` and `status` with a launcher in a process of its own, over stand-ins for the services."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+from regnum_local.cluster import ProcessState
+from regnum_local.identity import ProcessIdentity
+from regnum_local.lifecycle import read_status, run_down
+from regnum_local.profile import read_profile
+from regnum_local.runtime_record import read_record
+from regnum_service.errors import ExitStatus, StartRefusedError
+
+DEADLINE_S = 20.0
+
+
+async def until(holds) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    path = tmp_path / "profile.json"
+    monkeypatch.setenv("REGNUM_PROFILE", str(path))
+    return path
+
+
+@pytest.fixture
+async def launch(tmp_path, profile):
+    """Starts launchers; whatever the test does, nothing is left."""
+    data_dir = tmp_path / "data"
+    launchers = []
+
+    async def start(**environment):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "regnum_testing.fake_launcher", str(data_dir)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=os.environ | environment,
+        )
+        launchers.append(process)
+        async with asyncio.timeout(DEADLINE_S):
+            line = await process.stdout.readline()
+        return process, line.decode().split()
+
+    start.data_dir = data_dir
+    yield start
+    for process in launchers:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+    record = read_record(data_dir)
+    if record is not None:
+        for identity in record.processes.values():
+            identity.send(signal.SIGKILL)
+
+
+async def test_up_leaves_a_profile_and_status_shows_processes(launch, profile):
+    process, (word, *bootstrap) = await launch()
+    assert word == "ready"
+    left = read_profile()
+    assert list(left.bootstrap) == bootstrap
+    assert left.is_current()
+    assert left.launcher.pid == process.pid
+    rows = read_status()
+    assert [row.name for row in rows] == ["etcd", "election-1", "broker-1", "broker-2"]
+    assert {row.state for row in rows} == {ProcessState.RUNNING}
+    ProcessIdentity.of(rows[2].pid).send(signal.SIGSTOP)
+    await until(lambda: read_status()[2].state is ProcessState.PAUSED)
+    ProcessIdentity.of(rows[2].pid).send(signal.SIGCONT)
+    assert await run_down() == ["etcd", "election-1", "broker-1", "broker-2"]
+    assert await process.wait() == ExitStatus.DONE
+    assert not profile.exists()
+    assert {row.state for row in read_status(launch.data_dir)} == {ProcessState.EXITED}
+    assert not any(ProcessIdentity.of(row.pid) for row in rows)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_stops_everything(launch, profile, signum):
+    process, _ = await launch()
+    identities = read_record(launch.data_dir).processes.values()
+    process.send_signal(signum)
+    assert await process.wait() == ExitStatus.DONE
+    assert not any(identity.alive() for identity in identities)
+    assert not profile.exists()
+
+
+async def test_a_tethered_cluster_ends_with_a_killed_launcher(launch):
+    process, _ = await launch()
+    identities = list(read_record(launch.data_dir).processes.values())
+    process.kill()
+    await until(lambda: not any(identity.alive() for identity in identities))
+
+
+async def test_the_next_up_ends_what_a_killed_launcher_left(launch):
+    process, _ = await launch(FAKE_TETHERED="no")
+    identities = list(read_record(launch.data_dir).processes.values())
+    process.kill()
+    await process.wait()
+    assert all(identity.alive() for identity in identities)
+    again, (word, *_) = await launch()
+    assert word == "ready"
+    assert not any(identity.alive() for identity in identities)
+    assert all(row.state is ProcessState.RUNNING for row in read_status(launch.data_dir))
+    again.send_signal(signal.SIGTERM)
+    _, err = await again.communicate()
+    assert b"ended what an earlier run left behind: etcd, election-1, broker-1, broker-2" in err
+
+
+async def test_down_ends_what_a_killed_launcher_left(launch, profile):
+    process, _ = await launch(FAKE_TETHERED="no")
+    identities = list(read_record(launch.data_dir).processes.values())
+    process.kill()
+    await process.wait()
+    assert len(await run_down()) == 4
+    assert not any(identity.alive() for identity in identities)
+    assert not profile.exists()
+
+
+async def test_a_second_up_on_the_folder_is_refused(launch):
+    await launch()
+    second, words = await launch()
+    assert words == []
+    _, err = await second.communicate()
+    assert second.returncode != 0
+    assert b"already runs" in err
+
+
+async def test_down_and_status_without_a_cluster(tmp_path, profile):
+    for call in (run_down, lambda: run_down(tmp_path), lambda: _async(read_status)):
+        with pytest.raises(StartRefusedError, match="regnum up") as caught:
+            await call()
+        assert caught.value.exit_status is ExitStatus.NOT_FOUND
+
+
+async def _async(function):
+    return function()
+
+
+async def test_a_second_signal_ends_at_once_what_does_not_heed_the_first(launch):
+    process, _ = await launch(FAKE_MODES='{"broker-1": "deaf"}')
+    identities = read_record(launch.data_dir).processes
+    process.send_signal(signal.SIGTERM)
+    await until(lambda: not identities["broker-2"].alive())
+    assert identities["broker-1"].alive()
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(5.0):
+        assert await process.wait() == ExitStatus.DONE
+    assert not any(identity.alive() for identity in identities.values())
+
+
+async def test_a_signal_during_the_start_leaves_nothing(launch, profile):
+    starting = asyncio.create_task(launch(FAKE_MODES='{"broker-1": "mute"}'))
+    await until(lambda: "broker-2" in getattr(read_record(launch.data_dir), "processes", {}))
+    record = read_record(launch.data_dir)
+    record.launcher.send(signal.SIGINT)
+    process, words = await starting
+    assert words == []
+    assert await process.wait() == ExitStatus.FAILED
+    assert not any(identity.alive() for identity in record.processes.values())
+    assert not profile.exists()

@@ -1,0 +1,108 @@
+"""Members, ports and command lines of a local cluster."""
+
+from pathlib import Path
+
+import pytest
+from regnum_local.plan import EMPTY, Launch, Plan, Role, command, grow, store_url
+
+
+def counter(first: int = 15_000):
+    """A choice of ports that keeps its word about those that are taken."""
+
+    def choose(taken):
+        port = first
+        while port in taken:
+            port += 1
+        return port
+
+    return choose
+
+
+def make(plan: Plan = EMPTY, *, brokers=3, elections=3, embedded_store=True, busy=(), first=15_000) -> Plan:
+    return grow(
+        plan,
+        brokers=brokers,
+        elections=elections,
+        embedded_store=embedded_store,
+        is_free=lambda port: port not in busy,
+        choose=counter(first),
+    )
+
+
+def names(plan: Plan) -> list[str]:
+    return [member.name for member in plan.members]
+
+
+def test_store_first_then_elections_then_brokers():
+    plan = make(brokers=2, elections=1)
+    assert names(plan) == ["etcd", "election-1", "broker-1", "broker-2"]
+    ports = list(plan.ports)
+    assert len(ports) == len(set(ports)) == 2 + 3 + 2 * 2
+
+
+def test_a_plan_survives_its_file():
+    plan = make()
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], {}, {"version": 2, "members": []}, {"version": 1, "members": [{"role": "king", "id": 1, "ports": {}}]}],
+)
+def test_a_file_that_says_something_else_is_refused(value):
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Plan.from_json(value)
+
+
+def test_ports_stay():
+    plan = make()
+    assert make(plan, first=20_000) == plan
+
+
+def test_only_a_port_that_somebody_took_is_chosen_anew():
+    plan = make()
+    broker = plan.get("broker-2")
+    busy = broker.ports["client"]
+    again = make(plan, busy=(busy,), first=20_000)
+    assert again.get("broker-2").ports == {"client": 20_000, "internal": broker.ports["internal"]}
+    assert [member for member in again.members if member.name != "broker-2"] == [
+        member for member in plan.members if member.name != "broker-2"
+    ]
+
+
+def test_a_cluster_grows_and_never_shrinks():
+    plan = make(brokers=3)
+    assert make(plan, brokers=1, elections=1) == plan
+    grown = make(plan, brokers=5)
+    assert len(grown.of(Role.BROKER)) == 5
+    assert all(member in grown.members for member in plan.members)
+
+
+def test_a_store_elsewhere_needs_no_etcd():
+    assert names(make(brokers=1, elections=1, embedded_store=False)) == ["election-1", "broker-1"]
+
+
+def test_command_lines():
+    plan = make(brokers=1, elections=1)
+    launch = Launch(
+        python="/py",
+        etcd="/etcd",
+        data_dir=Path("/d"),
+        coordination=store_url(plan),
+        extra={Role.BROKER: ["--rack", "a"]},
+    )
+    assert store_url(plan).startswith("etcd://127.0.0.1:15000")
+    etcd = command(plan.get("etcd"), launch)
+    assert etcd[:5] == ["/etcd", "--name", "regnum", "--data-dir", "/d/etcd"]
+    assert "--experimental-initial-corrupt-check" in etcd
+    assert not any("fsync" in flag for flag in etcd)
+    assert command(plan.get("election-1"), launch) == [
+        *("/py", "-P", "-m", "regnum_election", "--election-id", "1", "--run-dir", "/d/election-1"),
+        *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15002"),
+        *("--internal-listen", "127.0.0.1:15003", "--lifeline-listen", "127.0.0.1:15004"),
+    ]
+    assert command(plan.get("broker-1"), launch) == [
+        *("/py", "-P", "-m", "regnum_broker", "--broker-id", "1", "--data-dir", "/d/broker-1"),
+        *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15005"),
+        *("--internal-listen", "127.0.0.1:15006", "--rack", "a"),
+    ]

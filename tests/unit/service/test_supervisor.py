@@ -1,0 +1,162 @@
+"""Tasks, failures and the order of the end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import structlog
+from regnum_service.errors import ExitStatus, PortTakenError
+from regnum_service.supervisor import Supervisor
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fail_with(error: BaseException) -> None:
+    raise error
+
+
+async def test_a_stop_undoes_everything_in_reverse_order():
+    order: list[str] = []
+
+    async def note(name: str) -> None:
+        try:
+            await for_ever()
+        finally:
+            order.append(name)
+
+    async def close() -> None:
+        order.append("server")
+
+    supervisor = Supervisor("t")
+    supervisor.start("first", note("first"))
+    supervisor.defer("server", close)
+    supervisor.start("last", note("last"))
+    await asyncio.sleep(0)
+    supervisor.stop("enough")
+    assert await supervisor.run_until_stopped() is ExitStatus.DONE
+    assert order == ["last", "server", "first"]
+    assert supervisor.reason == "enough"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+async def test_signals_stop_it(signum):
+    supervisor = Supervisor("t")
+    running = asyncio.create_task(supervisor.run_until_stopped())
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), signum)
+    assert await asyncio.wait_for(running, 5) is ExitStatus.DONE
+    assert supervisor.reason == signum.name
+
+
+async def test_a_failed_task_stops_the_service_and_is_logged_once():
+    with structlog.testing.capture_logs() as logs:
+        supervisor = Supervisor("t")
+        supervisor.start("bad", fail_with(AssertionError("impossible")))
+        other = supervisor.start("other", for_ever())
+        assert await asyncio.wait_for(supervisor.run_until_stopped(), 5) is ExitStatus.FAILED
+    assert isinstance(supervisor.failure, AssertionError)
+    assert other.cancelled()
+    failures = [line for line in logs if line["event"] == "failed"]
+    assert [(line["part"], line["log_level"]) for line in failures] == [("bad", "critical")]
+    assert isinstance(failures[0]["exc_info"], AssertionError)
+
+
+async def test_the_first_failure_counts():
+    supervisor = Supervisor("t")
+    supervisor.fail("a", ValueError("first"))
+    supervisor.fail("b", KeyError("second"))
+    assert isinstance(supervisor.failure, ValueError)
+    assert await supervisor.run_until_stopped() is ExitStatus.FAILED
+
+
+async def test_a_refused_start_has_its_own_exit_status():
+    supervisor = Supervisor("t")
+    supervisor.start("listener", fail_with(PortTakenError("port 1 is taken")))
+    assert await asyncio.wait_for(supervisor.run_until_stopped(), 5) is ExitStatus.CONFLICT
+
+
+async def test_tasks_may_end_and_owners_may_cancel():
+    supervisor = Supervisor("t")
+    ended = supervisor.start("ended", asyncio.sleep(0, "result"))
+    cancelled = supervisor.start("cancelled", for_ever())
+    assert await ended == "result"
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    assert not supervisor.stopping
+    await supervisor.unwind()
+    assert supervisor.failure is None
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_a_failure():
+    """What a cancelled gRPC call raises would otherwise end a task without a word."""
+    supervisor = Supervisor("t")
+    supervisor.start("reader", fail_with(asyncio.CancelledError()))
+    assert await asyncio.wait_for(supervisor.run_until_stopped(), 5) is ExitStatus.FAILED
+
+
+async def test_failures_from_other_threads():
+    supervisor = Supervisor("t")
+    running = asyncio.create_task(supervisor.run_until_stopped())
+    await asyncio.sleep(0)
+    thread = threading.Thread(target=supervisor.fail, args=("thread", ValueError("x")))
+    thread.start()
+    assert await asyncio.wait_for(running, 5) is ExitStatus.FAILED
+    thread.join()
+
+
+async def test_a_closer_that_hangs_is_given_up():
+    order: list[str] = []
+
+    async def close() -> None:
+        order.append("closed")
+
+    supervisor = Supervisor("t")
+    supervisor.defer("good", close)
+    supervisor.defer("stuck", for_ever, timeout_s=0.01)
+    await asyncio.wait_for(supervisor.unwind(), 5)
+    assert order == ["closed"]
+    assert supervisor.failure is None
+
+
+async def test_a_closer_that_fails_does_not_spare_the_others():
+    order: list[str] = []
+
+    async def close() -> None:
+        order.append("closed")
+
+    supervisor = Supervisor("t")
+    supervisor.defer("good", close)
+    supervisor.defer("bad", lambda: fail_with(OSError("disk")))
+    await supervisor.unwind()
+    assert order == ["closed"]
+    assert isinstance(supervisor.failure, OSError)
+
+
+async def test_nothing_starts_once_it_is_unwound():
+    supervisor = Supervisor("t")
+    await supervisor.unwind()
+    with pytest.raises(asyncio.CancelledError):
+        supervisor.start("late", for_ever())
+
+
+def test_run_prints_a_refused_start_without_a_trace():
+    """In a process of its own: it takes over what pytest has set up for crashes."""
+    program = """
+import sys
+from regnum_service.errors import PortTakenError
+from regnum_service.process import run
+
+async def main():
+    raise PortTakenError("port 1 is taken; choose another")
+
+sys.exit(run(main))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == ExitStatus.CONFLICT
+    assert done.stderr == "port 1 is taken; choose another\n"
