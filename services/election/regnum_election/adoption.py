@@ -1,7 +1,7 @@
 """What a topic node means together with the nodes around it: accept, repair, or leave alone (safety rule S14).
 
-Goals: a person may write or damage any node; the controller takes up what is whole, gives an id to what is new, restores an id that
-was lost, and never invents a state: epoch 0 is written only for partitions marked ``creating``.
+Goals: a person may write or damage any node; the controller takes up what is whole, gives an id to what is new,
+restores an id that was lost, and never invents a state: epoch 0 is written only for partitions marked ``creating``.
 
 Algorithm: the guard ``/brokers/topic_ids/<id>`` and the id that leaderAndISR nodes repeat are the witnesses.
 
@@ -67,7 +67,7 @@ def needs_states(data: bytes) -> tuple[int, ...]:
         return ()
 
 
-def judge_topic(
+def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
     name: str,
     found: FoundNode,
     states: Mapping[int, FoundNode],
@@ -95,7 +95,9 @@ def judge_topic(
         if not states:
             return _new(minted, node)
         if len(witnesses) != 1 or unreadable:
-            return Refused(reason="the topic id is missing and the leaderAndISR nodes do not agree on one; write it back")
+            return Refused(
+                reason="the topic id is missing and the leaderAndISR nodes do not agree on one; write it back"
+            )
         topic_id = next(iter(witnesses))
         if guards.get(topic_id) != name:
             return Refused(reason=f"the topic id is missing and no guard says that {topic_id} is this topic's")
@@ -109,9 +111,7 @@ def judge_topic(
     if not states:
         return _new(topic_id, node)
     reason = f"guard /brokers/topic_ids/{topic_id} is missing though the topic has state; restore it by hand"
-    partitions = {
-        number: Partition(replicas=replicas, trouble=reason) for number, replicas in node.partitions.items()
-    }
+    partitions = {number: Partition(replicas=replicas, trouble=reason) for number, replicas in node.partitions.items()}
     return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=False, make_guard=False)
 
 

@@ -1,11 +1,11 @@
 """The controller's picture of the cluster: one frozen value, changed by building the next one.
 
-Goals: a decision sees one consistent picture; a change costs what it changes and not the total (safety rule S16 and the failure
-path); which partitions a broker's failure touches is known without looking at the others.
+Goals: a decision sees one consistent picture; a change costs what it changes and not the total (safety rule S16 and
+the failure path); which partitions a broker's failure touches is known without looking at the others.
 
-Constraints: the index runs over *assignments*, never over ISRs, so that a picture that is behind a leader's own ISR write still
-names every partition the broker may matter to (safety rule S16). Partitions are keyed by topic id, so two lives of a name never
-mix (safety rule S13).
+Constraints: the index runs over *assignments*, never over ISRs, so that a picture that is behind a leader's own ISR
+write still names every partition the broker may matter to (safety rule S16). Partitions are keyed by topic id, so two
+lives of a name never mix (safety rule S13).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,8 @@
-"""What the parts of the controller share during one reign: the picture, the fenced store, and the way a decision is carried out.
+"""What the parts of the controller share during one reign: picture, fenced store, and how decisions are carried out.
 
-Decide, write, apply, tell: decisions come from pure functions over the picture, are written as one batch of small groups, and only what
-was written is applied and told. Groups that were refused are read again together and decided again together (safety rule S4).
+Decide, write, apply, tell: decisions come from pure functions over the picture, are written as one batch of small
+groups, and only what was written is applied and told. Groups that were refused are read again together and decided
+again together (safety rule S4).
 """
 
 import asyncio
@@ -163,7 +164,7 @@ class ControllerContext:
     def _group(self, key: PartitionKey, partition: Partition, change: Change) -> Group:
         name = self.picture.topics[key.topic_id].name
         path = paths.leader_and_isr(name, key.partition)
-        # The guard ties the write to this life of the topic: versions start again when a name is used again (safety rule S2).
+        # Ties the write to this life of the topic: versions start again when a name is used again (safety rule S2).
         guard = Check(paths.topic_id(key.topic_id))
         data = change.state.encode()
         if partition.held is not None:

@@ -1,8 +1,8 @@
 """How far the deletion of a topic has come: decisions only; the controller writes and sends.
 
-Safety rule S13. The record ``/admin/delete_topics/<topic id>`` is written before anything is deleted and removed last, so a broker that
-was away, and a controller that comes later, learn of it. The name is free as soon as the topic's nodes are gone; files are removed
-broker by broker, and a broker that is away never holds the others up.
+Safety rule S13. The record ``/admin/delete_topics/<topic id>`` is written before anything is deleted and removed
+last, so a broker that was away, and a controller that comes later, learn of it. The name is free as soon as the
+topic's nodes are gone; files are removed broker by broker, and a broker that is away never holds the others up.
 """
 
 from collections.abc import Collection, Iterable
@@ -42,7 +42,7 @@ class Deletion:
             mutation=node.mutation,
             record_version=version,
             recorded=node.brokers,
-            replicas=Map({id: ReplicaState.OFFLINE for id in node.brokers}),
+            replicas=Map(dict.fromkeys(node.brokers, ReplicaState.OFFLINE)),
         )
 
     def told(self, brokers: Iterable[BrokerId]) -> Self:

@@ -1,8 +1,8 @@
 """Delivery of orders and metadata to brokers.
 
-Each incarnation of a broker has two tasks: one for LeaderAndIsr and StopReplica (in order, one call in flight, see ``outbox``), one for
-UpdateMetadata (one change in flight, see ``metadata_image``). Both repeat until acknowledged or until the broker is gone; neither ever
-holds up another broker, nor the controller.
+Each incarnation of a broker has two tasks: one for LeaderAndIsr and StopReplica (in order, one call in flight, see
+``outbox``), one for UpdateMetadata (one change in flight, see ``metadata_image``). Both repeat until acknowledged or
+until the broker is gone; neither ever holds up another broker, nor the controller.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Dispatch:
         self._closing: set[asyncio.Task[None]] = set()
 
     def begin(self, broker: Broker) -> None:
-        """A broker registered: it gets the full set (INIT) and the full metadata; an earlier incarnation gets nothing more."""
+        """A broker registered: it gets the full set (INIT) and full metadata, an earlier incarnation nothing more."""
         self.end(broker.id)
         dispatch = BrokerDispatch(self, broker, self._open_channel(broker))
         self._brokers[broker.id] = dispatch
@@ -138,7 +138,7 @@ class Dispatch:
             self._awaited.setdefault(key, asyncio.Event())
 
     async def led(self, keys: Sequence[PartitionKey]) -> None:
-        """Return when the leader of every expected partition has acknowledged. Never, if one does not: use a deadline."""
+        """Return when the leaders of all expected partitions have acknowledged; perhaps never: use a deadline."""
         for key in keys:
             event = self._awaited.get(key)
             if event is not None:

@@ -1,14 +1,16 @@
 """What the controller reacts to, and the queue it takes events from.
 
-What happens to the cluster goes before what clients want: a failover never waits behind a flood of mutations. Mutations come in steps
-of a few hundred partitions; after each the queue is asked again, so a failover waits for one step at most.
+What happens to the cluster goes before what clients want: a failover never waits behind a flood of mutations.
+Mutations come in steps of a few hundred partitions; after each the queue is asked again, so a failover waits for one
+step at most.
 
-Events that only say "look again" merge while they wait, which bounds the queue; mutations are refused when too many wait.
+Events that only say "look again" merge while they wait, which bounds the queue; mutations are refused when too many
+wait.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +27,10 @@ class BrokersChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """Topic nodes came or went: read their names."""
+    """Topic nodes came or went."""
+
+    names: frozenset[str]
+    """Names of the topics that a watch showed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,8 @@ class Mutation:
     """What it is, for the log."""
     steps: AsyncGenerator[None, None]
     """Each step is one turn of the controller."""
+    abandon: Callable[[], None]
+    """Called when the reign ends first."""
 
 
 ClusterEvent = BrokersChanged | TopicsChanged | BrokerDead | IsrsWritten | ReplicasDeleted | Superseded
@@ -102,6 +109,10 @@ class EventQueue:
         match event:
             case IsrsWritten(keys=keys):
                 self._written |= keys
+            case TopicsChanged():
+                # Only the latest names count.
+                waiting = [other for other in self._cluster if not isinstance(other, TopicsChanged)]
+                self._cluster = deque((*waiting, event))
             case _ if event not in self._cluster:
                 self._cluster.append(event)
             case _:
@@ -121,7 +132,7 @@ class EventQueue:
         self._waiting.set()
 
     def put_back(self, mutation: Mutation) -> None:
-        """A mutation that has more steps: it stays first among the mutations."""
+        """Work that has more steps: it stays first among the mutations, and cluster events go before its next step."""
         self._mutations.appendleft(mutation)
         self._waiting.set()
 

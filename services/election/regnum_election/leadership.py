@@ -1,30 +1,36 @@
 """Who leads a partition, and which replicas count as in sync: every decision the controller makes about leaderAndISR.
 
 Goals
-    An acknowledged record is never lost, whichever processes die and in whichever order the controller hears of it; a partition
-    has a leader whenever some replica can safely be one.
+    An acknowledged record is never lost, whichever processes die and in whichever order the controller hears of it; a
+    partition has a leader whenever some replica can safely be one.
 
 Constraints (safety rules S9, S10, S11; traces T1 to T7)
-    - A member of ISR or ELR is a *log*, not a broker: the node records (broker epoch, log id) for each. Only a broker whose live
-      registration carries the recorded log id may be elected. Nothing is compared with an earlier registration, and nothing the
-      controller remembers takes part.
-    - A member whose live broker epoch differs from the recorded one has failed in between, however short it was. It leaves the ISR
-      while any member stands that has not. Where it leads, the leader epoch grows, even if it is elected again: it may have lost its
-      tail, and two leaders in one epoch would write different records at one offset.
-    - An ISR is never emptied. If nobody may be elected the leader is NO_LEADER and ISR and ELR stay, for the member that comes back.
+    - A member of ISR or ELR is a *log*, not a broker: the node records (broker epoch, log id) for each. Only a broker
+      whose live registration carries the recorded log id may be elected. Nothing is compared with an earlier
+      registration, and nothing the controller remembers takes part.
+    - A member whose live broker epoch differs from the recorded one has failed in between, however short it was. It
+      leaves the ISR while any member stands that has not. Where it leads, the leader epoch grows, even if it is
+      elected again: it may have lost its tail, and two leaders in one epoch would write different records at one
+      offset.
+    - An ISR is never emptied. If nobody may be elected the leader is NO_LEADER and ISR and ELR stay, for the member
+      that comes back.
 
-Algorithm (``settle``): each ISR member is *intact* (live, recorded epoch, recorded log), *restorable* (live, recorded log, another
-    epoch) or neither.
+Algorithm (``settle``)
+    Each ISR member is *intact* (live, recorded epoch, recorded log), *restorable* (live, recorded log, another epoch)
+    or neither.
     1. The leader is intact: it stays, and the ISR becomes its intact members. Same leader epoch.
-    2. Otherwise the leader is, in assignment order: an intact member (the ISR becomes the intact members); else a restorable member
-       of the ISR, else of the ELR (the ISR becomes that one alone). Leader epoch + 1, and the leader's record takes its live epoch.
+    2. Otherwise the leader is, in assignment order: an intact member (the ISR becomes the intact members); else a
+       restorable member of the ISR, else of the ELR (the ISR becomes that one alone). Leader epoch + 1, and the
+       leader's record takes its live epoch.
     3. Nobody: NO_LEADER, leader epoch + 1 once.
     Brokers that are shutting down come last in each of these.
 
-Example: assignment [1, 2, 3], ISR [1, 2, 3], leader 1. Broker 1 is killed: leader 2, ISR [2, 3], epoch + 1. Broker 3 restarts faster
-than its session: ISR [2], and with min.insync 2 the ELR is [1, 3]. Now 2 dies: 3 is live with the recorded log and leads again.
+Example: assignment [1, 2, 3], ISR [1, 2, 3], leader 1. Broker 1 is killed: leader 2, ISR [2, 3], epoch + 1. Broker 3
+restarts faster than its session: ISR [2], and with min.insync 2 the ELR is [1, 3]. Now 2 dies: 3 is live with the
+recorded log and leads again.
 
-The election order is Kafka's (``PartitionLeaderElectionAlgorithms``); logs and ELR are what its ZooKeeper mode lacked.
+The election order is Kafka's (``PartitionLeaderElectionAlgorithms``); logs and ELR are what its ZooKeeper mode
+lacked.
 """
 
 import enum
@@ -102,7 +108,7 @@ class Surroundings:
         return next((id for id in candidates if id not in self.leaving), next(iter(candidates), None))
 
 
-def settle(
+def settle(  # noqa: PLR0911 - each outcome has its own line
     state: LeaderAndIsr, replicas: Sequence[BrokerId], surroundings: Surroundings, *, min_insync: int
 ) -> Decision:
     """Bring a partition in line with the live registrations.
@@ -121,9 +127,7 @@ def settle(
     if state.leader in intact:
         if intact == state.isr:
             return Refusal.NOTHING_TO_CHANGE
-        shrunk = replace(
-            with_isr(state, intact, min_insync=min_insync), controller_epoch=surroundings.controller_epoch
-        )
+        shrunk = replace(with_isr(state, intact, min_insync=min_insync), controller_epoch=surroundings.controller_epoch)
         return Change(state=shrunk, kind=ChangeKind.ISR_ONLY)
     leader = surroundings.first(replicas, intact)
     if leader is not None:
@@ -190,7 +194,7 @@ def prefer(state: LeaderAndIsr, replicas: Sequence[BrokerId], surroundings: Surr
 
 
 def first_state(topic_id: TopicId, replicas: Sequence[BrokerId], surroundings: Surroundings) -> Decision:
-    """First leader of a partition that never had one: all live replicas are in sync, for there is nothing to have missed.
+    """First leader of a partition that never had one: all live replicas are in sync, nothing was there to miss.
 
     Only for partitions marked ``creating`` (safety rule S14); the caller sees to that.
     """
@@ -211,7 +215,7 @@ def first_state(topic_id: TopicId, replicas: Sequence[BrokerId], surroundings: S
 
 
 def _live_membership(broker: Broker) -> Membership:
-    # A broker with several directories would have to say where it places the replica; brokers have one today.
+    # A broker with several directories would have to say where it places the replica; they have one each.
     return Membership(broker_epoch=broker.epoch, log_id=min(broker.log_ids))
 
 

@@ -1,8 +1,9 @@
 """When the controller may declare a broker dead before its session ends (safety rule S9).
 
-Two kinds of evidence. A *refused* port proves that no process listens: enough at once, if seen twice. *Silence* proves nothing by
-itself (a paused broker, a lost network, or a controller that is itself slow look alike), so it counts only when the controller can
-show that it is not the one at fault, and for one broker in a session time-out, so that a mistake never cascades.
+Two kinds of evidence. A *refused* port proves that no process listens: enough at once, if seen twice. *Silence*
+proves nothing by itself (a paused broker, a lost network, or a controller that is itself slow look alike), so it
+counts only when the controller can show that it is not the one at fault, and for one broker in a session time-out, so
+that a mistake never cascades.
 """
 
 import enum

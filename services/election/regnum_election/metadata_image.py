@@ -1,13 +1,14 @@
 """What UpdateMetadata carries: one image of the cluster, serialised once for all brokers.
 
-Goals: a change is serialised once, whatever the number of brokers; a broker that missed something gets exactly what it missed, and
-only one that missed too much gets everything; nothing is skipped.
+Goals: a change is serialised once, whatever the number of brokers; a broker that missed something gets exactly what
+it missed, and only one that missed too much gets everything; nothing is skipped.
 
-Constraints: a payload is an interval (from, to] of versions within one controller epoch with absolute values (safety rule S17); the
-brokers in it and max_broker_epoch come from one picture (safety rule S18).
+Constraints: a payload is an interval (from, to] of versions within one controller epoch with absolute values (safety
+rule S17); the brokers in it and max_broker_epoch come from one picture (safety rule S18).
 
-Algorithm: each published change gets the next version and is kept as bytes, up to a limit. The full picture is put together from
-bytes kept for each topic, since serialised protobuf messages concatenate; a head with the part's number goes in front of each part.
+Algorithm: each published change gets the next version and is kept as bytes, up to a limit. The full picture is put
+together from bytes kept for each topic, since serialised protobuf messages concatenate; a head with the part's number
+goes in front of each part.
 """
 
 from collections import deque
@@ -19,11 +20,11 @@ from typing import Final
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.ids import PartitionKey, TopicId
+from regnum_model.nodes import Address
 
 from regnum_election.cluster import Cluster, Topic
 from regnum_election.orders import broker_message, endpoint, partition_state
 from regnum_election.reign import Reign
-from regnum_model.nodes import Address
 
 PART_BYTES: Final = 256 * 1024
 """About how large a part may be."""
@@ -95,7 +96,7 @@ class MetadataImage:
         return self._version
 
     def next_for(self, version: int) -> Payload | None:
-        """What a receiver at ``version`` needs next; None when it has everything. The full picture when too much is missing."""
+        """What a receiver at ``version`` needs next; None when it has everything, all when too much is missing."""
         if version == self._version and version > 0:
             return None
         oldest = self._changes[0].from_version if self._changes else self._version

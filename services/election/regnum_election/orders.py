@@ -1,4 +1,4 @@
-"""The picture in the words of the wire: what LeaderAndIsr, StopReplica and UpdateMetadata say of brokers and partitions."""
+"""The picture in the words of the wire: what control messages say of brokers and partitions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -99,7 +99,7 @@ class OrderBook:
             ],
             recorded_controller_epoch=state.controller_epoch,
             min_insync_replicas=effective_min_insync(self._min_insync_replicas, len(partition.replicas)),
-            # No election since the first: a replica whose log is complete and lacks the partition never had a record of it.
+            # No election since the first: a complete log that lacks the partition never had a record of it.
             is_new=state.leader_epoch == 0,
         )
         self._built[key] = (held, message)

@@ -1,12 +1,13 @@
 """What is still to be told to one broker, and in which order.
 
-Goals: the newest state of every partition reaches the broker, whatever gets lost on the way; a broker that is slow costs memory for
-each partition once and not for each change; one call is in flight at a time, so nothing overtakes.
+Goals: the newest state of every partition reaches the broker, whatever gets lost on the way; a broker that is slow
+costs memory for each partition once and not for each change; one call is in flight at a time, so nothing overtakes.
 
-Algorithm: the outbox holds *names* of partitions, never states: what is sent is looked up when it is sent, so the latest state wins. An
-order keeps a mark; an acknowledgement removes it only if it was not marked again meanwhile. A full set (INIT, safety rule S12) goes
-first, in numbered parts over a fixed list of names; if any part fails, all of it starts again. Orders that come while a full set is
-under way wait for its end, since they may repeat a part that has been sent.
+Algorithm: the outbox holds *names* of partitions, never states: what is sent is looked up when it is sent, so the
+latest state wins. An order keeps a mark; an acknowledgement removes it only if it was not marked again meanwhile. A
+full set (INIT, safety rule S12) goes first, in numbered parts over a fixed list of names; if any part fails, all of
+it starts again. Orders that come while a full set is under way wait for its end, since they may repeat a part that
+has been sent.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """States of a partition as the controller sees them, and which may follow which.
 
-The table is Kafka's (``PartitionStateMachine``). A move that is not in it means that the picture and the store tell different stories;
-it is reported and left out, and the valid rest goes on.
+The table is Kafka's (``PartitionStateMachine``). A move that is not in it means that the picture and the store tell
+different stories; it is reported and left out, and the valid rest goes on.
 """
 
 import enum

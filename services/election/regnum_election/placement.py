@@ -1,16 +1,19 @@
 """Which brokers hold the replicas of new partitions.
 
-Goals: leaders and replicas spread evenly over brokers; the followers of one broker's leaders spread over all others, so that its
-failure loads them evenly; with racks, the replicas of a partition on as many racks as there are.
+Goals: leaders and replicas spread evenly over brokers; the followers of one broker's leaders spread over all others,
+so that its failure loads them evenly; with racks, the replicas of a partition on as many racks as there are.
 
-Constraints: deterministic given ``start`` and ``shift``; the same results as Kafka's (``AdminUtils``), which operators know.
+Constraints: deterministic given ``start`` and ``shift``; the same results as Kafka's (``AdminUtils``), which
+operators know.
 
-Algorithm: brokers stand in a ring (with racks: one broker of each rack in turn, so neighbours differ in rack). Partition p is led by
-the broker at position p + start. Its followers are found by walking from the leader with a jump of 1 + (shift + j) mod (n - 1), which
-never lands on the leader itself; ``shift`` grows by one each time the ring has been walked round. With racks the walk skips a
-broker whose rack has a replica while some rack has none, and a broker that holds one while some broker does not.
+Algorithm: brokers stand in a ring (with racks: one broker of each rack in turn, so neighbours differ in rack).
+Partition p is led by the broker at position p + start. Its followers are found by walking from the leader with a jump
+of 1 + (shift + j) mod (n - 1), which never lands on the leader itself; ``shift`` grows by one each time the ring has
+been walked round. With racks the walk skips a broker whose rack has a replica while some rack has none, and a broker
+that holds one while some broker does not.
 
-Example: brokers 0 to 4, factor 3, start 0, shift 0: partition 0 gets (0, 1, 2), partition 4 (4, 0, 1), partition 5 (0, 2, 3).
+Example: brokers 0 to 4, factor 3, start 0, shift 0: partition 0 gets (0, 1, 2), partition 4 (4, 0, 1), partition 5
+(0, 2, 3).
 """
 
 from collections.abc import Mapping, Sequence

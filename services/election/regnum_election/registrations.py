@@ -1,7 +1,8 @@
 """What changed between the registrations known and the registrations found. Pure.
 
-A bounce (a broker that is back before anybody saw it gone) looks like no change in a list of names, so broker epochs are compared. A
-registration that is not above the epoch at which the broker was fenced is the fenced one, read late: it is ignored (safety rule S9).
+A bounce (a broker that is back before anybody saw it gone) looks like no change in a list of names, so broker epochs
+are compared. A registration that is not above the epoch at which the broker was fenced is the fenced one, read late:
+it is ignored (safety rule S9).
 """
 
 from collections.abc import Mapping
@@ -41,9 +42,7 @@ def compare(
     """
     valid = {id: broker for id, broker in found.items() if id not in fenced or broker.epoch > fenced[id]}
     # A read that is older than the picture never takes a broker back to an earlier epoch.
-    arrived = tuple(
-        broker for id, broker in sorted(valid.items()) if id not in known or broker.epoch > known[id].epoch
-    )
+    arrived = tuple(broker for id, broker in sorted(valid.items()) if id not in known or broker.epoch > known[id].epoch)
     rewritten = tuple(
         broker
         for id, broker in sorted(valid.items())

@@ -30,4 +30,4 @@ class DeposedError(Exception):
     def __init__(self, reason: str, *, seen: ControllerEpoch | None = None) -> None:
         super().__init__(reason)
         self.seen = seen
-        """Highest controller epoch seen elsewhere; the next win takes at least one more (safety rule S7). None: no news."""
+        """Highest controller epoch seen elsewhere; the next win takes one more (safety rule S7). None: no news."""

@@ -1,7 +1,7 @@
 """States of a replica while its topic is being deleted, and which may follow which.
 
-The part of Kafka's ``ReplicaStateMachine`` that deletion needs. A broker that is away does not hold a deletion up: it is left in the
-deletion record and learns of it when it returns (safety rule S13).
+The part of Kafka's ``ReplicaStateMachine`` that deletion needs. A broker that is away does not hold a deletion up: it
+is left in the deletion record and learns of it when it returns (safety rule S13).
 """
 
 import enum

@@ -1,7 +1,7 @@
 """The store as one reign may use it: every write carries the reign's fence, and no outcome stays unknown.
 
-An unknown outcome is settled by repeating the same conditional operation (safety rule S1, ``recipes.resolve``). Whoever gets a refusal
-reads the nodes again and decides again.
+An unknown outcome is settled by repeating the same conditional operation (safety rule S1, ``recipes.resolve``).
+Whoever gets a refusal reads the nodes again and decides again.
 """
 
 from collections.abc import Sequence

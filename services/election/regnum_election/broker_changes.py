@@ -1,0 +1,201 @@
+"""Brokers that come, go, bounce, are fenced, or ask to stop.
+
+A failure is handled in two rounds: first the partitions that need a leader, written and told at once; then those the
+broker only followed, whose ISR shrinks so that acks=all does not wait for the lag limit. A bounce is a failure and
+then a start (safety rule S10).
+"""
+
+from collections.abc import Collection, Iterable
+
+from regnum_coordination.errors import BadVersion, NodeFailure
+from regnum_coordination.port import Delete, Set
+from regnum_model import paths
+from regnum_model.ids import NO_LEADER, TOPIC_DELETED_EPOCH, BrokerEpoch, BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import BrokerNode, MalformedNodeError
+
+from regnum_election.cluster import Broker, Cluster, Partition
+from regnum_election.context import Applied, ControllerContext
+from regnum_election.events import BrokerDead
+from regnum_election.leadership import Decision, hand_over
+from regnum_election.outbox import Stop
+from regnum_election.registrations import Difference, compare
+from regnum_election.topic_creation import finish_creation
+
+FENCED_CONTENT = b"fenced"
+"""Content of a guard node after a fence; only its version means something."""
+
+
+async def read_brokers(context: ControllerContext) -> dict[BrokerId, Broker]:
+    """All registrations that can be read, as of now."""
+    names = await context.store.names(paths.BROKER_IDS)
+    nodes = await context.store.read_many([f"{paths.BROKER_IDS}/{name}" for name in names])
+    brokers: dict[BrokerId, Broker] = {}
+    for path, node in nodes.items():
+        name = path.rpartition("/")[2]
+        if not name.isascii() or not name.isdigit() or str(int(name)) != name:
+            context.log.error("registration ignored", path=path, reason="its name is not a broker id; delete it")
+            continue
+        try:
+            content = BrokerNode.decode(node.data)
+        except MalformedNodeError as error:
+            context.log.warning("registration ignored", path=path, reason=f"{error}; the broker has to register again")
+            continue
+        id = BrokerId(int(name))
+        brokers[id] = Broker.registered(
+            id, content, epoch=BrokerEpoch(node.stat.creation_id), node_version=node.stat.version
+        )
+    return brokers
+
+
+async def look_at_brokers(context: ControllerContext) -> bool:
+    """Read the registrations and act on what changed; returns whether anything did."""
+    found = await read_brokers(context)
+    difference = compare(context.picture.brokers, found, context.fenced)
+    if difference.is_empty:
+        return False
+    await react(context, difference)
+    return True
+
+
+async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
+    """Take a dead broker's registration away (safety rule S2), then as for any failure; returns whether it was live."""
+    known = context.picture.brokers.get(event.broker)
+    if known is None or known.epoch != event.epoch or known.registration != event.registration:
+        return False
+    try:
+        await context.store.multi(
+            (
+                Set(paths.broker_epoch(known.id), FENCED_CONTENT, known.registration),
+                Delete(paths.broker_id(known.id), known.node_version),
+            )
+        )
+    except NodeFailure as error:
+        # It went, or came back, by itself: the registrations say which.
+        context.log.info("fence not needed", broker=known.id, reason=str(error), moved=isinstance(error, BadVersion))
+        return await look_at_brokers(context)
+    context.log.warning("broker fenced", broker=known.id, broker_epoch=known.epoch, evidence=event.evidence)
+    context.fenced[known.id] = known.epoch
+    await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()))
+    return True
+
+
+async def react(context: ControllerContext, difference: Difference) -> None:
+    """Act on changed registrations."""
+    picture = context.picture
+    for id in difference.gone:
+        picture = picture.without_broker(id)
+        context.dispatch.end(id)
+    for broker in difference.arrived:
+        picture = picture.with_broker(broker)
+        context.dispatch.end(broker.id)
+    for broker in difference.rewritten:
+        picture = picture.with_broker(broker)
+    context.picture = picture
+    context.log.info(
+        "brokers changed",
+        gone=sorted(difference.gone),
+        arrived=[f"{broker.id}@{broker.epoch}" for broker in difference.arrived],
+        live=sorted(picture.brokers),
+    )
+    changed = difference.gone | {broker.id for broker in difference.arrived}
+    keys = dict.fromkeys(key for id in changed for key in picture.of_broker(id))
+    await settle(context, keys, changed)
+    await context.publish(brokers_changed=True)
+    for broker in difference.arrived:
+        context.dispatch.begin(broker)
+    for topic_id, deletion in context.deletions.items():
+        for id in changed:
+            deletion = deletion.away(id)  # noqa: PLW2901 - the newest state of it
+        context.deletions[topic_id] = deletion
+    tell_deletions(context)
+
+
+async def settle(context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]) -> None:
+    """Fit partitions to the live brokers: those that need a leader first."""
+    urgent: list[PartitionKey] = []
+    rest: list[PartitionKey] = []
+    unfinished: set[TopicId] = set()
+    for key in keys:
+        held = context.picture.partitions[key].held
+        if context.picture.partitions[key].creating:
+            unfinished.add(key.topic_id)
+        needs_leader = held is None or held.state.leader == NO_LEADER or held.state.leader in changed
+        (urgent if needs_leader else rest).append(key)
+    first = await context.change(urgent, context.settle)
+    await context.tell(first)
+    second = await context.change(rest, context.settle)
+    await context.tell(second)
+    await finish_creation(context, unfinished)
+    if urgent or rest:
+        context.log.info(
+            "partitions settled",
+            elected=len(first.everywhere) + len(second.everywhere),
+            isr_only=len(first.leaders) + len(second.leaders),
+            left=len(first.unfinished) + len(second.unfinished),
+        )
+
+
+async def take_up_isrs(context: ControllerContext, keys: Iterable[PartitionKey]) -> None:
+    """Leaders wrote new ISRs (safety rule S16): read them, and settle what no longer fits."""
+    applied = Applied()
+    known = [key for key in keys if key in context.picture.partitions]
+    usable = await context.reread(known, applied)
+    # The writers have these states; only clients' metadata changes, and what the decision below adds.
+    await context.publish(tuple(applied.everywhere))
+    further = await context.change(usable, context.settle)
+    await context.tell(further)
+
+
+async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
+    """Move leadership away from a live broker; returns how many partitions it still leads."""
+    context.picture = context.picture.with_leaving(id)
+
+    def decide(_picture: Cluster, _key: PartitionKey, partition: Partition) -> Decision:
+        if partition.held is None:
+            raise AssertionError("partitions without state are left out below")
+        return hand_over(
+            partition.held.state, partition.replicas, context.surroundings, min_insync=context.min_insync(partition)
+        )
+
+    keys = [key for key in context.picture.of_broker(id) if context.picture.partitions[key].held is not None]
+    led = [key for key in keys if _leader(context, key) == id]
+    handed = await context.change(led, decide)
+    await context.tell(handed)
+    followed = [key for key in keys if _leader(context, key) != id]
+    left = await context.change(followed, decide)
+    await context.tell(left)
+    stops: list[Stop] = []
+    for key in followed:
+        held = context.picture.partitions[key].held
+        if held is not None and id not in held.state.isr:
+            name = context.picture.topics[key.topic_id].name
+            stops.append(
+                Stop(
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                    topic=name,
+                    leader_epoch=held.state.leader_epoch,
+                    delete=False,
+                )
+            )
+    context.dispatch.order_stops(id, stops)
+    remaining = sum(1 for key in keys if _leader(context, key) == id)
+    context.log.info("controlled shutdown", broker=id, moved=len(handed.everywhere), remaining=remaining)
+    return remaining
+
+
+def tell_deletions(context: ControllerContext) -> None:
+    """Order live brokers to delete what they have not been told of since they came (safety rule S13)."""
+    for topic_id, deletion in context.deletions.items():
+        brokers = deletion.to_tell(context.picture.brokers)
+        for id in brokers:
+            stop = Stop(
+                topic_id=topic_id, partition=-1, topic=deletion.topic, leader_epoch=TOPIC_DELETED_EPOCH, delete=True
+            )
+            context.dispatch.order_stops(id, (stop,))
+        context.deletions[topic_id] = deletion.told(brokers)
+
+
+def _leader(context: ControllerContext, key: PartitionKey) -> BrokerId:
+    held = context.picture.partitions[key].held
+    return NO_LEADER if held is None else held.state.leader

@@ -1,0 +1,84 @@
+"""The beginning of a reign: read everything, judge it, put it right, and tell everybody.
+
+Everything is read as of now, after the win (a read from before may be stale). Members that bounced or are away are
+treated first, which also raises the leader epoch where the leader is one of them (safety rule S10); only then does
+INIT go out (safety rule S12).
+"""
+
+from collections.abc import Mapping
+
+from regnum_coordination.port import Node
+from regnum_model import paths
+from regnum_model.ids import ControllerEpoch, TopicId
+
+from regnum_election.broker_changes import read_brokers, settle, tell_deletions
+from regnum_election.context import ControllerContext
+from regnum_election.reign import DeposedError
+from regnum_election.topic_adoption import TopicAdopter, read_guards
+from regnum_election.topic_deletion import read_deletions
+
+
+async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None:
+    """Build the picture, settle it, and begin to tell every live broker."""
+    started_s = context.clock.monotonic()
+    for broker in (await read_brokers(context)).values():
+        context.picture = context.picture.with_broker(broker)
+    await _read_deletions(context)
+    names = await context.store.names(paths.TOPICS)
+    await adopter.take_up(names)
+    _refuse_older_reign(context)
+    await _find_removed(context, adopter)
+    read_s = context.clock.monotonic()
+    keys = tuple(context.picture.partitions)
+    # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
+    await settle(context, keys, ())
+    await context.publish(brokers_changed=True)
+    for broker in context.picture.brokers.values():
+        context.dispatch.begin(broker)
+    tell_deletions(context)
+    context.log.info(
+        "reign begun",
+        brokers=sorted(context.picture.brokers),
+        topics=len(context.picture.topics),
+        partitions=len(keys),
+        deletions=len(context.deletions),
+        read_ms=round((read_s - started_s) * 1000),
+        settled_ms=round((context.clock.monotonic() - read_s) * 1000),
+    )
+
+
+async def _read_deletions(context: ControllerContext) -> None:
+    names = await context.store.names(paths.DELETE_TOPICS)
+    nodes: Mapping[str, Node] = await context.store.read_many([f"{paths.DELETE_TOPICS}/{name}" for name in names])
+    deletions, unreadable = read_deletions(
+        {path.rpartition("/")[2]: (node.data, node.stat.version) for path, node in nodes.items()}
+    )
+    for name, reason in unreadable.items():
+        context.log.error("deletion record ignored", topic_id=name, reason=f"{reason}; delete it or correct it")
+    context.deletions.update(deletions)
+
+
+def _refuse_older_reign(context: ControllerContext) -> None:
+    """States of a later reign mean that ``/controller_epoch`` was restored: reign again above them (safety rule S7)."""
+    latest = max(
+        (
+            partition.held.state.controller_epoch
+            for partition in context.picture.partitions.values()
+            if partition.held is not None
+        ),
+        default=ControllerEpoch(0),
+    )
+    if latest > context.reign.epoch:
+        raise DeposedError(f"a partition's state is from controller epoch {latest}", seen=latest)
+
+
+async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> None:
+    ids = [TopicId(name) for name in await context.store.names(paths.TOPIC_IDS)]
+    unknown = [id for id in ids if id not in context.picture.topics and id not in context.deletions]
+    guards = await read_guards(context, unknown)
+    standing = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in guards.values()])
+    for id, name in guards.items():
+        node = standing.get(f"{paths.TOPICS}/{name}")
+        if node is None or name in context.picture.names:
+            await adopter.removed_while_away(name, id)
+        # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.

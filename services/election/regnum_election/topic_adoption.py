@@ -1,0 +1,211 @@
+"""Topics written or deleted by hand (safety rule S14); the same judgement for every topic when a reign begins."""
+
+import uuid
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from typing import Final
+
+from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
+from regnum_coordination.port import Create, Node, Operation, Set
+from regnum_model import paths
+from regnum_model.ids import BrokerId, PartitionKey, TopicId, encode_id
+from regnum_model.nodes import DeletionNode, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
+
+from regnum_election.adoption import Accepted, FoundNode, Refused, judge_topic, needs_states
+from regnum_election.broker_changes import settle
+from regnum_election.cluster import Partition, Topic
+from regnum_election.context import ControllerContext
+from regnum_election.deletion import Deletion
+from regnum_election.topic_deletion import TopicDeleter
+
+TOPICS_PER_READ: Final = 500
+"""Topics judged together."""
+
+
+class TopicAdopter:
+    """Takes topics into the picture. One for each reign; used by the controller's task only."""
+
+    def __init__(self, context: ControllerContext, deleter: TopicDeleter) -> None:
+        self._context = context
+        self._deleter = deleter
+        self._reported: dict[str, str] = {}
+
+    async def look(self, names: Collection[str]) -> AsyncGenerator[None, None]:
+        """Topic names as a watch showed them: take up what is new, delete what a person removed."""
+        context = self._context
+        # The list may be older than our own writes: what differs is read again before it counts.
+        added = [name for name in sorted(names) if name not in context.picture.names and name not in context.clearing]
+        missing = [name for name in context.picture.names if name not in names]
+        if added:
+            accepted = await self.take_up(added)
+            keys = [key for id in accepted for key in context.picture.of_topic(id)]
+            context.dispatch.show(context.picture)
+            await context.publish(keys)
+            await settle(context, keys, ())
+            yield
+        standing = await context.store.read_many([paths.topic(name) for name in missing])
+        for name in missing:
+            if paths.topic(name) in standing or name not in context.picture.names:
+                continue
+            async for _ in self.removed_by_hand(name):
+                yield
+
+    async def take_up(self, names: Iterable[str]) -> list[TopicId]:
+        """Judge topic nodes, repair what may be repaired, add what is whole to the picture; returns what was added."""
+        wanted = list(names)
+        accepted: list[TopicId] = []
+        for start in range(0, len(wanted), TOPICS_PER_READ):
+            accepted.extend(await self._take_up(wanted[start : start + TOPICS_PER_READ]))
+        return accepted
+
+    async def _take_up(self, names: list[str]) -> list[TopicId]:
+        context = self._context
+        nodes = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in names])
+        numbers = {name: needs_states(node.data) for name in names if (node := nodes.get(f"{paths.TOPICS}/{name}"))}
+        states = await context.store.read_many(
+            [f"{paths.TOPICS}/{name}/{number}/leaderAndISR" for name in numbers for number in numbers[name]]
+        )
+        found_states = {
+            name: {
+                number: _found(node)
+                for number in numbers[name]
+                if (node := states.get(f"{paths.TOPICS}/{name}/{number}/leaderAndISR")) is not None
+            }
+            for name in numbers
+        }
+        guards = await self._guards(nodes, found_states)
+        added: list[tuple[Topic, Mapping[int, Partition]]] = []
+        for name in numbers:
+            node = nodes[f"{paths.TOPICS}/{name}"]
+            verdict = judge_topic(
+                name,
+                _found(node),
+                found_states[name],
+                guards,
+                minted=TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128)))),
+            )
+            match verdict:
+                case Refused(reason=reason):
+                    self._report(name, reason)
+                case Accepted(topic_id=id) if id in context.deletions:
+                    context.clearing[name] = id
+                case Accepted():
+                    topic = await self._repair(name, node, verdict)
+                    if topic is not None:
+                        added.append((topic, verdict.partitions))
+        context.picture = context.picture.with_topics(added)
+        for topic, members in added:
+            context.trouble(
+                {
+                    PartitionKey(topic.id, number): partition.trouble
+                    for number, partition in members.items()
+                    if partition.trouble is not None
+                }
+            )
+        return [topic.id for topic, _ in added]
+
+    async def _guards(
+        self, nodes: Mapping[str, Node], states: Mapping[str, Mapping[int, FoundNode]]
+    ) -> dict[TopicId, str]:
+        """Names by topic id, for the ids that these nodes mention."""
+        ids: set[TopicId] = set()
+        for path, node in nodes.items():
+            try:
+                content = TopicNode.decode(node.data)
+            except MalformedNodeError:
+                continue
+            if content.topic_id is not None:
+                ids.add(content.topic_id)
+                continue
+            for found in states[path.rpartition("/")[2]].values():
+                try:
+                    ids.add(LeaderAndIsr.decode(found.data).topic_id)
+                except MalformedNodeError:
+                    continue
+        return await read_guards(self._context, ids)
+
+    async def _repair(self, name: str, node: Node, verdict: Accepted) -> Topic | None:
+        version = node.stat.version
+        operations: list[Operation] = []
+        if verdict.rewrite:
+            operations.append(Set(f"{paths.TOPICS}/{name}", verdict.node.encode(), version))
+        if verdict.make_guard:
+            operations.append(Create(paths.topic_id(verdict.topic_id), TopicIdNode(topic=name).encode()))
+        if operations:
+            try:
+                results = await self._context.store.multi(operations)
+            except NodeFailure as error:
+                self._report(
+                    name, f"changed while it was taken up ({error}); it is looked at again with the next change"
+                )
+                return None
+            version = next((result.stat.version for result in results if result.stat is not None), version)
+            self._context.log.info("topic taken up", topic=name, topic_id=verdict.topic_id)
+        self._reported.pop(name, None)
+        return Topic(
+            name=name,
+            id=verdict.topic_id,
+            version=version,
+            partitions=tuple(sorted(verdict.partitions)),
+            mutation=verdict.node.mutation,
+        )
+
+    def _report(self, name: str, reason: str) -> None:
+        if self._reported.get(name) != reason:
+            self._reported[name] = reason
+            self._context.log.error("topic left alone", topic=name, reason=reason)
+
+    async def removed_by_hand(self, name: str) -> AsyncGenerator[None, None]:
+        """A topic of the picture whose node is gone: a deletion while its guard stands, an accident otherwise."""
+        context = self._context
+        topic_id = context.picture.names[name]
+        guard_path = paths.topic_id(topic_id)
+        guard = (await context.store.read_many((guard_path,))).get(guard_path)
+        if guard is None:
+            reason = "topic node and guard are both gone; restore them, or delete the rest of the topic"
+            keys = context.picture.of_topic(topic_id)
+            reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
+            if reached:
+                context.trouble(dict.fromkeys(reached, reason))
+                await context.publish(reached)
+            return
+        context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=topic_id)
+        await self._deleter.begin(topic_id, mutation=None)
+        async for _ in self._deleter.clear(topic_id):
+            yield
+
+    async def removed_while_away(self, name: str, topic_id: TopicId) -> None:
+        """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told."""
+        context = self._context
+        brokers = frozenset(context.picture.brokers) | await known_brokers(context)
+        record = DeletionNode(topic=name, brokers=brokers)
+        try:
+            await context.store.multi((Create(paths.deletion(topic_id), record.encode()),))
+        except (NodeExists, NoNode) as error:
+            context.log.warning("deletion cannot be recorded", topic=name, reason=str(error))
+            return
+        context.log.warning("topic was removed by hand, deleting it", topic=name, topic_id=topic_id)
+        context.deletions[topic_id] = Deletion.recorded_as(topic_id, record, version=0)
+        if name not in context.picture.names:
+            context.clearing[name] = topic_id
+
+
+async def read_guards(context: ControllerContext, ids: Collection[TopicId]) -> dict[TopicId, str]:
+    """Topic names by topic id, as the guards say."""
+    by_path = {paths.topic_id(id): id for id in ids}
+    guards: dict[TopicId, str] = {}
+    for path, node in (await context.store.read_many(tuple(by_path))).items():
+        try:
+            guards[by_path[path]] = TopicIdNode.decode(node.data).topic
+        except MalformedNodeError as error:
+            context.log.warning("guard unreadable", path=path, reason=f"{error}; write the topic's name back")
+    return guards
+
+
+async def known_brokers(context: ControllerContext) -> frozenset[BrokerId]:
+    """Every broker that ever registered."""
+    names = await context.store.names(paths.BROKER_EPOCHS)
+    return frozenset(BrokerId(int(name)) for name in names if name.isascii() and name.isdigit())
+
+
+def _found(node: Node) -> FoundNode:
+    return FoundNode(data=node.data, version=node.stat.version)

@@ -1,0 +1,196 @@
+"""Creation of topics, in steps that a failover can come between.
+
+Order of the writes (safety rules S13, S14, S20): the topic node with all partitions marked ``creating`` together with
+its guard; then each partition with its first state; then the topic node without the marks. A controller that dies in
+between leaves marks, and the next one carries on from them; a leaderAndISR node is never made for a partition without
+a mark.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.errors import NodeExists
+from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
+from regnum_model import paths
+from regnum_model.ids import PartitionKey, TopicId, encode_id
+from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
+
+from regnum_election.cluster import Partition, Topic
+from regnum_election.context import ControllerContext
+from regnum_election.topic_requests import Plan, Rejection, Repeated, TopicRequest, plan_topic, repeated_names
+
+PARTITIONS_PER_STEP: Final = 300
+"""Partitions that one step writes; a failover waits for one step at most."""
+
+TOPICS_PER_STEP: Final = 50
+"""Topic nodes that one step writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """A topic exists, by this call or by an earlier one with the same mutation id."""
+
+    topic_id: TopicId
+    """Its id."""
+    partitions: int
+    """Number of partitions."""
+    replication_factor: int
+    """Replicas of the first partition."""
+
+
+CreationOutcome = Created | Rejection
+
+
+@dataclass(slots=True, kw_only=True)
+class Creation:
+    """One CreateTopics call."""
+
+    requests: Sequence[TopicRequest]
+    """What is wanted."""
+    validate_only: bool
+    """Check only."""
+    result: "asyncio.Future[tuple[CreationOutcome, ...]]"
+    """Outcomes in the order of the requests, when everything is written."""
+    begun: bool = False
+    """Whether anything may have been written."""
+    outcomes: dict[int, CreationOutcome] = field(default_factory=dict)
+    """Outcomes so far."""
+    keys: list[PartitionKey] = field(default_factory=list)
+    """Partitions whose leaders the caller waits for; the caller says when it does not any more."""
+
+
+async def create_topics(context: ControllerContext, creation: Creation) -> AsyncGenerator[None, None]:
+    """The steps of a creation."""
+    repeated = repeated_names([request.name for request in creation.requests])
+    for start in range(0, len(creation.requests), TOPICS_PER_STEP):
+        plans: dict[int, Plan] = {}
+        for i, request in enumerate(creation.requests[start : start + TOPICS_PER_STEP], start):
+            planned = plan_topic(
+                request, context.picture, repeated=repeated, clearing=context.clearing, chance=context.chance
+            )
+            match planned:
+                case Rejection():
+                    creation.outcomes[i] = planned
+                case Repeated(topic_id=id):
+                    creation.outcomes[i] = _created(context, id)
+                case Plan() if creation.validate_only:
+                    creation.outcomes[i] = Created(
+                        topic_id=TopicId(""),
+                        partitions=len(planned.assignment),
+                        replication_factor=len(planned.assignment[0]),
+                    )
+                case Plan():
+                    plans[i] = planned
+        if not plans:
+            continue
+        creation.begun = True
+        keys = await _write_topics(context, creation, plans)
+        yield
+        for first in range(0, len(keys), PARTITIONS_PER_STEP):
+            applied = await context.change(keys[first : first + PARTITIONS_PER_STEP], context.settle)
+            await context.tell(applied)
+            yield
+        await finish_creation(context, {key.topic_id for key in keys})
+        yield
+    if not creation.result.done():
+        creation.result.set_result(tuple(creation.outcomes[i] for i in range(len(creation.requests))))
+
+
+async def _write_topics(context: ControllerContext, creation: Creation, plans: dict[int, Plan]) -> list[PartitionKey]:
+    ids = {i: TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128)))) for i in plans}
+    nodes = {
+        i: TopicNode(
+            topic_id=ids[i], partitions=plan.assignment, creating=frozenset(plan.assignment), mutation=plan.mutation
+        )
+        for i, plan in plans.items()
+    }
+    groups = [
+        (
+            Create(paths.topic(plan.name), nodes[i].encode()),
+            Create(paths.topic_id(ids[i]), TopicIdNode(topic=plan.name).encode()),
+        )
+        for i, plan in plans.items()
+    ]
+    keys: list[PartitionKey] = []
+    added: list[tuple[Topic, dict[int, Partition]]] = []
+    for (i, plan), outcome in zip(plans.items(), await context.store.write_batch(groups), strict=True):
+        match outcome:
+            case Written():
+                added.append(_picture_of(plan.name, nodes[i]))
+                keys.extend(PartitionKey(ids[i], number) for number in plan.assignment)
+                creation.outcomes[i] = Created(
+                    topic_id=ids[i],
+                    partitions=len(plan.assignment),
+                    replication_factor=len(plan.assignment[0]),
+                )
+            case Refused(error=error):
+                creation.outcomes[i] = Rejection(
+                    code=errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+                    if isinstance(error, NodeExists)
+                    else errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                    message=f"topic {plan.name} cannot be written ({error}); look at the store and try again",
+                )
+    context.picture = context.picture.with_topics(added)
+    if not creation.result.done():
+        creation.keys.extend(keys)
+        context.dispatch.expect(keys)
+    context.log.info("topics created", topics=len(added), partitions=len(keys))
+    await context.publish(keys)
+    return keys
+
+
+def _picture_of(name: str, node: TopicNode) -> tuple[Topic, dict[int, Partition]]:
+    if node.topic_id is None:
+        raise AssertionError("a topic that the controller makes has an id")
+    topic = Topic(
+        name=name, id=node.topic_id, version=0, partitions=tuple(sorted(node.partitions)), mutation=node.mutation
+    )
+    return topic, {number: Partition(replicas=replicas, creating=True) for number, replicas in node.partitions.items()}
+
+
+def _created(context: ControllerContext, id: TopicId) -> Created:
+    topic = context.picture.topics[id]
+    replicas = context.picture.partitions[PartitionKey(id, topic.partitions[0])].replicas
+    return Created(topic_id=id, partitions=len(topic.partitions), replication_factor=len(replicas))
+
+
+async def finish_creation(context: ControllerContext, topics: Collection[TopicId]) -> None:
+    """Take the marks of partitions that have their state now out of the topic nodes."""
+    wanted = {paths.topic(topic.name): topic for id in topics if (topic := context.picture.topics.get(id)) is not None}
+    groups: list[Group] = []
+    written: list[Topic] = []
+    for path, node in (await context.store.read_many(tuple(wanted))).items():
+        topic = wanted[path]
+        rewritten = _without_marks(context, topic, node.data)
+        if rewritten is not None:
+            groups.append((Check(paths.topic_id(topic.id)), Set(path, rewritten.encode(), node.stat.version)))
+            written.append(topic)
+    for topic, outcome in zip(written, await context.store.write_batch(groups), strict=True):
+        match outcome:
+            case Written(results=results):
+                stat = results[-1].stat
+                if stat is not None:
+                    context.picture = context.picture.with_topic_version(topic.id, stat.version)
+            case Refused(error=error):
+                # Somebody else wrote it meanwhile; the marks go with the next change or the next reign.
+                context.log.warning("topic node changed meanwhile", topic=topic.name, reason=str(error))
+
+
+def _without_marks(context: ControllerContext, topic: Topic, data: bytes) -> TopicNode | None:
+    try:
+        content = TopicNode.decode(data)
+    except MalformedNodeError as error:
+        context.log.warning("topic node unreadable", topic=topic.name, reason=str(error))
+        return None
+    left = frozenset(
+        number
+        for number in content.creating
+        if (known := context.picture.partitions.get(PartitionKey(topic.id, number))) is not None and known.creating
+    )
+    if left == content.creating or content.topic_id != topic.id:
+        return None
+    return replace(content, creating=left)

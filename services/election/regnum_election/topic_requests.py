@@ -1,0 +1,227 @@
+"""Whether requested topics can be created, and where their replicas go. Pure."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_model.ids import BrokerId, TopicId
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
+
+from regnum_election.cluster import Cluster
+from regnum_election.placement import Assignment, PlacementError, place
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one topic at most."""
+
+DEFAULT_REPLICATION_FACTOR: Final = 3
+"""Replicas of each partition unless asked otherwise, if there are as many brokers."""
+
+MUTATION_ID_LENGTH_MAX: Final = 64
+"""Characters of a mutation id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRequest:
+    """A topic that a client wants."""
+
+    name: str
+    """Name as given."""
+    partitions: int
+    """Number of partitions; 0 with an assignment."""
+    replication_factor: int
+    """Replicas of each; 0 means the default."""
+    assignment: Sequence[tuple[int, Sequence[BrokerId]]]
+    """Manual assignment as given; empty means the controller places."""
+    mutation: str | None
+    """Mutation id (safety rule S20)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The topic can be created."""
+
+    name: str
+    """Its name."""
+    assignment: Assignment
+    """Its replicas."""
+    mutation: str | None
+    """Mutation id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """The same mutation has made the topic already."""
+
+    topic_id: TopicId
+    """The topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """The topic cannot be created or deleted; nothing was changed."""
+
+    code: ErrorCode.ValueType
+    """Why."""
+    message: str
+    """What to do next."""
+
+
+def repeated_names(names: Sequence[str]) -> frozenset[str]:
+    """Names that a request gives more than once."""
+    return frozenset(name for name, count in Counter(names).items() if count > 1)
+
+
+def plan_topic(  # noqa: PLR0911 - each refusal has its own line
+    request: TopicRequest,
+    picture: Cluster,
+    *,
+    repeated: frozenset[str],
+    clearing: Mapping[str, TopicId],
+    chance: random.Random,
+) -> Plan | Repeated | Rejection:
+    """Check a requested topic and place it.
+
+    Args:
+        request: the topic.
+        picture: the cluster.
+        repeated: names given more than once in the same call.
+        clearing: names of topics whose nodes are being deleted.
+        chance: chooses where placement starts.
+    """
+    try:
+        check_topic_name(request.name)
+    except InvalidTopicNameError as error:
+        return _reject(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, str(error))
+    if request.name in repeated:
+        return _reject(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"topic {request.name} stands twice in the request")
+    if request.mutation is not None and len(request.mutation) > MUTATION_ID_LENGTH_MAX:
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"a mutation id has at most {MUTATION_ID_LENGTH_MAX} characters"
+        )
+    existing = picture.topic_named(request.name)
+    if existing is not None:
+        if request.mutation is not None and existing.mutation == request.mutation:
+            return Repeated(topic_id=existing.id)
+        return _reject(
+            errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
+            f"topic {request.name} exists with {len(existing.partitions)} partitions; choose another name",
+        )
+    if request.name in clearing:
+        return _reject(
+            errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
+            f"topic {request.name} is being deleted; try again when that has finished",
+        )
+    if request.assignment:
+        return _plan_manual(request, picture)
+    return _plan_placed(request, picture, chance)
+
+
+def _plan_placed(request: TopicRequest, picture: Cluster, chance: random.Random) -> Plan | Rejection:
+    if not 1 <= request.partitions <= PARTITIONS_MAX:
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
+            f"a topic has 1 to {PARTITIONS_MAX} partitions; {request.partitions} were asked for",
+        )
+    usable = {id: broker.rack for id, broker in picture.brokers.items() if id not in picture.leaving}
+    factor = request.replication_factor
+    if factor == 0:
+        factor = min(DEFAULT_REPLICATION_FACTOR, len(usable))
+    if not 1 <= factor <= len(usable):
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
+            f"replication factor {request.replication_factor} does not fit {len(usable)} live brokers; choose 1 to "
+            f"{len(usable)}, or start more brokers",
+        )
+    try:
+        assignment = place(
+            usable,
+            partitions=request.partitions,
+            replication_factor=factor,
+            start=chance.randrange(len(usable)),
+            shift=chance.randrange(len(usable)),
+        )
+    except PlacementError as error:
+        return _reject(errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR, str(error))
+    return Plan(name=request.name, assignment=assignment, mutation=request.mutation)
+
+
+def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
+    request: TopicRequest, picture: Cluster
+) -> Plan | Rejection:
+    if request.partitions not in {0, -1} or request.replication_factor not in {0, -1}:
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            "an assignment says how many partitions and replicas there are; leave both numbers out",
+        )
+    assignment = {number: tuple(replicas) for number, replicas in request.assignment}
+    if len(assignment) != len(request.assignment) or set(assignment) != set(range(len(assignment))):
+        return _bad_assignment(f"give each of the partitions 0 to {len(request.assignment) - 1} once")
+    if len(assignment) > PARTITIONS_MAX:
+        return _reject(errors_pb2.ERROR_CODE_INVALID_PARTITIONS, f"a topic has at most {PARTITIONS_MAX} partitions")
+    factors = {len(replicas) for replicas in assignment.values()}
+    if 0 in factors:
+        return _bad_assignment("every partition needs a replica")
+    if len(factors) > 1:
+        return _bad_assignment("all partitions need the same number of replicas")
+    for number, replicas in assignment.items():
+        if len(set(replicas)) != len(replicas):
+            return _bad_assignment(f"partition {number} names a broker twice")
+        if unknown := sorted(set(replicas) - set(picture.brokers.keys())):
+            return _bad_assignment(
+                f"partition {number} names brokers {unknown}, which are not live; live are {sorted(picture.brokers)}"
+            )
+    return Plan(name=request.name, assignment=assignment, mutation=request.mutation)
+
+
+def _bad_assignment(message: str) -> Rejection:
+    return _reject(errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _reject(code: ErrorCode.ValueType, message: str) -> Rejection:
+    return Rejection(code=code, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionRequest:
+    """A topic that a client wants to be gone. Name, id, or both."""
+
+    name: str
+    """Name; empty when only the id is given."""
+    topic_id: str
+    """Id; empty when only the name is given."""
+    mutation: str | None
+    """Mutation id (safety rule S20)."""
+
+
+def find_topic(  # noqa: PLR0911 - each refusal has its own line
+    request: DeletionRequest, picture: Cluster
+) -> TopicId | Rejection:
+    """Which topic a deletion means."""
+    if not request.name and not request.topic_id:
+        return _reject(errors_pb2.ERROR_CODE_INVALID_REQUEST, "give the topic's name, its id, or both")
+    named = picture.names.get(request.name) if request.name else None
+    if not request.topic_id:
+        if named is None:
+            return _reject(
+                errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                f"there is no topic {request.name}; list the topics to see the names",
+            )
+        return named
+    id = TopicId(request.topic_id)
+    if request.name and named is not None and named != id:
+        return _reject(
+            errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
+            f"topic {request.name} has id {named} now; it was deleted and created again",
+        )
+    topic = picture.topics.get(id)
+    if topic is None:
+        return _reject(errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, f"no topic has id {request.topic_id}")
+    if request.name and topic.name != request.name:
+        return _reject(
+            errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID, f"id {request.topic_id} belongs to topic {topic.name}"
+        )
+    return id
