@@ -1,9 +1,10 @@
 """The head of a record batch v2: what stands in its first 61 bytes, and how batches follow one another.
 
-Layout (big-endian): base offset i64, batch length i32 (bytes after this field), leader epoch i32, magic i8, CRC32C u32 (of all
-that follows it), attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer id i64, producer epoch
-i16, base sequence i32, record count i32; then the records, compressed as one piece if the attributes name a codec.
-Base offset and leader epoch lie before the checksum, so a leader sets them without computing it anew.
+Layout (big-endian): base offset i64, batch length i32 (bytes after this field), leader epoch i32, magic i8, CRC32C
+u32 (of all that follows it), attributes i16, last offset delta i32, base timestamp i64, max timestamp i64, producer
+id i64, producer epoch i16, base sequence i32, record count i32; then the records, compressed as one piece if the
+attributes name a codec. Base offset and leader epoch lie before the checksum, so a leader sets them without computing
+it anew.
 """
 
 import struct

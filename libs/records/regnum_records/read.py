@@ -33,7 +33,8 @@ def read_records(
     """The records of all complete batches in ``buffer`` with offsets from ``from_offset`` on; a torn tail is left out.
 
     Raises:
-        CorruptBatchError: a batch is bad; ``base_offset`` says which, and reading can go on at ``next_offset``. Its records
+        CorruptBatchError: a batch is bad; ``base_offset`` says which, and reading can go on at ``next_offset``. Its
+        records
             are never returned in part.
     """
     for position, header in iterate(buffer):
@@ -46,12 +47,7 @@ def read_records(
 
 def _records(buffer: Buffer, position: int, header: BatchHeader, decompressed_bytes_max: int) -> list[Record]:
     try:
-        if header.magic != MAGIC:
-            raise CorruptBatchError(f"magic {header.magic} is not supported")
-        if header.record_count < 0 or header.record_count != header.last_offset_delta + 1:
-            raise CorruptBatchError(
-                f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not fit"
-            )
+        _check_fields(header)
         verify_crc(buffer, header, position)
         if header.attributes & CONTROL_BIT:
             return []
@@ -63,6 +59,15 @@ def _records(buffer: Buffer, position: int, header: BatchHeader, decompressed_by
             base_offset=header.base_offset,
             next_offset=header.next_offset,
         ) from None
+
+
+def _check_fields(header: BatchHeader) -> None:
+    if header.magic != MAGIC:
+        raise CorruptBatchError(f"magic {header.magic} is not supported")
+    if header.record_count < 0 or header.record_count != header.last_offset_delta + 1:
+        raise CorruptBatchError(
+            f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not fit"
+        )
 
 
 def _uncompressed(batch: bytes, header: BatchHeader, bytes_max: int) -> bytes:

@@ -1,11 +1,10 @@
 """A log directory: one lock, one journal, one identity, many replicas.
 
-``.lock`` is held while it is open; ``meta.json`` says whose it is; ``journal`` which replicas there are; ``replicas/<topic
-id>-<partition>/`` holds their segments; ``high-watermarks`` the last checkpoint; ``clean-stop`` exists between a clean stop and
-the first change after it.
+``.lock`` is held while it is open; ``meta.json`` says whose it is; ``journal`` which replicas there are;
+``replicas/<topic id>-<partition>/`` holds their segments; ``high-watermarks`` the last checkpoint; ``clean-stop``
+exists between a clean stop and the first change after it.
 """
 
-import fcntl
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,17 +17,17 @@ from typing import Final, Self
 from regnum_model.ids import NO_EPOCH, BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
 
 from regnum_broker.log.checkpoint import decode_checkpoint, encode_checkpoint
-from regnum_broker.log.disk import DELETED_SUFFIX, Disk, GuardedDisk
+from regnum_broker.log.disk import Disk, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import (
     CorruptLogError,
-    DirectoryInUseError,
     DirectoryUnusableError,
     MalformedDirectoryError,
     UnknownReplicaError,
     WrongBrokerError,
     WrongClusterError,
 )
+from regnum_broker.log.folders import folder_of, tidy
 from regnum_broker.log.identity import CleanStop, Identity
 from regnum_broker.log.journal import (
     EpochBegun,
@@ -39,6 +38,7 @@ from regnum_broker.log.journal import (
     ReplicaCreated,
     ReplicaDeleted,
 )
+from regnum_broker.log.lock import acquire_lock
 from regnum_broker.log.producers import ProducerStates
 from regnum_broker.log.recovery import Circumstances, CleanEnd, Recovered, recover
 from regnum_broker.log.replica import ReplicaLog
@@ -48,7 +48,6 @@ SEGMENT_BYTES: Final = 256 * 1024 * 1024
 OPEN_FILES_MAX: Final = 256
 """Segment files held open, unless told otherwise."""
 
-_STRAY_SUFFIX: Final = ".stray"
 _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
@@ -107,7 +106,7 @@ class LogDirectory:
         """
         try:
             (path / "replicas").mkdir(parents=True, exist_ok=True)
-            lock = _acquire_lock(path / ".lock")
+            lock = acquire_lock(path / ".lock")
         except OSError as error:
             raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
         guarded = GuardedDisk(path, disk if disk is not None else Disk(), open_files_max=open_files_max)
@@ -138,7 +137,7 @@ class LogDirectory:
             stop = None
         same_boot = bool(boot_id) and identity.boot_id == boot_id
         high_watermarks = decode_checkpoint(disk.read_whole(str(path / "high-watermarks")) or b"")
-        strays = _tidy(path / "replicas", disk, state)
+        strays = tidy(path / "replicas", disk, state)
 
         found: dict[PartitionKey, Recovered] = {}
         offline: dict[PartitionKey, CorruptLogError] = {}
@@ -149,7 +148,7 @@ class LogDirectory:
                 journal_damaged=state.damaged_lines > 0,
             )
             try:
-                found[key] = recover(_folder(path, key), key, journaled, disk, circumstances)
+                found[key] = recover(folder_of(path, key), key, journaled, disk, circumstances)
             except CorruptLogError as error:
                 offline[key] = error
 
@@ -225,14 +224,14 @@ class LogDirectory:
             return
         if self._identity.cluster_id is not None:
             raise WrongClusterError(
-                f"{self._path} holds data of cluster {self._identity.cluster_id}, this is cluster {cluster_id}: point the"
-                " broker to its own cluster, or to another data directory"
+                f"{self._path} holds data of cluster {self._identity.cluster_id}, this is cluster {cluster_id}: point"
+                " the broker to its own cluster, or to another data directory"
             )
         self._identity = replace(self._identity, cluster_id=cluster_id)
         self._disk.replace(str(self._path / "meta.json"), self._identity.encode(), sync=True)
 
     def create_replicas(self, replicas: Sequence[tuple[PartitionKey, str]]) -> None:
-        """Create empty replicas (key, topic name) with one journal append and one fsync; known ones are left as they are.
+        """Create empty replicas (key, topic name) with one append and one fsync; known ones are left as they are.
 
         Raises:
             CorruptLogError: one of them is offline here; nothing was created.
@@ -274,7 +273,7 @@ class LogDirectory:
         if any(self._high_watermarks.pop(key, None) is not None for key in doomed):
             self._save_high_watermarks(sync=False)
         for key in doomed:
-            self._disk.remove_tree(_folder(self._path, key))
+            self._disk.remove_tree(folder_of(self._path, key))
 
     def record_leader_epochs(self, epochs: Sequence[tuple[PartitionKey, LeaderEpoch, int]]) -> None:
         """Record (key, leader epoch, start offset) durably and in the epoch caches, with one append and one fsync.
@@ -314,7 +313,7 @@ class LogDirectory:
             self._save_high_watermarks(sync=False)
 
     def close(self, *, clean: bool = True) -> None:
-        """Flush, leave the proof that the log is complete, and release the lock. ``clean=False``: only release, as a kill does.
+        """Flush, leave the proof that the log is complete, release the lock; ``clean=False``: only release, as a kill.
 
         Raises:
             DirectoryFailedError: the disk failed; the lock is released and there is no proof.
@@ -344,7 +343,7 @@ class LogDirectory:
         return ReplicaLog(
             key=key,
             topic=topic,
-            folder=_folder(self._path, key),
+            folder=folder_of(self._path, key),
             disk=self._disk,
             host=self,
             recovered=recovered,
@@ -372,32 +371,13 @@ class LogDirectory:
         self._disk.replace(path, encode_checkpoint(self._high_watermarks), sync=sync)
 
     def _void_proof(self) -> None:
-        """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing any more (D32)."""
+        """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
         with suppress(OSError):
             (self._path / "clean-stop").unlink(missing_ok=True)
         with suppress(OSError):
             temporary = self._path / "meta.json.failed"
             temporary.write_bytes(self._identity.failed().encode())
             temporary.replace(self._path / "meta.json")
-
-
-def _folder(path: Path, key: PartitionKey) -> str:
-    return f"{path}/replicas/{key.topic_id}-{key.partition}"
-
-
-def _acquire_lock(path: Path) -> int:
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(lock)
-        raise DirectoryInUseError(
-            f"{path.parent} is in use by the process with pid {owner}: stop it, or give this broker another directory"
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
-    return lock
 
 
 def _read_or_format(path: Path, disk: GuardedDisk, broker_id: BrokerId, mint_id: Callable[[], str]) -> Identity:
@@ -407,13 +387,14 @@ def _read_or_format(path: Path, disk: GuardedDisk, broker_id: BrokerId, mint_id:
         identity = Identity.decode(data, where=str(meta))
         if identity.broker_id != broker_id:
             raise WrongBrokerError(
-                f"{path} belongs to broker {identity.broker_id}, this is broker {broker_id}: give each broker its own directory"
+                f"{path} belongs to broker {identity.broker_id}, this is broker {broker_id}: give each broker its own"
+                " directory"
             )
         return identity
     if (path / "journal").exists() or any((path / "replicas").iterdir()):
         raise MalformedDirectoryError(
-            f"{path} holds replicas but no meta.json: restore it, or start with an empty directory and let the replicas be"
-            " copied from their leaders"
+            f"{path} holds replicas but no meta.json: restore it, or start with an empty directory and let the replicas"
+            " be copied from their leaders"
         )
     identity = Identity(
         broker_id=broker_id,
@@ -424,26 +405,6 @@ def _read_or_format(path: Path, disk: GuardedDisk, broker_id: BrokerId, mint_id:
     )
     disk.replace(str(meta), identity.encode(), sync=True)
     return identity
-
-
-def _tidy(replicas: Path, disk: GuardedDisk, state: JournalState) -> list[str]:
-    """Remove folders of deleted replicas, and move those aside that the journal does not know; returns these."""
-    known = {f"{key.topic_id}-{key.partition}" for key in state.replicas}
-    deleted = {f"{key.topic_id}-{key.partition}" for key in state.deleted}
-    strays: list[str] = []
-    for folder in replicas.iterdir():
-        if folder.name.endswith(DELETED_SUFFIX) or folder.name in deleted:
-            disk.remove_tree(str(folder))
-        elif folder.name not in known and not folder.name.endswith(_STRAY_SUFFIX):
-            strays.append(folder.name)
-    for name in strays:
-        target = replicas / (name + _STRAY_SUFFIX)
-        number = 1
-        while target.exists():
-            number += 1
-            target = replicas / f"{name}.{number}{_STRAY_SUFFIX}"
-        (replicas / name).rename(target)
-    return strays
 
 
 def _is_whole(recovered: Recovered, high_watermark: int, stop: CleanStop | None, key: PartitionKey) -> bool:

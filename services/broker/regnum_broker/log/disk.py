@@ -1,7 +1,8 @@
 """The disk as storage uses it: a port for faults, descriptors that are shared safely, and failure that is final.
 
-A write or an fsync that failed once says that what the disk holds is unknown: the kernel drops the pages and the next fsync
-succeeds all the same (reliability D32). So the first failure marks the directory, and every later write is refused.
+A write or an fsync that failed once says that what the disk holds is unknown: the kernel drops the pages and the next
+fsync succeeds all the same (reliability D32). So the first failure marks the directory, and every later write is
+refused.
 """
 
 import errno
@@ -52,8 +53,9 @@ class _OpenFile:
 
 
 class Descriptors:
-    """Open files by path, at most so many, least recently used closed first. A file in use is closed by its last user, so a
-    descriptor number never comes to mean another file under a reader. For any thread.
+    """Open files by path, at most so many, least recently used closed first. For any thread.
+
+    A file in use is closed by its last user, so a descriptor number never comes to mean another file under a reader.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -126,7 +128,7 @@ class GuardedDisk:
         self._on_failure = callback
 
     def read(self, path: str, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes at ``position``; fewer only at the end of the file. FileNotFoundError if there is no file."""
+        """Up to ``size`` bytes at ``position``; fewer at the end of the file. FileNotFoundError if there is none."""
         try:
             file = self._files.pin(path)
             try:
@@ -251,7 +253,7 @@ class GuardedDisk:
             raise self._fail("creating", path, error) from error
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder with its files under another name, so that a kill never leaves half of it under the old one."""
+        """Remove a folder with its files, renamed first: a kill never leaves half of it under its own name."""
         self._refuse_if_failed()
         doomed = Path(path if path.endswith(DELETED_SUFFIX) else path + DELETED_SUFFIX)
         try:
@@ -283,8 +285,8 @@ class GuardedDisk:
 
     def _fail(self, doing: str, path: str, error: OSError) -> DirectoryFailedError:
         message = (
-            f"log directory {self._root} failed: {doing} {path}: {error}; the broker must stop. Check the disk and its free"
-            " space, then start the broker again: its replicas are compared with their leaders"
+            f"log directory {self._root} failed: {doing} {path}: {error}; the broker must stop. Check the disk and its"
+            " free space, then start the broker again: its replicas are compared with their leaders"
         )
         if self._failure is None:
             self._failure = message

@@ -1,10 +1,10 @@
 """Which leader epoch began where in a log (KIP-101, KIP-279). Pure.
 
-A follower and a leader compare these lists to find where their logs part. Epochs and start offsets both rise strictly: a new
-entry drops every entry that it contradicts, because the newest leader is right about where it began.
+A follower and a leader compare these lists to find where their logs part. Epochs and start offsets both rise
+strictly: a new entry drops every entry that it contradicts, because the newest leader is right about where it began.
 
-Example: entries (1, 11) (2, 13) (3, 15), log end 17. Epoch 2 ends at 15, epoch 3 at 17, epoch 4 is unknown, and epoch 0, which
-lies before all of them, ends where the first begins.
+Example: entries (1, 11) (2, 13) (3, 15), log end 17. Epoch 2 ends at 15, epoch 3 at 17, epoch 4 is unknown, and epoch
+0, which lies before all of them, ends where the first begins.
 """
 
 from bisect import bisect_right

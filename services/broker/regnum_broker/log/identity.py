@@ -1,8 +1,8 @@
 """What a log directory says about itself: whose it is, and whether its log is complete (safety rule S10). Pure.
 
-The directory id is permanent. The log id names the content: it stays as long as every start can prove that nothing written is
-gone, and is minted anew otherwise. Proof is the marker of a clean stop in the directory, or the boot id under which the log was
-last open, because a killed process loses nothing that it wrote.
+The directory id is permanent. The log id names the content: it stays as long as every start can prove that nothing
+written is gone, and is minted anew otherwise. Proof is the marker of a clean stop in the directory, or the boot id
+under which the log was last open, because a killed process loses nothing that it wrote.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Where batches stand in a segment: a sparse index by offset and by timestamp. Pure.
 
-One entry for every 4 KiB of batches: the base offset of a batch, its position, and the largest timestamp of all batches before
-it in the segment. All three only rise, so both searches are bisections, and what lies between two entries is walked from batch
-to batch. A closed segment's index rests in a file together with what the segment is (``Summary``); a file that is missing or
-damaged is made anew from the batches.
+One entry for every 4 KiB of batches: the base offset of a batch, its position, and the largest timestamp of all
+batches before it in the segment. All three only rise, so both searches are bisections, and what lies between two
+entries is walked from batch to batch. A closed segment's index rests in a file together with what the segment is
+(``Summary``); a file that is missing or damaged is made anew from the batches.
 """
 
 import struct
@@ -44,10 +44,15 @@ class SegmentIndex:
 
     __slots__ = ("_offsets", "_positions", "_timestamps")
 
-    def __init__(self) -> None:
-        self._offsets = array("q")
-        self._positions = array("q")
-        self._timestamps = array("q")
+    def __init__(
+        self,
+        offsets: "array[int] | None" = None,
+        positions: "array[int] | None" = None,
+        timestamps: "array[int] | None" = None,
+    ) -> None:
+        self._offsets = array("q") if offsets is None else offsets
+        self._positions = array("q") if positions is None else positions
+        self._timestamps = array("q") if timestamps is None else timestamps
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -77,11 +82,7 @@ class SegmentIndex:
     def until(self, position: int) -> "SegmentIndex":
         """The index of the batches before ``position``."""
         kept = bisect_left(self._positions, position)
-        index = SegmentIndex()
-        index._positions = self._positions[:kept]
-        index._timestamps = self._timestamps[:kept]
-        index._offsets = self._offsets[:kept]
-        return index
+        return SegmentIndex(self._offsets[:kept], self._positions[:kept], self._timestamps[:kept])
 
     def encode(self, summary: Summary) -> bytes:
         """The content of an index file."""
@@ -107,12 +108,11 @@ def decode_index(data: bytes) -> tuple[Summary, SegmentIndex] | None:
     magic, version, base, size, following, timestamp, epoch, count = _HEAD.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or len(data) != _HEAD.size + 4 + 24 * count:
         return None
-    index = SegmentIndex()
-    start = _HEAD.size
-    for column in (index._offsets, index._positions, index._timestamps):
+    columns = (array("q"), array("q"), array("q"))
+    for number, column in enumerate(columns):
+        start = _HEAD.size + 8 * count * number
         column.frombytes(data[start : start + 8 * count])
-        start += 8 * count
     summary = Summary(
         base_offset=base, size_bytes=size, next_offset=following, timestamp_ms_max=timestamp, last_epoch=epoch
     )
-    return summary, index
+    return summary, SegmentIndex(*columns)

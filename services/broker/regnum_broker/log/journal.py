@@ -2,9 +2,10 @@
 
 Goals: creating a thousand replicas, or becoming leader of them, costs one append and one fsync (design section 8).
 Constraints: a kill leaves at most a torn last line; nothing here is needed to read batches.
-Algorithm: one self-proving line for each entry; state is the fold over them; the file is rewritten without what is obsolete each
-time the directory is opened. A torn tail is dropped. A bad line with good ones after it is damage: it is counted, and the start
-then cannot prove that the logs are complete.
+Algorithm: one
+self-proving line for each entry; state is the fold over them; the file is rewritten without what is obsolete each
+time the directory is opened. A torn tail is dropped. A bad line with good ones after it is damage: it is counted, and
+the start then cannot prove that the logs are complete.
 """
 
 from collections.abc import Iterable, Mapping

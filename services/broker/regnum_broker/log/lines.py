@@ -1,4 +1,4 @@
-"""Lines that prove themselves: a checksum, a space, JSON. What the journal, snapshots and checkpoints are made of. Pure."""
+"""Lines that prove themselves: a checksum, a space, JSON. Journal, snapshots and checkpoints are made of them. Pure."""
 
 import json
 from collections.abc import Iterable

@@ -1,16 +1,20 @@
 """Opening a replica: what its files are, and what a kill or a loss of power left of them.
 
-Goals: after any stop the replica is a prefix of what it was that holds everything acknowledged, or it says that it cannot know.
-Constraints: index, snapshot and checkpoint files may be missing or damaged; a start reads no more than it must.
-Algorithm: segments before the last were synced when they were closed: their index files speak for them, else their checksums,
-and what is wrong there is damage. The last segment is trusted at the size that a clean stop recorded; otherwise every checksum
-in it is computed, and it ends before the first batch that is cut off. A whole batch with a wrong checksum is what a loss of power
-leaves (cut there: the log gets a new id, safety rule S10), but in the same boot only damage does that, and then the replica
-stays offline. Leader epochs below the last segment come from the journal, those in it from its batches.
+Goals: after any stop the replica is a prefix of what it was that holds everything acknowledged, or it says that it
+cannot know.
+Constraints: index, snapshot and checkpoint files may be missing or damaged; a start reads no more than
+it must.
+Algorithm: segments before the last were synced when they were closed: their index files speak for them, else
+their checksums, and what is wrong there is damage. The last segment is trusted at the size that a clean stop
+recorded; otherwise every checksum in it is computed, and it ends before the first batch that is cut off. A whole
+batch with a wrong checksum is what a loss of power leaves (cut there: the log gets a new id, safety rule S10), but in
+the same boot only damage does that, and then the replica stays offline. Leader epochs below the last segment come
+from the journal, those in it from its batches.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -156,7 +160,7 @@ class _Recovery:
             if self._journaled.has_files:
                 self._lost = "its files are gone"
             return self._recovered((), self._epochs_without_records(0), ProducerStates())
-        closed = [self._closed_segment(*this, following[0]) for this, following in zip(files, files[1:], strict=False)]
+        closed = [self._closed_segment(*this, following[0]) for this, following in pairwise(files)]
         return self._with_last(closed, *files[-1])
 
     def _segment_files(self) -> list[tuple[int, int]]:
@@ -287,7 +291,7 @@ class _Recovery:
 
 
 def rebuilt_producers(folder: str, disk: GuardedDisk, segments: tuple[Segment, ...], *, at_most: int) -> ProducerStates:
-    """Idempotent producers as of the end of ``segments``: the newest snapshot at or below ``at_most``, and what follows it."""
+    """Idempotent producers at the end of ``segments``: the newest snapshot up to ``at_most``, and what follows it."""
     offset, states = newest_snapshot(folder, disk, at_most=at_most)
     for segment in segments:
         if segment.next_offset <= offset:

@@ -1,23 +1,22 @@
 """One replica: the log of one partition in one directory.
 
 Goals: appends run at the speed of one gathering write; reads never wait for them.
-Constraints: one writer thread for each directory, any number of readers; what a reader returns are whole batches that were in
-the log together.
-Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first sees
-everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads again.
+Constraints: one writer thread for
+each directory, any number of readers; what a reader returns are whole batches that were in the log together.
+Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first
+sees everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads
+again.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from regnum_model.ids import LeaderEpoch, PartitionKey
-from regnum_records.check import verify_crc
-from regnum_records.errors import CorruptBatchError
-from regnum_records.header import ASSIGNED_BYTES, MAGIC, BatchHeader, assigned_prefix, iterate, read_header
+from regnum_records.header import read_header
 
-from regnum_broker.log.disk import GuardedDisk, WriteBuffer
+from regnum_broker.log.disk import GuardedDisk
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import (
     CorruptLogError,
@@ -26,6 +25,7 @@ from regnum_broker.log.errors import (
     UnknownReplicaError,
 )
 from regnum_broker.log.journal import EpochBegun, FilesBegun, JournalEntry, Truncated
+from regnum_broker.log.parts import Part, assigned_parts, check_continues, leader_part, replicated_parts
 from regnum_broker.log.producers import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
 from regnum_broker.log.recovery import CleanEnd, Recovered, rebuilt_producers
 from regnum_broker.log.segment import DamagedSegmentError, Segment
@@ -52,16 +52,6 @@ AppendOutcome = Appended | Duplicate | OutOfOrder | Fenced
 """What became of one batch that a leader was asked to append."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """One batch to be written."""
-
-    buffers: Sequence[WriteBuffer]
-    """Its bytes, offset and leader epoch assigned."""
-    header: BatchHeader
-    """Its head, likewise."""
-
-
 class ReplicaHost(Protocol):
     """What a replica needs of its directory."""
 
@@ -73,8 +63,10 @@ class ReplicaHost(Protocol):
 
 
 class ReplicaLog:
-    """One replica. Properties, ``read`` and ``offset_for_timestamp`` are for any thread, ``producers`` excepted; all else is for
-    the directory's writer thread alone. Created by LogDirectory only.
+    """One replica. Created by LogDirectory only.
+
+    Properties (``producers`` excepted), ``read`` and ``offset_for_timestamp`` are for any thread; all else is for the
+    directory's writer thread alone.
     """
 
     def __init__(
@@ -131,7 +123,7 @@ class ReplicaLog:
 
     @property
     def high_watermark(self) -> int:
-        """The high watermark as the checkpoint had it when the directory was opened, within start and end of the log."""
+        """The high watermark of the checkpoint when the directory was opened, within start and end of the log."""
         return self._high_watermark
 
     @property
@@ -141,7 +133,7 @@ class ReplicaLog:
 
     @property
     def highest_leader_epoch(self) -> LeaderEpoch:
-        """Highest leader epoch ever recorded here, also where truncation took its records; -1: none (safety rule S11)."""
+        """Highest leader epoch ever recorded here, also if its records were truncated; -1: none (safety rule S11)."""
         return self._highest_epoch
 
     @property
@@ -160,7 +152,7 @@ class ReplicaLog:
         return sum(segment.size_bytes for segment in self._segments)
 
     def append_as_leader(self, batches: Sequence[bytes], *, leader_epoch: LeaderEpoch) -> list[AppendOutcome]:
-        """Append what a leader accepted (``check_batch``): checks sequences, assigns offsets and epoch, writes all in one call.
+        """Append what was accepted (``check_batch``): check sequences, assign offsets and epoch, write all at once.
 
         One outcome for each batch, in order. A batch that is refused or a duplicate is not written; the others are.
 
@@ -173,7 +165,7 @@ class ReplicaLog:
                 f"leader epoch {leader_epoch} is older than {self._epochs.latest}: another leader wrote since"
             )
         outcomes: list[AppendOutcome] = []
-        parts: list[_Part] = []
+        parts: list[Part] = []
         offset = self._log_end_offset
         for batch in batches:
             header = read_header(batch)
@@ -183,12 +175,11 @@ class ReplicaLog:
                 case refused:
                     outcomes.append(refused)
                     continue
-            prefix = assigned_prefix(batch, base_offset=offset, leader_epoch=leader_epoch)
-            assigned = replace(header, base_offset=offset, leader_epoch=leader_epoch)
-            self._producers.apply(assigned)
-            parts.append(_Part(buffers=(prefix, memoryview(batch)[ASSIGNED_BYTES:]), header=assigned))
-            outcomes.append(Appended(base_offset=offset, last_offset=assigned.last_offset))
-            offset = assigned.next_offset
+            part = leader_part(batch, header, base_offset=offset, leader_epoch=leader_epoch)
+            self._producers.apply(part.header)
+            parts.append(part)
+            outcomes.append(Appended(base_offset=offset, last_offset=part.header.last_offset))
+            offset = part.header.next_offset
         if parts:
             self._write(parts)
         return outcomes
@@ -200,52 +191,39 @@ class ReplicaLog:
             NotContiguousError: they do not continue the log.
             DirectoryFailedError: the write failed.
         """
-        parts = [_Part(buffers=(batch,), header=read_header(batch)) for batch in batches]
+        parts = assigned_parts(batches)
         if not parts:
             raise ValueError("give at least one batch")
-        self._check_continues([part.header for part in parts])
-        for part, batch in zip(parts, batches, strict=True):
-            if part.header.size_bytes != len(batch):
-                raise NotContiguousError(f"a batch of {part.header.size_bytes} bytes came with {len(batch)}")
+        check_continues(parts, log_end_offset=self._log_end_offset, last_epoch=self.last_record_epoch)
         for part in parts:
             self._producers.apply(part.header)
         self._write(parts)
         return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
     def append_replicated(self, buffer: bytes) -> Appended | None:
-        """Append what a follower fetched: verifies checksums and continuity first, records new epochs. None: nothing in it.
+        """Append what a follower fetched: verify checksums and continuity first, record new epochs.
 
-        A torn batch at the end is left out (it will be fetched again).
+        A torn batch at the end is left out (it will be fetched again). None: there was no whole batch.
 
         Raises:
             CorruptBatchError: a checksum or a field is wrong; nothing was appended.
             NotContiguousError: they do not continue the log; nothing was appended.
             DirectoryFailedError: the write failed.
         """
-        view = memoryview(buffer)
-        parts: list[_Part] = []
-        for position, header in iterate(buffer):
-            if header.magic != MAGIC or header.last_offset_delta < 0 or header.leader_epoch < 0:
-                raise CorruptBatchError(
-                    f"batch at offset {header.base_offset}: magic {header.magic}, last offset delta"
-                    f" {header.last_offset_delta}, leader epoch {header.leader_epoch}",
-                    base_offset=header.base_offset,
-                )
-            verify_crc(buffer, header, position)
-            parts.append(_Part(buffers=(view[position : position + header.size_bytes],), header=header))
+        parts = replicated_parts(buffer)
         if not parts:
             return None
-        self._check_continues([part.header for part in parts])
+        check_continues(parts, log_end_offset=self._log_end_offset, last_epoch=self.last_record_epoch)
         for part in parts:
             self._producers.apply(part.header)
         self._write(parts)
         return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
     def read(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> bytes:
-        """Whole batches from the one that contains ``offset`` on, up to about ``bytes_max``, at least one if there is one.
+        """Whole batches from the one that contains ``offset`` on, up to about ``bytes_max``, but at least one.
 
-        Nothing at or after ``end_offset`` is returned (None: the log end); empty if nothing is there. One call may return
-        less than is there: the next one goes on.
+        Nothing at or after ``end_offset`` is returned (None: the log end); empty if nothing is there. One call may
+        return less than is there: the next one goes on.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is before the log start or after the log end.
@@ -303,7 +281,8 @@ class ReplicaLog:
     def truncate(self, offset: int) -> int:
         """Remove records from ``offset`` on (from the batch on that contains it); returns the new log end.
 
-        Epochs that begin at ``offset`` or later go too, also where no record does. Before the log start: removes everything.
+        Epochs that begin at ``offset`` or later go too, also where no record does. Before the log start: removes
+        everything.
         """
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(max(offset, 0))
@@ -367,8 +346,9 @@ class ReplicaLog:
             self._names_unsynced = False
 
     def close_cleanly(self) -> tuple[CleanEnd | None, list[EpochBegun]]:
-        """Flush, and save what makes the next start quick. Returns where the log ends (None: no files), and the epochs that the
-        journal lacks. For LogDirectory.close only.
+        """Flush, and save what makes the next start quick. For LogDirectory.close only.
+
+        Returns where the log ends (None: no files), and the epochs that the journal lacks.
         """
         if not self._has_files:
             return None, []
@@ -387,21 +367,10 @@ class ReplicaLog:
         for segment in self._segments:
             self._disk.forget(segment.path)
 
-    def _check_continues(self, headers: Sequence[BatchHeader]) -> None:
-        offset, epoch = self._log_end_offset, self.last_record_epoch
-        for header in headers:
-            if header.base_offset != offset:
-                raise NotContiguousError(f"a batch at offset {header.base_offset} came where {offset} is next")
-            if header.leader_epoch < epoch or header.leader_epoch < 0:
-                raise NotContiguousError(
-                    f"the batch at offset {offset} has leader epoch {header.leader_epoch} after epoch {epoch}"
-                )
-            offset, epoch = header.next_offset, LeaderEpoch(header.leader_epoch)
-
-    def _write(self, parts: list[_Part]) -> None:
+    def _write(self, parts: list[Part]) -> None:
         """Write batches that continue the log, with one system call for each segment that they touch."""
         self._begin_files()
-        pending: list[_Part] = []
+        pending: list[Part] = []
         size = self._segments[-1].size_bytes
         for part in parts:
             base = self._segments[-1].base_offset
@@ -415,13 +384,16 @@ class ReplicaLog:
             size += part.header.size_bytes
         self._write_to_segment(pending)
 
-    def _write_to_segment(self, parts: list[_Part]) -> None:
+    def _write_to_segment(self, parts: list[Part]) -> None:
         if not parts:
             return
         headers = [part.header for part in parts]
         self._segments[-1].append([buffer for part in parts for buffer in part.buffers], headers)
         for header in headers:
             epoch = LeaderEpoch(header.leader_epoch)
+            if epoch < self._epochs.latest:
+                # This replica led in a newer epoch and wrote nothing in it: the log's leader knows no such epoch.
+                self._cut_epochs(header.base_offset)
             if epoch != self._epochs.latest:
                 self._epochs = self._epochs.assign(epoch, header.base_offset)
                 self._highest_epoch = max(self._highest_epoch, epoch)
@@ -437,7 +409,7 @@ class ReplicaLog:
             self._has_files = self._names_unsynced = True
 
     def _roll(self) -> None:
-        """Close the last segment for good and begin the next one. What closed segments hold is on the disk from here on."""
+        """Close the last segment for good, with all that it holds on the disk, and begin the next one."""
         last = self._segments[-1]
         last.sync()
         last.save_index()

@@ -1,7 +1,7 @@
 """A segment: one file of batches, named by its first offset, and its index.
 
-Only the last segment of a replica grows. One thread changes a segment; any may read beside it: what is written becomes visible
-by ``size_bytes`` and the replica's log end, which are set last.
+Only the last segment of a replica grows. One thread changes a segment; any may read beside it: what is written
+becomes visible by ``size_bytes`` and the replica's log end, which are set last.
 """
 
 import struct
@@ -122,34 +122,30 @@ class Segment:
         return None
 
     def cut(self, position: int, next_offset: int) -> "Segment":
-        """The segment without the batches from ``position`` on. The old one must not be used any more."""
+        """The segment without the batches from ``position`` on. This one must not be written to any more."""
         self._disk.delete(self.index_path)
         self._disk.truncate(self.path, position)
-        return self.rebuilt_from_headers(self._folder, self._disk, self.base_offset, position, next_offset, self._index)
+        self.size_bytes = position
+        index, timestamp, epoch = self._walked(
+            self._index.until(position) if self._index is not None else SegmentIndex()
+        )
+        summary = Summary(
+            base_offset=self.base_offset,
+            size_bytes=position,
+            next_offset=next_offset,
+            timestamp_ms_max=timestamp,
+            last_epoch=epoch,
+        )
+        return Segment(self._folder, self._disk, summary, index)
 
-    @classmethod
-    def rebuilt_from_headers(
-        cls,
-        folder: str,
-        disk: GuardedDisk,
-        base_offset: int,
-        size_bytes: int,
-        next_offset: int,
-        known: SegmentIndex | None = None,
-    ) -> "Segment":
-        """A segment of ``size_bytes`` whose index and timestamps come from its batches, as far as ``known`` lacks them."""
-        segment = cls.empty(folder, disk, base_offset)
-        segment.size_bytes = size_bytes
-        index = known.until(size_bytes) if known is not None else SegmentIndex()
+    def _walked(self, index: SegmentIndex) -> tuple[SegmentIndex, int, int]:
+        """``index`` with the batches that it lacks, their largest timestamp, and the last one's leader epoch."""
+        position, timestamp = index.resume_point()
         epoch = int(NO_EPOCH)
-        start, timestamp = index.resume_point()
-        for position, header in segment.headers(start):
-            index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
-            timestamp = max(timestamp, header.max_timestamp_ms)
-            epoch = header.leader_epoch
-        segment._index = index
-        segment.timestamp_ms_max, segment.last_epoch, segment.next_offset = timestamp, epoch, next_offset
-        return segment
+        for at, header in self.headers(position):
+            index.append(base_offset=header.base_offset, position=at, timestamp_ms_max_before=timestamp)
+            timestamp, epoch = max(timestamp, header.max_timestamp_ms), header.leader_epoch
+        return index, timestamp, epoch
 
     def save_index(self) -> None:
         """Write the index file. Not synced: it proves itself, and one that does not is made anew."""
@@ -169,19 +165,13 @@ class Segment:
         self._disk.delete(self.path)
 
     def _loaded_index(self) -> SegmentIndex:
-        """The index; a closed segment's is read when it is first needed. Two threads may both read it: they read the same."""
+        """The index; a closed segment's is read when it is first needed. Threads that both read it read the same."""
         if self._index is None:
-            data = self._disk.read_whole(self.index_path)
-            decoded = decode_index(data) if data is not None else None
+            decoded = decode_index(self._disk.read_whole(self.index_path) or b"")
             if decoded is not None and decoded[0] == self.summary:
                 self._index = decoded[1]
             else:
-                rebuilt = self.rebuilt_from_headers(
-                    self._folder, self._disk, self.base_offset, self.size_bytes, self.next_offset
-                )
-                self._index = rebuilt._index
-        if self._index is None:
-            raise DamagedSegmentError(f"{self.index_path} cannot be made")
+                self._index = self._walked(SegmentIndex())[0]
         return self._index
 
     def _header_at(self, position: int, size: int) -> BatchHeader:

@@ -1,7 +1,7 @@
 """Snapshots of idempotent producers: one small file for a log offset, so that a start need not read every head.
 
-A snapshot proves itself by its checksum and is never needed: without it the state is rebuilt from an older one and the batches
-that follow.
+A snapshot proves itself by its checksum and is never needed: without it the state is rebuilt from an older one and
+the batches that follow.
 """
 
 from collections.abc import Mapping

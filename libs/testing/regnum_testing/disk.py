@@ -1,0 +1,43 @@
+"""A disk that fails when told to."""
+
+import errno
+from collections.abc import Sequence
+
+from regnum_broker.log.disk import Disk, WriteBuffer
+
+
+class FaultyDisk(Disk):
+    """A real disk with faults: set an errno to make calls of that kind fail."""
+
+    def __init__(self) -> None:
+        self.fail_writes: int | None = None
+        self.fail_syncs: int | None = None
+        self.fail_reads: int | None = None
+        self.short_writes: int | None = None
+        """Bytes that one write takes at most."""
+        self.syncs = 0
+        """Syncs asked for so far."""
+        self.writes = 0
+        """Writes asked for so far."""
+
+    def pread(self, descriptor: int, size: int, position: int) -> bytes:
+        """Read, or fail."""
+        if self.fail_reads is not None:
+            raise OSError(self.fail_reads, errno.errorcode[self.fail_reads])
+        return super().pread(descriptor, size, position)
+
+    def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
+        """Write, write less, or fail."""
+        self.writes += 1
+        if self.fail_writes is not None:
+            raise OSError(self.fail_writes, errno.errorcode[self.fail_writes])
+        if self.short_writes is not None:
+            return super().pwritev(descriptor, [b"".join(buffers)[: self.short_writes]], position)
+        return super().pwritev(descriptor, buffers, position)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Sync, or fail."""
+        self.syncs += 1
+        if self.fail_syncs is not None:
+            raise OSError(self.fail_syncs, errno.errorcode[self.fail_syncs])
+        super().fdatasync(descriptor)
