@@ -1,1 +1,1 @@
-"""."""
+"""A whole cluster as processes of one machine: `regnum up`, the demo, tests."""

@@ -1,8 +1,11 @@
 """How errors leave a handler (the second of two places that catch everything; the supervisor is the other).
 
 RegnumError                    its status, with details
-a message that does not parse  INVALID_ARGUMENT
+a failed call to another one   the error that it stands for
+TimeoutError                   REQUEST_TIMED_OUT
+a message that does not parse  INVALID_REQUEST
 a cancelled or aborted call    passes
+work cancelled by others       BROKER_NOT_AVAILABLE: gRPC would send nothing, and the caller would wait
 the client hung up, or the
 server stops                   the call ends; nobody is there to be told
 anything else                  INTERNAL without the text, and the supervisor stops the service
@@ -19,13 +22,16 @@ from grpc_status import rpc_status
 from regnum.types.v1 import errors_pb2
 
 from regnum_service.errors import RegnumError
-from regnum_service.status import to_status
+from regnum_service.status import from_rpc_error, to_status
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 Handler = Any
 """grpc.RpcMethodHandler, whose stubs are generic and whose class is not."""
 Deserializer = Callable[[bytes], Any]
+
+_TIMED_OUT: Final = "not done in time; the outcome is unknown, so look before repeating"
+_CANCELLED: Final = "the server gave the work up, perhaps because it stops; try again, at another one if there is one"
 
 
 def _strict(deserializer: Deserializer) -> Deserializer:
@@ -84,6 +90,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> Any:
             try:
                 return await behaviour(request if parse is None else parse(request), context)
+            except asyncio.CancelledError as error:
+                await _pass_on(context, error)
             except Exception as error:  # noqa: BLE001
                 await self._answer(method, context, error)
 
@@ -99,6 +107,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                 async with contextlib.aclosing(responses):  # type: ignore[type-var]
                     async for response in responses:
                         await context.write(response)
+            except asyncio.CancelledError as error:
+                await _pass_on(context, error)
             except Exception as error:  # noqa: BLE001
                 await self._answer(method, context, error)
 
@@ -109,6 +119,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             raise error
         if isinstance(error, RegnumError):
             await _abort(context, error)
+        if isinstance(error, grpc.aio.AioRpcError):
+            await _abort(context, from_rpc_error(error))
+        if isinstance(error, TimeoutError):
+            await _abort(context, RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, _TIMED_OUT))
         # gRPC's own words for "client gone" and "server stopping". Misuse of a live call is a defect all the same.
         if isinstance(error, grpc.aio.BaseError) and (context.done() or not isinstance(error, grpc.aio.UsageError)):
             raise asyncio.CancelledError from error
@@ -117,9 +131,21 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             context,
             RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, "unexpected failure; see the server's log"),
         )
-        raise AssertionError("abort returned") from error
 
 
-async def _abort(context: Context, error: RegnumError) -> None:
+async def _pass_on(context: Context, error: asyncio.CancelledError) -> NoReturn:
+    task = asyncio.current_task()
+    if context.done() or (task is not None and task.cancelling()):
+        raise error
+    await _abort(context, RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, _CANCELLED))
+
+
+async def _abort(context: Context, error: RegnumError) -> NoReturn:
     status = rpc_status.to_status(to_status(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    try:
+        await context.abort(status.code, status.details, status.trailing_metadata)
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError as gone:
+        raise asyncio.CancelledError from gone
+    raise AssertionError("abort returned") from error

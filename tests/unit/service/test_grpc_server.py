@@ -32,6 +32,14 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
                 )
             case 3:
                 return await context.abort(grpc.StatusCode.ABORTED, "by hand")
+            case 5:
+                raise asyncio.CancelledError
+            case 6:
+                raise TimeoutError
+            case 7:
+                raise grpc.aio.AioRpcError(
+                    grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "next one is down"
+                )
             case _:
                 raise AssertionError("secret detail")
 
@@ -138,6 +146,33 @@ async def test_a_failed_assertion_stops_the_service_and_hides_its_text(channel, 
     assert from_rpc_error(caught.value).code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR
     assert isinstance(supervisor.failure, AssertionError)
     assert supervisor.stopping
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "code"),
+    [
+        (5, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE),
+        (6, errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT),
+        (7, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE),
+    ],
+)
+async def test_failures_of_others_are_passed_on_and_stop_nothing(channel, supervisor, broker_id, code):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shutdown(channel, broker_id)
+    error = from_rpc_error(caught.value)
+    assert error.code == code
+    assert caught.value.code() is error.traits.status
+    assert supervisor.failure is None
+
+
+async def test_a_stop_in_the_middle_of_a_stream_is_no_failure(supervisor, server, channel):
+    streams = [controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S) for _ in range(20)]
+    for stream in streams:
+        await stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
+        await stream.read()
+    await server.stop(0)
+    assert {await stream.code() for stream in streams} <= {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+    assert supervisor.failure is None
 
 
 async def test_bytes_that_do_not_parse_are_the_callers_fault(channel, supervisor):
