@@ -44,8 +44,9 @@ class Standing:
     """Version of the leaderAndISR node it carried."""
     recorded_epoch: LeaderEpoch
     """Highest leader epoch in the replica's log and journal; NO_EPOCH for an empty one."""
-    surrendered: bool
-    """Whether the broker gave its leadership up when it registered anew (safety rule S11)."""
+    active: bool
+    """Whether it has a role. It has none before the first order, after StopReplica, and when the broker gave its leadership up
+    because it registered anew (safety rule S11) or was deposed."""
 
 
 def judge(standing: Standing, state: LeaderAndIsr, *, version: int, broker: BrokerId, log_id: LogId) -> Verdict:
@@ -61,8 +62,10 @@ def judge(standing: Standing, state: LeaderAndIsr, *, version: int, broker: Brok
     if state.leader_epoch < standing.leader_epoch:
         return Verdict.KNOWN
     if state.leader_epoch == standing.leader_epoch:
-        if state.leader == broker and standing.surrendered:
-            return Verdict.FENCED
+        if version < standing.version:
+            return Verdict.KNOWN
+        if not standing.active:
+            return Verdict.FENCED if state.leader == broker else Verdict.NEW_ROLE
         return Verdict.ISR_ONLY if version > standing.version else Verdict.KNOWN
     if state.leader != broker:
         return Verdict.NEW_ROLE

@@ -1,0 +1,79 @@
+"""Who may order this broker about: epochs of controllers and of the broker itself."""
+
+import asyncio
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_broker.identity import Identity
+from regnum_model.ids import BrokerEpoch, ControllerEpoch
+from regnum_service.errors import RegnumError
+
+REGISTRATION_PATIENCE_S: Final = 5.0
+"""How long an order waits for a registration under way: only then is it known for which life of the broker it is meant."""
+
+
+class Fence:
+    """The highest controller epoch seen, and the broker's registration. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.controller_epoch = ControllerEpoch(0)
+        """Highest controller epoch seen in any order; kept for the life of the process."""
+        self._identity: Identity | None = None
+        self._settled: Final = asyncio.Event()
+
+    @property
+    def identity(self) -> Identity | None:
+        """The registration this broker believes in; None before the first and while a new one is being made."""
+        return self._identity
+
+    def begin_registration(self) -> None:
+        """A new registration is being made: from here on nobody knows which epoch is the broker's own."""
+        self._identity = None
+        self._settled.clear()
+
+    def registered(self, identity: Identity) -> None:
+        """The registration stands."""
+        self._identity = identity
+        self._settled.set()
+
+    async def wait_registered(self) -> Identity:
+        """The registration, as soon as there is one."""
+        while self._identity is None:
+            await self._settled.wait()
+        return self._identity
+
+    def check_controller(self, epoch: ControllerEpoch) -> None:
+        """Refuse a controller that has been replaced; remember a newer one.
+
+        Raises:
+            RegnumError: STALE_CONTROLLER_EPOCH, with the highest epoch seen.
+        """
+        if epoch < self.controller_epoch:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH,
+                f"controller epoch {epoch} is past; {self.controller_epoch} has been seen: resign",
+                metadata={"controller_epoch": str(self.controller_epoch)},
+            )
+        self.controller_epoch = epoch
+
+    async def check_broker(self, epoch: BrokerEpoch) -> None:
+        """Refuse an order that is meant for an earlier life of this broker. A newer epoch than its own is accepted: the
+        controller may hear of a registration before the broker does (defect D20).
+
+        Raises:
+            RegnumError: STALE_BROKER_EPOCH.
+        """
+        try:
+            async with asyncio.timeout(REGISTRATION_PATIENCE_S):
+                identity = await self.wait_registered()
+        except TimeoutError:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
+                "this broker is not registered at the moment; it will be under a new broker epoch",
+            ) from None
+        if epoch < identity.broker_epoch:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
+                f"the order is for broker epoch {epoch}; this is {identity.broker_epoch}",
+                metadata={"broker_epoch": str(identity.broker_epoch)},
+            )

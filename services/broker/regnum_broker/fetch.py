@@ -1,0 +1,309 @@
+"""Reading what is committed: Fetch (long poll), Consume (stream), ListOffsets.
+
+Consumers see records below the high watermark only. An offset between the high watermark and the log end is not an error: the high
+watermark of a new leader may be behind the true one for a moment.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_broker.leader import Leadership
+from regnum_broker.log.errors import OffsetOutOfRangeError, StorageError
+from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.partition import Partition
+from regnum_broker.purgatory import LongPoll
+from regnum_broker.replicas import NotHere, Replicas
+from regnum_broker.storage import Storage
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import iterate
+from regnum_records.read import read_records
+from regnum_service.errors import RegnumError
+
+FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
+FETCH_BYTES_MAX: Final = 32 * 1024 * 1024
+"""About the largest answer, whatever is asked for; leaves room below the message limit."""
+
+CONSUME_BYTES: Final = 1024 * 1024
+"""About how many bytes of batches one step of a stream carries."""
+
+WAIT_S_MAX: Final = 60.0
+PARTITIONS_MAX: Final = 10_000
+IDLE_S: Final = 30.0
+"""How often a stream without news looks whether it is still in the right place."""
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A partition to be read."""
+
+    leadership: Leadership
+    offset: int
+    bytes_max: int
+
+    @property
+    def partition(self) -> Partition:
+        """The replica."""
+        return self.leadership.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a reader thread found."""
+
+    batches: bytes = b""
+    records: tuple[log_pb2.Record, ...] = ()
+    code: ErrorCode = errors_pb2.ERROR_CODE_NONE
+    message: str = ""
+
+
+class Fetching:
+    """Serves Fetch, Consume and ListOffsets. Belongs to the event loop."""
+
+    def __init__(self, *, replicas: Replicas, knows: Callable[[str, int], bool], storage: Storage) -> None:
+        self._replicas: Final = replicas
+        self._knows: Final = knows
+        self._storage: Final = storage
+
+    async def fetch(self, request: log_pb2.FetchRequest) -> log_pb2.FetchResponse:
+        """Read; wait for ``min_bytes`` as long as ``max_wait_ms`` says.
+
+        Raises:
+            RegnumError: the request contradicts itself.
+        """
+        _check(request)
+        total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
+        results = [log_pb2.FetchResult(topic=item.topic, partition=item.partition) for item in request.partitions]
+        wanted: dict[int, _Wanted] = {}
+        refused = False
+        for index, item in enumerate(request.partitions):
+            found = self._admit(item)
+            if isinstance(found, NotHere):
+                refused = True
+                results[index].error_code, results[index].error_message = found.code, found.message
+            else:
+                bytes_max = min(item.max_bytes or total_max, total_max)
+                wanted[index] = _Wanted(leadership=found, offset=item.offset, bytes_max=bytes_max)
+        wait_s = 0.0 if refused else min(request.max_wait_ms / 1000, WAIT_S_MAX)
+        signals = [item.partition.committed for item in wanted.values()]
+        with LongPoll(signals, wait_s=wait_s) as poll:
+            while True:
+                size = await self._read(wanted, results, form=request.form, total_max=total_max)
+                if size is None or size >= request.min_bytes or not wait_s or not await poll.moved():
+                    break
+        return log_pb2.FetchResponse(results=results)
+
+    async def consume(self, request: log_pb2.ConsumeRequest) -> AsyncIterator[log_pb2.ConsumeResponse]:
+        """The records of one partition from an offset on, until an error ends the stream."""
+        offset = request.offset
+        while True:
+            item = log_pb2.FetchPartition(
+                topic=request.topic, topic_id=request.topic_id, partition=request.partition, offset=offset
+            )
+            result = log_pb2.FetchResult(topic=request.topic, partition=request.partition)
+            found = self._admit(item)
+            if isinstance(found, NotHere):
+                result.error_code, result.error_message = found.code, found.message
+                yield log_pb2.ConsumeResponse(result=result)
+                return
+            wanted = _Wanted(leadership=found, offset=offset, bytes_max=CONSUME_BYTES)
+            with LongPoll([wanted.partition.committed], wait_s=IDLE_S) as poll:
+                if wanted.offset >= wanted.partition.high_watermark:
+                    await poll.moved()
+            next_offset = await self._step(wanted, result, form=request.form)
+            if result.error_code or next_offset > offset:
+                yield log_pb2.ConsumeResponse(result=result)
+            if result.error_code:
+                return
+            offset = next_offset
+
+    def list_offsets(self, query: log_pb2.OffsetQuery) -> "OffsetLookup | log_pb2.OffsetResult":
+        """The answer to a query, or what has to be looked up in the log for it."""
+        result = log_pb2.OffsetResult(topic=query.topic, partition=query.partition, offset=-1, leader_epoch=-1)
+        found = self._replicas.find_leader(
+            query.topic, "", query.partition, known=self._knows(query.topic, query.partition)
+        )
+        if isinstance(found, NotHere):
+            result.error_code, result.error_message = found.code, found.message
+            return result
+        result.leader_epoch = found.state.leader_epoch
+        if query.timestamp_ms == EARLIEST:
+            result.offset = found.partition.log.log_start_offset
+        elif query.timestamp_ms == LATEST:
+            result.offset = found.partition.high_watermark
+        elif query.timestamp_ms < 0:
+            result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+            result.error_message = "timestamp_ms is -2 (earliest), -1 (latest) or milliseconds since 1970"
+        else:
+            return OffsetLookup(partition=found.partition, timestamp_ms=query.timestamp_ms, result=result)
+        return result
+
+    async def look_up(self, lookups: Sequence["OffsetLookup"]) -> None:
+        """Fill the results of lookups in."""
+        logs = [(lookup.partition.log, lookup.timestamp_ms) for lookup in lookups]
+        try:
+            offsets = await self._storage.read(lambda: [log.offset_for_timestamp(at) for log, at in logs])
+        except StorageError as error:
+            for lookup in lookups:
+                lookup.result.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+                lookup.result.error_message = str(error)
+            return
+        for lookup, offset in zip(lookups, offsets, strict=True):
+            if offset is not None and offset < lookup.partition.high_watermark:
+                lookup.result.offset = offset
+
+    def _admit(self, item: log_pb2.FetchPartition) -> Leadership | NotHere:
+        found = self._replicas.find_leader(
+            item.topic, item.topic_id, item.partition, known=self._knows(item.topic, item.partition)
+        )
+        # Epochs are compared before roles (semantics 4.2), so a replica that does not lead is asked for its epoch too.
+        epoch = self._replicas.epoch_of(item.topic, item.partition)
+        if item.HasField("current_leader_epoch") and epoch is not None:
+            if item.current_leader_epoch < epoch:
+                return NotHere(
+                    errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH,
+                    f"leader epoch {item.current_leader_epoch} is past, {epoch} is current; refresh metadata",
+                )
+            if item.current_leader_epoch > epoch:
+                return NotHere(
+                    errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH,
+                    f"leader epoch {item.current_leader_epoch} is not known here yet; try again",
+                )
+        if isinstance(found, Leadership):
+            log = found.partition.log
+            if not log.log_start_offset <= item.offset <= log.log_end_offset:
+                return _out_of_range(item.offset, log)
+        return found
+
+    async def _read(
+        self,
+        wanted: dict[int, _Wanted],
+        results: Sequence[log_pb2.FetchResult],
+        *,
+        form: log_pb2.RecordForm,
+        total_max: int,
+    ) -> int | None:
+        """Read everything that is wanted; returns the bytes found, None when an error is among the results."""
+        reads: list[tuple[ReplicaLog, int, int, int]] = []
+        indexes: list[int] = []
+        for index, item in wanted.items():
+            result, partition = results[index], item.partition
+            if partition.role is not item.leadership:
+                result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+                result.error_message = "this broker was replaced as leader; refresh metadata and go to the leader"
+                return None
+            result.high_watermark = partition.high_watermark
+            result.log_start_offset = partition.log.log_start_offset
+            if item.offset < partition.high_watermark:
+                reads.append((partition.log, item.offset, item.bytes_max, partition.high_watermark))
+                indexes.append(index)
+        if not reads:
+            return 0
+        found = await self._storage.read(lambda: _read_logs(reads, form=form, total_max=total_max))
+        size = 0
+        failed = False
+        for index, content in zip(indexes, found, strict=True):
+            result = results[index]
+            result.ClearField("records")
+            result.record_batches = content.batches
+            result.records.extend(content.records)
+            result.error_code, result.error_message = content.code, content.message
+            failed = failed or bool(content.code)
+            size += len(content.batches) if content.batches else sum(record.ByteSize() for record in content.records)
+        return None if failed else size
+
+    async def _step(self, wanted: _Wanted, result: log_pb2.FetchResult, *, form: log_pb2.RecordForm) -> int:
+        """One read of a stream; returns the offset to go on from."""
+        await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max)
+        if result.records:
+            return result.records[-1].offset + 1
+        if result.record_batches:
+            return _next_offset(result.record_batches)
+        return wanted.offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetLookup:
+    """A query by time that needs the log."""
+
+    partition: Partition
+    """Where to look."""
+    timestamp_ms: int
+    """The time asked for."""
+    result: log_pb2.OffsetResult
+    """Where the answer goes."""
+
+
+def _read_logs(
+    reads: Sequence[tuple[ReplicaLog, int, int, int]], *, form: log_pb2.RecordForm, total_max: int
+) -> list[_Found]:
+    """On a reader thread: read one log after another until the answer is full; the first always gets its batch."""
+    found: list[_Found] = []
+    room = total_max
+    for log, offset, bytes_max, end_offset in reads:
+        if found and room <= 0:
+            found.append(_Found())
+            continue
+        try:
+            batches = log.read(offset, bytes_max=max(1, min(bytes_max, room)), end_offset=end_offset)
+        except OffsetOutOfRangeError:
+            refusal = _out_of_range(offset, log)
+            found.append(_Found(code=refusal.code, message=refusal.message))
+            continue
+        except StorageError as error:
+            found.append(_Found(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error)))
+            continue
+        room -= len(batches)
+        found.append(_decode(batches, offset) if form == log_pb2.RECORD_FORM_RECORDS else _Found(batches=batches))
+    return found
+
+
+def _decode(batches: bytes, offset: int) -> _Found:
+    """Single records. A bad batch is an error only where no record comes before it, so that a reader gets up to it."""
+    records: list[log_pb2.Record] = []
+    try:
+        for record in read_records(batches, from_offset=offset):
+            message = log_pb2.Record(timestamp_ms=record.timestamp_ms, offset=record.offset)
+            if record.key is not None:
+                message.key = record.key
+            if record.value is not None:
+                message.value = record.value
+            for name, value in record.headers:
+                header = message.headers.add(key=name)
+                if value is not None:
+                    header.value = value
+            records.append(message)
+    except CorruptBatchError as error:
+        if not records:
+            return _Found(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
+    return _Found(records=tuple(records))
+
+
+def _next_offset(batches: bytes) -> int:
+    """Offset after the last of some whole batches."""
+    next_offset = 0
+    for _, header in iterate(batches):
+        next_offset = header.next_offset
+    return next_offset
+
+
+def _out_of_range(offset: int, log: ReplicaLog) -> NotHere:
+    return NotHere(
+        errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
+        f"offset {offset} is outside the log, which goes from {log.log_start_offset} to {log.log_end_offset}",
+    )
+
+
+def _check(request: log_pb2.FetchRequest) -> None:
+    if min(request.max_wait_ms, request.min_bytes, request.max_bytes) < 0:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "max_wait_ms, min_bytes and max_bytes are not negative")
+    if len(request.partitions) > PARTITIONS_MAX:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
+        )

@@ -1,0 +1,352 @@
+"""The leader's side of a fetch stream: what one follower broker was told of which partitions, and what is new.
+
+A session costs what changes: idle partitions are neither sent nor looked at. A partition whose records, divergence or error were sent
+is left alone until the follower names its new position.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from regnum.broker.v1 import replication_pb2
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_broker.leader import FollowerStream, Leadership
+from regnum_broker.log.errors import CorruptLogError, OffsetOutOfRangeError
+from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.partition import Partition
+from regnum_broker.purgatory import Signal
+from regnum_broker.replication import truncation
+from regnum_broker.storage import Storage
+from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration, TopicId
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of records in one answer, whatever the follower asks for; leaves room below the message limit."""
+
+AWAITED: Final = frozenset({errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH})
+"""Errors that the next order of the controller ends: the partition stays unanswered until then."""
+
+WAIT_S_MAX: Final = 5.0
+"""Longest time that a request is held back, whatever the follower asks for."""
+
+
+class _Position:
+    """One partition of the session."""
+
+    __slots__ = ("awaited", "epoch", "key", "last_epoch", "offset", "sent_high_watermark", "session", "signal")
+
+    def __init__(self, session: "FetchSession", key: PartitionKey) -> None:
+        self.session: Final = session
+        self.key: Final = key
+        self.epoch = 0
+        self.offset = 0
+        self.last_epoch = 0
+        self.sent_high_watermark = -1
+        self.awaited = False
+        """Whether the follower has to name its position before it is answered again."""
+        self.signal: Signal | None = None
+
+    def set(self) -> None:
+        """The partition moved."""
+        self.session.moved(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    position: _Position
+    partition: Partition
+    leadership: Leadership
+
+
+class FetchSession:
+    """One follower's stream. Belongs to the handler of the stream; closed by it."""
+
+    def __init__(
+        self,
+        *,
+        find: Callable[[PartitionKey], Partition | None],
+        arrivals: Signal,
+        newest_epoch_of: Callable[[BrokerId, BrokerEpoch], BrokerEpoch],
+        caught_up: Callable[[Leadership], None],
+        storage: Storage,
+        clock: Clock,
+    ) -> None:
+        self._find: Final = find
+        self._arrivals: Final = arrivals
+        self._newest_epoch_of: Final = newest_epoch_of
+        self._caught_up: Final = caught_up
+        self._storage: Final = storage
+        self._clock: Final = clock
+        self._positions: Final[dict[PartitionKey, _Position]] = {}
+        self._dirty: dict[PartitionKey, None] = {}
+        self._wake: Final = asyncio.Event()
+        self._requests: Final[deque[replication_pb2.FetchReplicaRequest]] = deque()
+        self._ended = False
+        self._stream: FollowerStream | None = None
+        arrivals.attach(self._wake)
+
+    def push(self, request: replication_pb2.FetchReplicaRequest) -> None:
+        """Hand in a request that arrived; one that is being held back is then answered at once."""
+        self._requests.append(request)
+        self._wake.set()
+
+    def end(self) -> None:
+        """No further request will come."""
+        self._ended = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Leave all partitions."""
+        self._arrivals.detach(self._wake)
+        if self._stream is not None:
+            self._stream.open = False
+        for position in self._positions.values():
+            _unsubscribe(position)
+        self._positions.clear()
+
+    def moved(self, key: PartitionKey) -> None:
+        """A partition of the session has something new."""
+        self._dirty[key] = None
+        self._wake.set()
+
+    async def next_answer(self) -> replication_pb2.FetchReplicaResponse | None:
+        """The answer to the next request; None when the stream has ended.
+
+        Raises:
+            RegnumError: the requests do not belong together, or come from an earlier life of the follower.
+        """
+        while not self._requests:
+            if self._ended:
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+        request = self._requests.popleft()
+        stream = self._identify(request)
+        self._take_positions(request, stream)
+        bytes_max = min(max(request.max_bytes, 1), ANSWER_BYTES_MAX)
+        deadline_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
+        while True:
+            self._wake.clear()
+            answer = await self._collect(bytes_max)
+            if answer.partitions or self._requests or self._ended:
+                return answer
+            remaining_s = deadline_s - self._clock.monotonic()
+            if remaining_s <= 0:
+                return self._high_watermarks()
+            try:
+                async with asyncio.timeout(remaining_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return self._high_watermarks()
+
+    def _identify(self, request: replication_pb2.FetchReplicaRequest) -> FollowerStream:
+        broker, epoch = BrokerId(request.replica_id), BrokerEpoch(request.broker_epoch)
+        if broker < 0 or epoch < 0 or request.max_wait_ms < 0:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "replica id, broker epoch and wait are not negative")
+        newest = self._newest_epoch_of(broker, epoch)
+        if epoch < newest:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
+                f"broker {broker} has fetched with broker epoch {newest}; {epoch} is an earlier life of it",
+            )
+        stream, now_s = self._stream, self._clock.monotonic()
+        if stream is None:
+            stream = self._stream = FollowerStream(
+                broker=broker, broker_epoch=epoch, registration=Registration(request.registration), polled_s=now_s
+            )
+        elif stream.broker != broker:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "a fetch stream belongs to one follower")
+        stream.broker_epoch, stream.registration = epoch, Registration(request.registration)
+        stream.polled_s = now_s
+        return stream
+
+    def _take_positions(self, request: replication_pb2.FetchReplicaRequest, stream: FollowerStream) -> None:
+        for forgotten in request.forgotten:
+            key = PartitionKey(TopicId(forgotten.topic_id), forgotten.partition)
+            position = self._positions.pop(key, None)
+            if position is not None:
+                _unsubscribe(position)
+                self._dirty.pop(key, None)
+        now_s = self._clock.monotonic()
+        for wanted in request.positions:
+            key = PartitionKey(TopicId(wanted.topic_id), wanted.partition)
+            position = self._positions.get(key)
+            if position is None:
+                position = self._positions[key] = _Position(self, key)
+            position.epoch = wanted.current_leader_epoch
+            position.offset = wanted.fetch_offset
+            position.last_epoch = wanted.last_fetched_epoch
+            position.awaited = False
+            self._subscribe(position)
+            self._record(position, stream, now_s)
+            self._dirty[key] = None
+
+    def _subscribe(self, position: _Position) -> None:
+        partition = self._find(position.key)
+        signal = None if partition is None else partition.appended
+        if position.signal is not signal:
+            _unsubscribe(position)
+            if signal is not None:
+                signal.attach(position)
+            position.signal = signal
+
+    def _record(self, position: _Position, stream: FollowerStream, now_s: float) -> None:
+        """Tell the leadership how far the follower is, if the position is one it can count."""
+        partition = self._find(position.key)
+        if partition is None or self._refusal(position, partition) is not None:
+            return
+        leadership = partition.role
+        assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
+        if _divergence(position, partition) is None:
+            leadership.record_fetch(stream, offset=position.offset, now_s=now_s)
+            if leadership.wanted_change(now_s) is not None:
+                self._caught_up(leadership)
+
+    def _refusal(self, position: _Position, partition: Partition | None) -> ErrorCode | None:
+        """Why the position cannot be answered with records; epochs are compared before roles (semantics 4.2)."""
+        if partition is None:
+            return errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+        role = partition.role
+        if position.epoch > partition.leader_epoch:
+            return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
+        if position.epoch < partition.leader_epoch:
+            return errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+        if not isinstance(role, Leadership):
+            return errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+        if self._stream is None or role.progress_of(self._stream.broker) is None:
+            return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
+        log = partition.log
+        if not log.log_start_offset <= position.offset <= log.log_end_offset:
+            return errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+        return None
+
+    async def _collect(self, bytes_max: int) -> replication_pb2.FetchReplicaResponse:
+        """Everything new that needs an answer now; what did not fit stays for the next one."""
+        answer = replication_pb2.FetchReplicaResponse()
+        reads: list[_Read] = []
+        later: dict[PartitionKey, None] = {}
+        dirty, self._dirty = self._dirty, later
+        for key in dirty:
+            position = self._positions.get(key)
+            if position is None or position.awaited:
+                continue
+            partition = self._find(key)
+            self._subscribe(position)
+            refusal = self._refusal(position, partition)
+            if refusal in AWAITED:
+                # The follower heard of the new leader before the leader itself did: the order is on its way.
+                later[key] = None
+                continue
+            if partition is None or refusal is not None:
+                self._refuse(answer, position, partition, refusal or errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
+                continue
+            leadership = partition.role
+            assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
+            diverging = _divergence(position, partition)
+            if diverging is not None:
+                _add(answer, position, partition).diverging_epoch.CopyFrom(diverging)
+                position.awaited = True
+            elif position.offset < partition.log.log_end_offset:
+                reads.append(_Read(position, partition, leadership))
+        if reads:
+            await self._read(answer, reads, bytes_max)
+        return answer
+
+    def _refuse(
+        self,
+        answer: replication_pb2.FetchReplicaResponse,
+        position: _Position,
+        partition: Partition | None,
+        code: ErrorCode,
+    ) -> None:
+        refused = answer.partitions.add(topic_id=position.key.topic_id, partition=position.key.partition, error_code=code)
+        if partition is not None:
+            refused.log_start_offset = partition.log.log_start_offset
+            refused.log_end_offset = partition.log.log_end_offset
+        position.awaited = True
+
+    async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[_Read], bytes_max: int) -> None:
+        wanted = [(read.partition.log, read.position.offset) for read in reads]
+        found = await self._storage.read(lambda: _read_logs(wanted, bytes_max))
+        for index, read in enumerate(reads):
+            position, partition = read.position, read.partition
+            if index >= len(found):
+                # No room any more; these are first in the next answer.
+                self._dirty[position.key] = None
+                continue
+            data = found[index]
+            if partition.role is not read.leadership or position.key not in self._positions:
+                self._dirty[position.key] = None
+            elif isinstance(data, bytes):
+                if data:
+                    _add(answer, position, partition).records = data
+                    position.awaited = True
+            else:
+                self._refuse(answer, position, partition, data)
+
+    def _high_watermarks(self) -> replication_pb2.FetchReplicaResponse:
+        """The end of the wait: high watermarks that moved since they were sent."""
+        answer = replication_pb2.FetchReplicaResponse()
+        for position in self._positions.values():
+            if position.awaited:
+                continue
+            partition = self._find(position.key)
+            if (
+                partition is not None
+                and partition.high_watermark != position.sent_high_watermark
+                and self._refusal(position, partition) is None
+                and _divergence(position, partition) is None
+            ):
+                _add(answer, position, partition)
+        return answer
+
+
+def _read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[bytes | ErrorCode]:
+    """On a reader thread: read one log after another until the answer is full; at least one."""
+    found: list[bytes | ErrorCode] = []
+    room = bytes_max
+    for log, offset in wanted:
+        if found and room <= 0:
+            break
+        try:
+            data = log.read(offset, bytes_max=max(room, 1))
+        except OffsetOutOfRangeError:
+            found.append(errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
+        except CorruptLogError:
+            found.append(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
+        else:
+            found.append(data)
+            room -= len(data)
+    return found
+
+
+def _divergence(position: _Position, partition: Partition) -> replication_pb2.DivergingEpoch | None:
+    last_epoch = LeaderEpoch(position.last_epoch)
+    log = partition.log
+    of_leader = log.epochs.end_offset_for(last_epoch, log_end_offset=log.log_end_offset)
+    if not truncation.diverges(of_leader, last_fetched_epoch=last_epoch, fetch_offset=position.offset):
+        return None
+    return replication_pb2.DivergingEpoch(epoch=of_leader.epoch, end_offset=of_leader.end_offset)
+
+
+def _add(
+    answer: replication_pb2.FetchReplicaResponse, position: _Position, partition: Partition
+) -> replication_pb2.FetchedPartition:
+    position.sent_high_watermark = partition.high_watermark
+    return answer.partitions.add(
+        topic_id=position.key.topic_id,
+        partition=position.key.partition,
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log.log_start_offset,
+        log_end_offset=partition.log.log_end_offset,
+    )
+
+
+def _unsubscribe(position: _Position) -> None:
+    if position.signal is not None:
+        position.signal.detach(position)
+        position.signal = None

@@ -1,0 +1,243 @@
+"""A partition as its leader sees it: followers' progress, ISR, high watermark.
+
+Belongs to the event loop and does no I/O. Decisions are in ``replication``; ISR changes are written by ``isr_writer``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from regnum_broker.partition import Partition, Role
+from regnum_broker.replication import isr, watermark
+from regnum_broker.replication.isr import NEVER_S, FollowerProgress
+from regnum_model.ids import BrokerEpoch, BrokerId, Registration
+from regnum_model.nodes import LeaderAndIsr
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FollowerStream:
+    """A follower's fetch stream as far as leaderships care; kept by the fetch session."""
+
+    broker: BrokerId
+    """The follower."""
+    broker_epoch: BrokerEpoch
+    """Broker epoch that its newest request carried."""
+    registration: Registration
+    """Registration that its newest request carried (safety rule S3)."""
+    polled_s: float
+    """Moment of its newest request, monotonic seconds. A request renews every position of the session."""
+    open: bool = True
+    """False once the stream has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """A follower that may enter the ISR as far as its log goes."""
+
+    broker: BrokerId
+    """The follower."""
+    broker_epoch: BrokerEpoch
+    """Broker epoch that its fetches carry."""
+    registration: Registration
+    """Registration that its fetches carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChange:
+    """A change of the ISR that the leader wants."""
+
+    leaving: tuple[BrokerId, ...]
+    """Members that lag."""
+    joining: tuple[Joining, ...]
+    """Followers that caught up."""
+
+
+class Leadership(Role):
+    """This broker's leadership of one partition in one leader epoch."""
+
+    __slots__ = (
+        "_progress",
+        "_removed_s",
+        "_streams",
+        "broker",
+        "epoch_start",
+        "lag_s",
+        "min_insync",
+        "partition",
+        "proposed_isr",
+        "replicas",
+        "retry_isr_s",
+        "state",
+        "version",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        state: LeaderAndIsr,
+        *,
+        version: int,
+        replicas: Sequence[BrokerId],
+        min_insync: int,
+        epoch_start: int,
+        broker: BrokerId,
+        lag_s: float,
+        now_s: float,
+    ) -> None:
+        self.partition: Final = partition
+        self.state = state
+        """The node as it is known to stand in the store."""
+        self.version = version
+        """Version of that node."""
+        self.replicas = tuple(replicas)
+        """Assigned replicas."""
+        self.min_insync = min_insync
+        """Effective min.insync.replicas."""
+        self.epoch_start: Final = epoch_start
+        """Log end when this epoch began."""
+        self.broker: Final = broker
+        self.lag_s: Final = lag_s
+        self.proposed_isr: tuple[BrokerId, ...] | None = None
+        """ISR of a write whose outcome is not known; counts beside the present one (safety rule S1)."""
+        self.retry_isr_s = NEVER_S
+        """Not before this moment is another ISR write tried, after one was refused."""
+        self._progress: Final[dict[BrokerId, FollowerProgress]] = {
+            id: isr.at_new_epoch(in_sync=id in state.isr, now_s=now_s) for id in replicas if id != broker
+        }
+        self._streams: Final[dict[BrokerId, FollowerStream]] = {}
+        self._removed_s: Final[dict[BrokerId, float]] = {}
+
+    @property
+    def isr_sufficient(self) -> bool:
+        """Whether the ISR that the store holds has min.insync.replicas members."""
+        return len(self.state.isr) >= self.min_insync
+
+    @property
+    def complete(self) -> bool:
+        """Whether every assigned replica is in the ISR."""
+        return len(self.state.isr) == len(self.replicas)
+
+    def progress_of(self, broker: BrokerId) -> FollowerProgress | None:
+        """What is known of a follower; None: not an assigned replica."""
+        return self._progress.get(broker)
+
+    def record_fetch(self, stream: FollowerStream, *, offset: int, now_s: float) -> bool:
+        """Take up that a follower's log ends at ``offset``. False: it is not an assigned replica."""
+        progress = self._progress.get(stream.broker)
+        if progress is None:
+            return False
+        self._streams[stream.broker] = stream
+        self._progress[stream.broker] = isr.after_fetch(
+            progress, offset=offset, leader_end=self.partition.log.log_end_offset, now_s=now_s
+        )
+        self.advance(now_s)
+        return True
+
+    def appended(self, base_offset: int, *, now_s: float) -> None:
+        """Take up that records from ``base_offset`` on were appended; wakes followers, moves the high watermark."""
+        for id, stream in self._streams.items():
+            progress = self._progress[id]
+            if stream.open and progress.log_end_offset == base_offset:
+                # It stood at the log end and asked for more: its newest request was a fetch at the log end.
+                self._progress[id] = isr.after_fetch(
+                    progress, offset=base_offset, leader_end=base_offset, now_s=max(stream.polled_s, progress.fetched_s)
+                )
+        self.partition.appended.fire()
+        self.advance(now_s)
+
+    def advance(self, now_s: float) -> None:
+        """Move the high watermark if it may move."""
+        present = self.partition.high_watermark
+        self.partition.commit(
+            watermark.advanced(
+                present,
+                leader=self.broker,
+                leader_end=self.partition.log.log_end_offset,
+                counted=self._counted(now_s),
+                followers=self._progress,
+                isr_size=len(self.state.isr),
+                min_insync=self.min_insync,
+            )
+        )
+
+    def wanted_change(self, now_s: float) -> IsrChange | None:
+        """How the ISR should change now; None: not at all, or a write is on its way already."""
+        if self.proposed_isr is not None or now_s < self.retry_isr_s:
+            return None
+        leaving = isr.lagging(
+            self.state.isr,
+            self._progress,
+            leader=self.broker,
+            leader_end=self.partition.log.log_end_offset,
+            now_s=now_s,
+            lag_s=self.lag_s,
+        )
+        joining = tuple(
+            Joining(broker=id, broker_epoch=stream.broker_epoch, registration=stream.registration)
+            for id, stream in self._streams.items()
+            if id not in self.state.isr and self._may_join(id, stream)
+        )
+        if not leaving and not joining:
+            return None
+        return IsrChange(leaving=leaving, joining=joining)
+
+    def take(
+        self, state: LeaderAndIsr, *, version: int, now_s: float, replicas: Sequence[BrokerId], min_insync: int
+    ) -> None:
+        """Take a newer state of the same leader epoch, from the controller or read in the store.
+
+        A write on its way can no longer happen: its version is past.
+        """
+        for id in self.state.isr:
+            if id not in state.isr:
+                # Whoever was taken out must ask again before it may hold the high watermark up or join.
+                self._removed_s[id] = now_s
+        for id in replicas:
+            if id != self.broker and id not in self._progress:
+                self._progress[id] = isr.at_new_epoch(in_sync=id in state.isr, now_s=now_s)
+        for id in tuple(self._progress):
+            if id not in replicas and id not in state.isr:
+                del self._progress[id]
+                self._streams.pop(id, None)
+        self.replicas = tuple(replicas)
+        self.min_insync = min_insync
+        self._settle(state, version, now_s)
+
+    def written(self, state: LeaderAndIsr, *, version: int, now_s: float) -> None:
+        """Take up that the proposed ISR stands in the store."""
+        self._settle(state, version, now_s)
+
+    def refused(self, *, now_s: float, retry_s: float) -> None:
+        """Take up that the proposed ISR was not written and never will be."""
+        self.retry_isr_s = now_s + retry_s
+        self._settle(self.state, self.version, now_s)
+
+    def _settle(self, state: LeaderAndIsr, version: int, now_s: float) -> None:
+        for id in state.isr:
+            if id not in self.state.isr and id in self._progress:
+                progress = self._progress[id]
+                self._progress[id] = replace(progress, caught_up_s=max(progress.caught_up_s, now_s))
+        self.state = state
+        self.version = self.partition.version = version
+        self.proposed_isr = None
+        self.advance(now_s)
+
+    def _counted(self, now_s: float) -> set[BrokerId]:
+        counted = {*self.state.isr, *(self.proposed_isr or ())}
+        leader_end = self.partition.log.log_end_offset
+        for id, stream in self._streams.items():
+            if (
+                id not in counted
+                and self._polls(id, stream)
+                and isr.is_caught_up(self._progress[id], leader_end=leader_end, now_s=now_s, lag_s=self.lag_s)
+            ):
+                counted.add(id)
+        return counted
+
+    def _polls(self, id: BrokerId, stream: FollowerStream) -> bool:
+        return stream.open and stream.polled_s > self._removed_s.get(id, NEVER_S)
+
+    def _may_join(self, id: BrokerId, stream: FollowerStream) -> bool:
+        return self._polls(id, stream) and isr.may_join(
+            self._progress[id], high_watermark=self.partition.high_watermark, epoch_start=self.epoch_start
+        )

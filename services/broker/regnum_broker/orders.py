@@ -1,0 +1,342 @@
+"""Carrying out the controller's orders: one task, one message after another, whole messages only.
+
+A caller that gives up does not stop a message half-way: its roles would have been taken and never given. Each message costs one
+journal append and one fsync; long messages are applied in slices (safety rule S22).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from regnum.broker.v1 import control_pb2
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_broker.follower import Fetchers
+from regnum_broker.leader import Leadership
+from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.errors import DirectoryFailedError
+from regnum_broker.partition import Following, Partition
+from regnum_broker.replicas import Replicas
+from regnum_broker.replication.orders import Standing, Verdict, judge
+from regnum_broker.storage import Storage
+from regnum_model.ids import (
+    NO_EPOCH,
+    TOPIC_DELETED_EPOCH,
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    LogId,
+    PartitionKey,
+    TopicId,
+)
+from regnum_model.nodes import LeaderAndIsr, Membership
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+SLICE: Final = 50
+"""Partitions handled before the event loop gets a turn."""
+
+MESSAGES_MAX: Final = 64
+"""Messages that may wait."""
+
+NONE: Final = errors_pb2.ERROR_CODE_NONE
+UNSEEN: Final = Standing(leader_epoch=NO_EPOCH, version=-1, recorded_epoch=NO_EPOCH, active=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """One partition of a LeaderAndIsr."""
+
+    key: PartitionKey
+    topic: str
+    state: LeaderAndIsr
+    version: int
+    replicas: tuple[BrokerId, ...]
+    min_insync: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """A whole message."""
+
+    run: Callable[[], Awaitable[list[ErrorCode]]]
+    broker_epoch: BrokerEpoch
+    """Life of the broker that it is meant for."""
+    done: asyncio.Future[list[ErrorCode]]
+
+
+class Orders:
+    """The one task that changes roles. Belongs to the event loop."""
+
+    def __init__(
+        self, *, replicas: Replicas, fetchers: Fetchers, storage: Storage, lag_s: float, clock: Clock
+    ) -> None:
+        self._replicas: Final = replicas
+        self._fetchers: Final = fetchers
+        self._storage: Final = storage
+        self._lag_s: Final = lag_s
+        self._clock: Final = clock
+        self._log: Final = structlog.get_logger("orders")
+        self._jobs: Final[asyncio.Queue[_Job]] = asyncio.Queue(MESSAGES_MAX)
+        self._oldest_epoch = BrokerEpoch(0)
+
+    async def lead_and_follow(
+        self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], *, broker_epoch: BrokerEpoch
+    ) -> list[ErrorCode]:
+        """Carry a LeaderAndIsr out; one result for each partition. Raises RegnumError: STALE_BROKER_EPOCH."""
+        return await self._hand_in(lambda: self._lead_and_follow(partitions), broker_epoch)
+
+    async def stop(
+        self, partitions: Sequence[control_pb2.StopReplicaPartition], *, broker_epoch: BrokerEpoch
+    ) -> list[ErrorCode]:
+        """Carry a StopReplica out; one result for each replica. Raises RegnumError: STALE_BROKER_EPOCH."""
+        return await self._hand_in(lambda: self._stop(partitions), broker_epoch)
+
+    async def surrender(self, broker_epoch: BrokerEpoch) -> None:
+        """Give all leadership up, after what is under way, and refuse what is meant for ``broker_epoch`` from then on.
+
+        Called before the broker registers anew (safety rule S11).
+        """
+
+        async def give_up() -> list[ErrorCode]:
+            self._replicas.surrender()
+            self._oldest_epoch = BrokerEpoch(broker_epoch + 1)
+            return []
+
+        await self._hand_in(give_up, broker_epoch)
+
+    async def _hand_in(self, run: Callable[[], Awaitable[list[ErrorCode]]], epoch: BrokerEpoch) -> list[ErrorCode]:
+        job = _Job(run=run, broker_epoch=epoch, done=asyncio.get_running_loop().create_future())
+        await self._jobs.put(job)
+        return await job.done
+
+    async def run(self) -> None:
+        """Carry messages out for ever; a task of the supervisor."""
+        while True:
+            job = await self._jobs.get()
+            if job.broker_epoch < self._oldest_epoch:
+                if not job.done.done():
+                    job.done.set_exception(
+                        RegnumError(
+                            errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
+                            f"the order is for broker epoch {job.broker_epoch}, which is over",
+                        )
+                    )
+                continue
+            results = await job.run()
+            if not job.done.done():
+                job.done.set_result(results)
+
+    async def _lead_and_follow(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition]) -> list[ErrorCode]:
+        results: list[ErrorCode] = [NONE] * len(partitions)
+        taking: dict[PartitionKey, tuple[int, _Order]] = {}
+        for index, message in enumerate(partitions):
+            if index % SLICE == 0:
+                await asyncio.sleep(0)
+            order = _decode(message)
+            if order is None or order.key in taking:
+                results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
+                continue
+            verdict, results[index] = self._judge(order)
+            if verdict is Verdict.NEW_ROLE:
+                taking[order.key] = (index, order)
+                self._prepare(order)
+            elif verdict is Verdict.ISR_ONLY:
+                self._take_isr(order)
+        if taking:
+            orders = [order for _, order in taking.values()]
+            try:
+                starts = await self._storage.write(
+                    lambda: _record(self._storage.directory, orders, broker=self._replicas.broker)
+                )
+            except DirectoryFailedError as error:
+                self._log.critical("orders not recorded", reason=str(error))
+                for index, _ in taking.values():
+                    results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+                return results
+            await self._give_roles(orders, starts)
+        return results
+
+    def _judge(self, order: _Order) -> tuple[Verdict, ErrorCode]:
+        directory = self._storage.directory
+        if directory.failed or order.key in directory.offline:
+            return Verdict.KNOWN, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+        partition = self._replicas.get(order.key)
+        if partition is not None and partition.topic != order.topic:
+            return Verdict.KNOWN, errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID
+        verdict = judge(
+            UNSEEN if partition is None else partition.standing,
+            order.state,
+            version=order.version,
+            broker=self._replicas.broker,
+            log_id=directory.log_id,
+        )
+        match verdict:
+            case Verdict.FENCED:
+                self._note_refusal(order, "this log already knows its leader epoch")
+                return verdict, errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+            case Verdict.OTHER_LOG:
+                self._note_refusal(order, "its record names another log than this directory holds")
+                return verdict, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+            case _:
+                return verdict, NONE
+
+    def _note_refusal(self, order: _Order, reason: str) -> None:
+        self._log.warning(
+            "leadership refused",
+            topic=order.topic,
+            partition=order.key.partition,
+            leader_epoch=order.state.leader_epoch,
+            reason=reason,
+        )
+
+    def _prepare(self, order: _Order) -> None:
+        """End the present role: what was handed to the writer so far is the last that happens under it."""
+        partition = self._replicas.get(order.key)
+        if partition is not None:
+            self._end_role(partition)
+        namesake = self._replicas.namesake(order.key, order.topic)
+        if namesake is not None:
+            # The topic was deleted and created again; its files go when the controller says so (safety rule S13).
+            self._log.warning("another life of the topic", topic=order.topic, former_topic_id=namesake.key.topic_id)
+            self._end_role(namesake)
+
+    def _end_role(self, partition: Partition) -> None:
+        self._fetchers.forget(partition.key)
+        self._replicas.give(partition, None)
+
+    def _take_isr(self, order: _Order) -> None:
+        partition = self._replicas.get(order.key)
+        assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
+        partition.version = order.version
+        if isinstance(partition.role, Leadership):
+            partition.role.take(
+                order.state,
+                version=order.version,
+                now_s=self._clock.monotonic(),
+                replicas=order.replicas,
+                min_insync=order.min_insync,
+            )
+
+    async def _give_roles(self, orders: Sequence[_Order], starts: dict[PartitionKey, int]) -> None:
+        directory = self._storage.directory
+        added = False
+        for index, order in enumerate(orders):
+            if index % SLICE == 0:
+                await asyncio.sleep(0)
+            partition = self._replicas.get(order.key)
+            if partition is None:
+                partition = self._replicas.add(order.key, order.topic, directory.replicas[order.key])
+                added = True
+            state = order.state
+            partition.leader_epoch, partition.version = state.leader_epoch, order.version
+            if state.leader == self._replicas.broker:
+                leadership = Leadership(
+                    partition,
+                    state,
+                    version=order.version,
+                    replicas=order.replicas,
+                    min_insync=order.min_insync,
+                    epoch_start=starts[order.key],
+                    broker=self._replicas.broker,
+                    lag_s=self._lag_s,
+                    now_s=self._clock.monotonic(),
+                )
+                self._replicas.give(partition, leadership)
+                leadership.advance(self._clock.monotonic())
+            else:
+                following = Following(leader=state.leader, leader_epoch=state.leader_epoch)
+                self._replicas.give(partition, following)
+                self._fetchers.follow(partition, following)
+        if added:
+            self._replicas.arrivals.fire()
+
+    async def _stop(self, partitions: Sequence[control_pb2.StopReplicaPartition]) -> list[ErrorCode]:
+        results: list[ErrorCode] = [NONE] * len(partitions)
+        deleting: dict[PartitionKey, int] = {}
+        for index, message in enumerate(partitions):
+            if index % SLICE == 0:
+                await asyncio.sleep(0)
+            for key in self._named_by(message):
+                partition = self._replicas.get(key)
+                if partition is not None:
+                    if TOPIC_DELETED_EPOCH != message.leader_epoch < partition.leader_epoch:
+                        results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+                        continue
+                    self._end_role(partition)
+                if message.delete:
+                    deleting[key] = index
+        if deleting:
+            try:
+                await self._storage.write(lambda: self._storage.directory.delete_replicas(list(deleting)))
+            except DirectoryFailedError as error:
+                self._log.critical("replicas not deleted", reason=str(error))
+                for index in deleting.values():
+                    results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+                return results
+            for key in deleting:
+                self._replicas.remove(key)
+            self._log.info("replicas deleted", count=len(deleting))
+        return results
+
+    def _named_by(self, message: control_pb2.StopReplicaPartition) -> list[PartitionKey]:
+        topic_id = TopicId(message.topic_id)
+        if message.partition >= 0:
+            return [PartitionKey(topic_id, message.partition)]
+        offline = [key for key in self._storage.directory.offline if key.topic_id == topic_id]
+        return [*self._replicas.of_topic(topic_id), *offline]
+
+
+def _record(directory: LogDirectory, orders: Sequence[_Order], *, broker: BrokerId) -> dict[PartitionKey, int]:
+    """On the writer thread, after every append handed in before: make missing replicas, record epochs to be led in."""
+    missing = [(order.key, order.topic) for order in orders if order.key not in directory.replicas]
+    if missing:
+        directory.create_replicas(missing)
+    leading = [
+        (order.key, order.state.leader_epoch, directory.replicas[order.key].log_end_offset)
+        for order in orders
+        if order.state.leader == broker
+    ]
+    if leading:
+        directory.record_leader_epochs(leading)
+    return {key: start for key, _, start in leading}
+
+
+def _decode(message: control_pb2.LeaderAndIsrPartition) -> _Order | None:
+    """The order of a partition; None when it contradicts itself."""
+    state = message.state
+    try:
+        check_topic_name(message.topic)
+    except InvalidTopicNameError:
+        return None
+    if not message.topic_id or state.partition < 0 or state.leader_epoch < 0 or not state.isr or state.version < 0:
+        return None
+    members = {
+        BrokerId(member.broker_id): Membership(
+            broker_epoch=BrokerEpoch(member.broker_epoch), log_id=LogId(member.log_id)
+        )
+        for member in message.members
+    }
+    if not {*state.isr, *state.elr} <= members.keys():
+        return None
+    return _Order(
+        key=PartitionKey(TopicId(message.topic_id), state.partition),
+        topic=message.topic,
+        state=LeaderAndIsr(
+            topic_id=TopicId(message.topic_id),
+            leader=BrokerId(state.leader),
+            leader_epoch=LeaderEpoch(state.leader_epoch),
+            isr=tuple(BrokerId(id) for id in state.isr),
+            elr=tuple(BrokerId(id) for id in state.elr),
+            members=members,
+            controller_epoch=ControllerEpoch(message.recorded_controller_epoch),
+        ),
+        version=state.version,
+        replicas=tuple(BrokerId(id) for id in state.replicas),
+        min_insync=max(1, message.min_insync_replicas),
+    )

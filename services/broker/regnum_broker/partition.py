@@ -1,0 +1,85 @@
+"""One replica of this broker: its log, its role, its high watermark. Lives on the event loop; the log's writer is elsewhere."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.purgatory import AckQueue, Signal
+from regnum_broker.replication.orders import Standing
+from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
+
+
+class Role:
+    """What a replica does at present: leading (``leader.Leadership``) or following."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following(Role):
+    """The role of a follower."""
+
+    leader: BrokerId
+    """Whom it follows; NO_LEADER while there is none."""
+    leader_epoch: LeaderEpoch
+    """Epoch of that leader."""
+
+
+class Partition:
+    """One replica. Belongs to the event loop; ``role`` may also be read by the writer thread, which refuses old appends by it."""
+
+    __slots__ = (
+        "acks",
+        "appended",
+        "committed",
+        "high_watermark",
+        "key",
+        "leader_epoch",
+        "log",
+        "role",
+        "topic",
+        "version",
+    )
+
+    def __init__(self, key: PartitionKey, topic: str, log: ReplicaLog) -> None:
+        self.key: Final = key
+        self.topic: Final = topic
+        self.log: Final = log
+        self.role: Role | None = None
+        """None: the broker has not been told (S11), has given the role up, or was told to stop."""
+        self.leader_epoch: LeaderEpoch = NO_EPOCH
+        """Leader epoch of the newest order carried out in this run."""
+        self.version = -1
+        """Version of the leaderAndISR node as far as this replica knows."""
+        self.high_watermark = log.high_watermark
+        """Everything below is committed. Goes back only with a truncation."""
+        self.acks: Final = AckQueue()
+        """Produce requests that wait for the high watermark."""
+        self.appended: Final = Signal()
+        """Fires when the log of a leader grew or the role changed: for followers' fetches."""
+        self.committed: Final = Signal()
+        """Fires when the high watermark moved or the role changed: for consumers' fetches."""
+
+    @property
+    def standing(self) -> Standing:
+        """Where the replica stands, for judging an order."""
+        return Standing(
+            leader_epoch=self.leader_epoch,
+            version=self.version,
+            recorded_epoch=self.log.highest_leader_epoch,
+            active=self.role is not None,
+        )
+
+    def commit(self, high_watermark: int) -> None:
+        """Move the high watermark of a leader forward and complete what waited for it."""
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.acks.committed(high_watermark)
+            self.committed.fire()
+
+    def take_role(self, role: Role | None) -> None:
+        """Change the role; whoever waits on the old one is woken."""
+        self.role = role
+        self.acks.depose()
+        self.appended.fire()
+        self.committed.fire()

@@ -1,0 +1,289 @@
+"""Appending what clients produce.
+
+Goals: a record is acknowledged only by a leader that led from the append to the answer; an idempotent producer's repeat is answered
+with its first offset, and not before that is committed; bad input changes nothing.
+
+Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for all partitions of the request:
+check the batch, check the sequence, assign offsets, append; then followers are woken. With acks -1 the answer waits until the
+high watermark has passed the last record. A leader that is deposed meanwhile answers NOT_LEADER_OR_FOLLOWER: the outcome is
+the next leader's to tell.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import structlog
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_broker.leader import Leadership
+from regnum_broker.log.errors import StorageError
+from regnum_broker.log.producers import Duplicate, Fenced, OutOfOrder
+from regnum_broker.log.replica import Appended
+from regnum_broker.purgatory import AckOutcome
+from regnum_broker.replicas import NotHere, Replicas
+from regnum_broker.storage import Storage
+from regnum_records.build import build_batch
+from regnum_records.check import check_batch
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError
+from regnum_records.record import NewRecord
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+ACKS_ALL: Final = -1
+ACKS_NONE: Final = 0
+TIMEOUT_MS_DEFAULT: Final = 30_000
+TIMEOUT_MS_MAX: Final = 300_000
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one request."""
+
+_DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """One admitted partition of a request."""
+
+    index: int
+    leadership: Leadership
+    message: log_pb2.ProducePartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """Why nothing was appended."""
+
+    code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What was appended, now or at the first appearance of a duplicate."""
+
+    base_offset: int
+    last_offset: int
+    duplicate: bool
+
+
+_Outcome = _Refused | _Done
+
+
+class Producing:
+    """Serves Produce. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        knows: Callable[[str, int], bool],
+        storage: Storage,
+        clock: Clock,
+        batch_bytes_max: int,
+    ) -> None:
+        self._replicas: Final = replicas
+        self._knows: Final = knows
+        self._storage: Final = storage
+        self._clock: Final = clock
+        self._batch_bytes_max: Final = batch_bytes_max
+        self._log: Final = structlog.get_logger("produce")
+
+    async def produce(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
+        """Append and wait for acks.
+
+        Raises:
+            RegnumError: the request contradicts itself.
+        """
+        _check(request)
+        results: list[log_pb2.ProduceResult] = []
+        admitted: list[_Item] = []
+        for index, message in enumerate(request.partitions):
+            result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
+            results.append(result)
+            found = self._admit(message, acks=request.acks)
+            if isinstance(found, Leadership):
+                admitted.append(_Item(index=index, leadership=found, message=message))
+            else:
+                _refuse(result, found.code, found.message)
+        if admitted:
+            timeout_s = min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000
+            deadline_s = asyncio.get_running_loop().time() + timeout_s
+            await self._append(admitted, results, acks=request.acks, deadline_s=deadline_s)
+        return log_pb2.ProduceResponse(results=results)
+
+    def _admit(self, message: log_pb2.ProducePartition, *, acks: int) -> Leadership | NotHere:
+        if bool(message.record_batch) == bool(message.records):
+            return NotHere(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, "give record_batch or records, one of them and not both"
+            )
+        found = self._replicas.find_leader(
+            message.topic, message.topic_id, message.partition, known=self._knows(message.topic, message.partition)
+        )
+        if isinstance(found, Leadership) and acks == ACKS_ALL and not found.isr_sufficient:
+            return NotHere(
+                errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
+                f"{len(found.state.isr)} of {found.min_insync} needed replicas are in sync; nothing was appended: try again",
+            )
+        return found
+
+    async def _append(
+        self, admitted: Sequence[_Item], results: Sequence[log_pb2.ProduceResult], *, acks: int, deadline_s: float
+    ) -> None:
+        now_ms = self._clock.wall_ms()
+        bytes_max = self._batch_bytes_max
+
+        def job() -> list[_Outcome]:
+            return [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in admitted]
+
+        # The followers hear of it even when the caller is gone: the completion does not hang on this call.
+        appending = await self._storage.write_later(job)
+        appending.add_done_callback(lambda done: self._appended(admitted, done))
+        if acks == ACKS_NONE:
+            return
+        try:
+            outcomes = await asyncio.shield(appending)
+        except StorageError as error:
+            for item in admitted:
+                _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
+            return
+        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
+        for item, outcome in zip(admitted, outcomes, strict=True):
+            result, partition = results[item.index], item.leadership.partition
+            if isinstance(outcome, _Refused):
+                _refuse(result, outcome.code, outcome.message)
+                continue
+            result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
+            if partition.role is not item.leadership:
+                _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
+            elif acks == ACKS_ALL and partition.high_watermark <= outcome.last_offset:
+                waiting[partition.acks.wait_for(outcome.last_offset + 1)] = item
+            elif acks == ACKS_ALL:
+                _check_isr(result, item.leadership)
+        if waiting:
+            await self._wait(waiting, results, deadline_s)
+
+    def _appended(self, admitted: Sequence[_Item], appending: asyncio.Future[list[_Outcome]]) -> None:
+        """Wake followers and move high watermarks, as soon as the records are in the log."""
+        error = appending.exception()
+        if error is not None:
+            self._log.error("append failed", reason=repr(error))
+            return
+        now_s = self._clock.monotonic()
+        for item, outcome in zip(admitted, appending.result(), strict=True):
+            leadership = item.leadership
+            if isinstance(outcome, _Done) and not outcome.duplicate and leadership.partition.role is leadership:
+                leadership.appended(outcome.base_offset, now_s=now_s)
+
+    async def _wait(
+        self,
+        waiting: dict[asyncio.Future[AckOutcome], _Item],
+        results: Sequence[log_pb2.ProduceResult],
+        deadline_s: float,
+    ) -> None:
+        remaining_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
+        try:
+            await asyncio.wait(waiting, timeout=remaining_s)
+        finally:
+            for future in waiting:
+                future.cancel()
+        for future, item in waiting.items():
+            result, leadership = results[item.index], item.leadership
+            if future.cancelled():
+                if leadership.isr_sufficient:
+                    _refuse(
+                        result,
+                        errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+                        "the in-sync replicas did not confirm in time; the records may still be committed",
+                    )
+                else:
+                    _check_isr(result, leadership)
+            elif future.result() is AckOutcome.DEPOSED:
+                _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
+            else:
+                _check_isr(result, leadership)
+
+
+def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
+    """On the writer thread: check and append one partition's batch."""
+    leadership, message = item.leadership, item.message
+    partition = leadership.partition
+    if partition.role is not leadership:
+        return _Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=_DEPOSED)
+    try:
+        batch = message.record_batch or _build(message.records, now_ms)
+        check_batch(batch, bytes_max=bytes_max)
+    except BatchTooLargeError as error:
+        return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
+    except CorruptBatchError as error:
+        return _Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
+    (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
+    match outcome:
+        case Appended(base_offset=base, last_offset=last):
+            return _Done(base_offset=base, last_offset=last, duplicate=False)
+        case Duplicate(base_offset=base, last_offset=last):
+            return _Done(base_offset=base, last_offset=last, duplicate=True)
+        case OutOfOrder(expected=expected, found=found):
+            return _Refused(
+                code=errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
+                message=f"sequence {found} does not follow: {expected} is next; start the producer anew",
+            )
+        case Fenced(current=current, found=found):
+            return _Refused(
+                code=errors_pb2.ERROR_CODE_INVALID_PRODUCER_EPOCH,
+                message=f"producer epoch {found} is past: {current} has been seen; start the producer anew",
+            )
+        case _:
+            assert_never(outcome)
+
+
+def _build(records: Sequence[log_pb2.Record], now_ms: int) -> bytes:
+    return build_batch(
+        [
+            NewRecord(
+                key=record.key if record.HasField("key") else None,
+                value=record.value if record.HasField("value") else None,
+                headers=tuple(
+                    (header.key, header.value if header.HasField("value") else None) for header in record.headers
+                ),
+                timestamp_ms=record.timestamp_ms or None,
+            )
+            for record in records
+        ],
+        timestamp_ms=now_ms,
+    )
+
+
+def _check(request: log_pb2.ProduceRequest) -> None:
+    if request.acks not in {-1, 0, 1}:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
+            f"acks is {request.acks}; give -1 (all in-sync replicas), 1 (the leader) or 0 (do not wait)",
+        )
+    if request.timeout_ms < 0:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative")
+    if len(request.partitions) > PARTITIONS_MAX:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
+        )
+    named = {(item.topic, item.partition) for item in request.partitions}
+    if len(named) != len(request.partitions):
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            "a partition is named twice; nothing was appended: send one batch for each partition",
+        )
+
+
+def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
+    if not leadership.isr_sufficient:
+        _refuse(
+            result,
+            errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            "the records were appended and too few replicas are in sync now; they may still be committed",
+        )
+
+
+def _refuse(result: log_pb2.ProduceResult, code: ErrorCode, message: str) -> None:
+    result.error_code, result.error_message, result.base_offset = code, message, -1

@@ -1,0 +1,119 @@
+"""Requests that wait for a partition to move: acknowledgements by offset, long polls by partition.
+
+Each waiter is completed exactly once, by whatever comes first: the offset is committed, the leader is deposed, its caller gives up.
+All of it runs on the event loop, so nothing can move between a look and the wait that follows it.
+"""
+
+import asyncio
+import enum
+import heapq
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+
+class AckOutcome(enum.Enum):
+    """Why a wait for an offset ended."""
+
+    COMMITTED = "committed"
+    """The high watermark reached the offset."""
+    DEPOSED = "deposed"
+    """This broker no longer leads in the epoch of the append."""
+
+
+class AckQueue:
+    """Waits for the high watermark of one leadership, lowest offset first."""
+
+    __slots__ = ("_count", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: Final[list[tuple[int, int, asyncio.Future[AckOutcome]]]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait_for(self, offset: int) -> asyncio.Future[AckOutcome]:
+        """A future that is completed when the high watermark reaches ``offset``. Whoever gives up cancels it."""
+        future: asyncio.Future[AckOutcome] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._waiting, (offset, self._count, future))
+        return future
+
+    def committed(self, high_watermark: int) -> None:
+        """Complete what the high watermark has reached."""
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            _complete(heapq.heappop(self._waiting)[2], AckOutcome.COMMITTED)
+
+    def depose(self) -> None:
+        """Complete everything: the leadership is over."""
+        waiting = [entry[2] for entry in self._waiting]
+        self._waiting.clear()
+        for future in waiting:
+            _complete(future, AckOutcome.DEPOSED)
+
+
+def _complete(future: asyncio.Future[AckOutcome], outcome: AckOutcome) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+class Waker(Protocol):
+    """What a signal sets; an asyncio.Event is one."""
+
+    def set(self) -> None:
+        """Something moved."""
+
+
+class Signal:
+    """Wakes long polls. A poll attaches the same waker to every partition it reads."""
+
+    __slots__ = ("_wakers",)
+
+    def __init__(self) -> None:
+        self._wakers: Final[set[Waker]] = set()
+
+    def __len__(self) -> int:
+        return len(self._wakers)
+
+    def attach(self, waker: Waker) -> None:
+        """Set ``waker`` with every later ``fire`` until it is detached."""
+        self._wakers.add(waker)
+
+    def detach(self, waker: Waker) -> None:
+        """No longer set it."""
+        self._wakers.discard(waker)
+
+    def fire(self) -> None:
+        """Something moved."""
+        for waker in tuple(self._wakers):
+            waker.set()
+
+
+class LongPoll:
+    """One request's wait on several signals up to a deadline. Use as a context manager, so that it always detaches."""
+
+    def __init__(self, signals: Iterable[Signal], *, wait_s: float) -> None:
+        self._signals: Final = tuple(signals)
+        self._wait_s: Final = wait_s
+        self._waker: Final = asyncio.Event()
+        self._deadline_s = 0.0
+
+    def __enter__(self) -> "LongPoll":
+        self._deadline_s = asyncio.get_running_loop().time() + self._wait_s
+        for signal in self._signals:
+            signal.attach(self._waker)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signal in self._signals:
+            signal.detach(self._waker)
+
+    async def moved(self) -> bool:
+        """Wait until one of the signals fired since the last call. False: the time is over."""
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                await self._waker.wait()
+        except TimeoutError:
+            return False
+        self._waker.clear()
+        return True

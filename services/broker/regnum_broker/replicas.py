@@ -1,0 +1,153 @@
+"""All replicas of this broker, and who asks for which."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_broker.leader import Leadership
+from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.partition import Partition, Role
+from regnum_broker.purgatory import Signal
+from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, TopicId
+from regnum_model.nodes import Address
+
+
+@dataclass(frozen=True, slots=True)
+class NotHere:
+    """Why a client cannot be served a partition here."""
+
+    code: ErrorCode
+    """The error."""
+    message: str
+    """What to do next."""
+
+
+class Replicas:
+    """The broker's replicas by key and by name. Belongs to the event loop."""
+
+    def __init__(self, broker: BrokerId) -> None:
+        self.broker: Final = broker
+        self.arrivals: Final = Signal()
+        """Fires when replicas were added: sessions may wait for one."""
+        self._partitions: Final[dict[PartitionKey, Partition]] = {}
+        self._named: Final[dict[tuple[str, int], Partition]] = {}
+        self._leading: Final[dict[PartitionKey, Leadership]] = {}
+        self._addresses: Final[dict[BrokerId, Address]] = {}
+        self._newest_epochs: Final[dict[BrokerId, BrokerEpoch]] = {}
+        self._log: Final = structlog.get_logger("replicas")
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(tuple(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def get(self, key: PartitionKey) -> Partition | None:
+        """The replica with that key."""
+        return self._partitions.get(key)
+
+    def add(self, key: PartitionKey, topic: str, log: ReplicaLog) -> Partition:
+        """A replica that is new here or was found on disk."""
+        partition = self._partitions[key] = Partition(key, topic, log)
+        return partition
+
+    def remove(self, key: PartitionKey) -> None:
+        """A replica whose files are gone."""
+        partition = self._partitions.pop(key, None)
+        if partition is not None:
+            self.give(partition, None)
+            if self._named.get((partition.topic, key.partition)) is partition:
+                del self._named[partition.topic, key.partition]
+
+    def of_topic(self, topic_id: TopicId) -> list[PartitionKey]:
+        """Keys of all replicas of a topic."""
+        return [key for key in self._partitions if key.topic_id == topic_id]
+
+    def give(self, partition: Partition, role: Role | None) -> None:
+        """Change a replica's role; the name belongs to the replica that got a role last."""
+        if isinstance(role, Leadership):
+            self._leading[partition.key] = role
+        else:
+            self._leading.pop(partition.key, None)
+        if role is not None:
+            self._named[partition.topic, partition.key.partition] = partition
+        partition.take_role(role)
+
+    def namesake(self, key: PartitionKey, topic: str) -> Partition | None:
+        """The replica that has the name now but another topic id; None: nobody, or itself."""
+        held = self._named.get((topic, key.partition))
+        return held if held is not None and held.key != key else None
+
+    def leading(self) -> tuple[Leadership, ...]:
+        """All leaderships."""
+        return tuple(self._leading.values())
+
+    def step_down(self, leadership: Leadership, reason: str) -> None:
+        """Give one leadership up; the replica waits for the next order."""
+        partition = leadership.partition
+        if partition.role is leadership:
+            self._log.warning("stepped down", topic=partition.topic, partition=partition.key.partition, reason=reason)
+            self.give(partition, None)
+
+    def surrender(self) -> None:
+        """Give all leaderships up: this broker is about to register anew (safety rule S11)."""
+        leading = self.leading()
+        for leadership in leading:
+            self.give(leadership.partition, None)
+        if leading:
+            self._log.warning("gave leadership up to register anew", partitions=len(leading))
+
+    def find_leader(self, topic: str, topic_id: str, partition: int, *, known: bool) -> Leadership | NotHere:
+        """The leadership that a client asks for.
+
+        Args:
+            topic: topic name.
+            topic_id: topic id that the client knows; empty: any.
+            partition: partition number.
+            known: whether the metadata cache knows the partition.
+        """
+        found = self._named.get((topic, partition))
+        if found is None:
+            if known:
+                return NotHere(
+                    errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
+                    f"broker {self.broker} has no replica of {topic}-{partition}; refresh metadata and go to the leader",
+                )
+            return NotHere(
+                errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic}-{partition} is not known here; check the name, or create the topic first",
+            )
+        if topic_id and topic_id != found.key.topic_id:
+            return NotHere(
+                errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
+                f"topic {topic} has id {found.key.topic_id} now; it was deleted and created again: refresh metadata",
+            )
+        role = found.role
+        if not isinstance(role, Leadership):
+            return NotHere(
+                errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.broker} does not lead {topic}-{partition}; refresh metadata and go to the leader",
+            )
+        return role
+
+    def epoch_of(self, topic: str, partition: int) -> LeaderEpoch | None:
+        """Leader epoch of the replica with that name; None: there is none."""
+        found = self._named.get((topic, partition))
+        return None if found is None else found.leader_epoch
+
+    def learn_addresses(self, addresses: Iterable[tuple[BrokerId, Address]]) -> None:
+        """Take up where brokers' internal listeners are."""
+        self._addresses.update(addresses)
+
+    def address_of(self, broker: BrokerId) -> Address | None:
+        """Internal listener of a broker, as heard last."""
+        return self._addresses.get(broker)
+
+    def newest_epoch_of(self, broker: BrokerId, epoch: BrokerEpoch) -> BrokerEpoch:
+        """Highest broker epoch that fetches of a broker have carried, this one included."""
+        newest = self._newest_epochs[broker] = max(epoch, self._newest_epochs.get(broker, epoch))
+        return newest

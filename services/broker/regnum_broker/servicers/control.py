@@ -1,0 +1,123 @@
+"""ReplicaControlService: orders of the controller."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import structlog
+
+from regnum.broker.v1 import control_pb2, control_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_broker.fence import Fence
+from regnum_broker.metadata_cache import MetadataCache
+from regnum_broker.orders import Orders
+from regnum_broker.replicas import Replicas
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.nodes import Address
+from regnum_service.errors import RegnumError
+
+PARTITIONS_MAX: Final = 500
+"""Partitions of one message."""
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
+    """Checks epochs, hands orders in, answers."""
+
+    def __init__(self, *, fence: Fence, orders: Orders, replicas: Replicas, cache: MetadataCache) -> None:
+        self._fence: Final = fence
+        self._orders: Final = orders
+        self._replicas: Final = replicas
+        self._cache: Final = cache
+        self._full_set: _FullSet | None = None
+
+    async def LeaderAndIsr(  # noqa: N802 - gRPC's name
+        self, request: control_pb2.LeaderAndIsrRequest, context: Context  # noqa: ARG002
+    ) -> control_pb2.LeaderAndIsrResponse:
+        """Leadership of partitions."""
+        _check_size(len(request.partitions))
+        await self._admit(request.controller_epoch, request.broker_epoch)
+        self._replicas.learn_addresses(
+            [
+                (BrokerId(broker.id), Address(host=broker.internal.host, port=broker.internal.port))
+                for broker in request.live_leaders
+            ]
+        )
+        results = await self._orders.lead_and_follow(
+            request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch)
+        )
+        if request.init:
+            self._note_full_set(request)
+        return control_pb2.LeaderAndIsrResponse(
+            results=[
+                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=code)
+                for item, code in zip(request.partitions, results, strict=True)
+            ]
+        )
+
+    async def StopReplica(  # noqa: N802 - gRPC's name
+        self, request: control_pb2.StopReplicaRequest, context: Context  # noqa: ARG002
+    ) -> control_pb2.StopReplicaResponse:
+        """Replicas to stop."""
+        await self._admit(request.controller_epoch, request.broker_epoch)
+        results = await self._orders.stop(request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch))
+        return control_pb2.StopReplicaResponse(
+            results=[
+                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.partition, error_code=code)
+                for item, code in zip(request.partitions, results, strict=True)
+            ]
+        )
+
+    async def UpdateMetadata(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[control_pb2.UpdateMetadataRequest],
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[control_pb2.UpdateMetadataResponse]:
+        """Metadata changes."""
+        parts: list[control_pb2.UpdateMetadataRequest] = []
+        async for request in request_iterator:
+            answer = await self._cache.take(request, parts)
+            if answer is not None:
+                yield answer
+
+    async def _admit(self, controller_epoch: int, broker_epoch: int) -> None:
+        self._fence.check_controller(ControllerEpoch(controller_epoch))
+        await self._fence.check_broker(BrokerEpoch(broker_epoch))
+        # While the broker registered, a newer controller may have spoken.
+        self._fence.check_controller(ControllerEpoch(controller_epoch))
+
+    def _note_full_set(self, request: control_pb2.LeaderAndIsrRequest) -> None:
+        """Parts of the full set, applied as they come; what all of them together leave out is a stray (safety rule S12)."""
+        life = (request.controller_epoch, request.broker_epoch, request.parts)
+        if self._full_set is None or self._full_set.life != life:
+            self._full_set = _FullSet(life)
+        full_set = self._full_set
+        full_set.parts.add(request.part)
+        full_set.keys.update(
+            PartitionKey(TopicId(item.topic_id), item.state.partition) for item in request.partitions
+        )
+        if len(full_set.parts) < request.parts:
+            return
+        strays = [partition for partition in self._replicas if partition.key not in full_set.keys]
+        structlog.get_logger("control").info(
+            "full set taken", controller_epoch=request.controller_epoch, named=len(full_set.keys), strays=len(strays)
+        )
+        self._full_set = None
+
+
+class _FullSet:
+    """The parts of a full set that have come."""
+
+    def __init__(self, life: tuple[int, int, int]) -> None:
+        self.life: Final = life
+        self.parts: Final[set[int]] = set()
+        self.keys: Final[set[PartitionKey]] = set()
+
+
+def _check_size(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            f"{count} partitions in one message; send at most {PARTITIONS_MAX} and the rest in further messages",
+        )

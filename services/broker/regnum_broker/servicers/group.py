@@ -1,0 +1,24 @@
+"""GroupService: identity of producers."""
+
+from typing import Any, Final
+
+from regnum.broker.v1 import group_pb2, group_pb2_grpc
+from regnum_broker.producer_ids import ProducerIds
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class GroupServicer(group_pb2_grpc.GroupServiceServicer):
+    """Passes calls on."""
+
+    def __init__(self, producer_ids: ProducerIds) -> None:
+        self._producer_ids: Final = producer_ids
+
+    async def InitProducerId(  # noqa: N802 - gRPC's name
+        self,
+        request: group_pb2.InitProducerIdRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> group_pb2.InitProducerIdResponse:
+        """A producer id."""
+        return group_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=0)

@@ -1,0 +1,79 @@
+"""ReplicationService: followers' fetches."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_broker.fetch_session import FetchSession
+from regnum_broker.leader import Leadership
+from regnum_broker.replicas import Replicas
+from regnum_broker.replication.truncation import UNDEFINED_OFFSET
+from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
+    """One fetch session for each stream."""
+
+    def __init__(self, *, make_session: Callable[[], FetchSession], replicas: Replicas) -> None:
+        self._make_session: Final = make_session
+        self._replicas: Final = replicas
+
+    async def FetchReplica(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[replication_pb2.FetchReplicaRequest],
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[replication_pb2.FetchReplicaResponse]:
+        """A fetch session."""
+        session = self._make_session()
+        receiver = asyncio.create_task(_receive(session, request_iterator), name="fetch session: receive")
+        try:
+            while (answer := await session.next_answer()) is not None:
+                yield answer
+            await receiver
+        finally:
+            receiver.cancel()
+            session.close()
+
+    async def OffsetForLeaderEpoch(  # noqa: N802 - gRPC's name
+        self, request: replication_pb2.OffsetForLeaderEpochRequest, context: Context  # noqa: ARG002
+    ) -> replication_pb2.OffsetForLeaderEpochResponse:
+        """Where leader epochs end."""
+        return replication_pb2.OffsetForLeaderEpochResponse(ends=[self._end(query) for query in request.queries])
+
+    def _end(self, query: replication_pb2.EpochQuery) -> replication_pb2.EpochEnd:
+        partition = self._replicas.get(PartitionKey(TopicId(query.topic_id), query.partition))
+        code: ErrorCode = errors_pb2.ERROR_CODE_NONE
+        if partition is None:
+            code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+        elif query.current_leader_epoch < partition.leader_epoch:
+            code = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+        elif query.current_leader_epoch > partition.leader_epoch:
+            code = errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
+        elif not isinstance(partition.role, Leadership):
+            code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+        answer = replication_pb2.EpochEnd(
+            topic_id=query.topic_id,
+            partition=query.partition,
+            error_code=code,
+            leader_epoch=NO_EPOCH,
+            end_offset=UNDEFINED_OFFSET,
+        )
+        if partition is not None and code == errors_pb2.ERROR_CODE_NONE:
+            log = partition.log
+            end = log.epochs.end_offset_for(LeaderEpoch(query.leader_epoch), log_end_offset=log.log_end_offset)
+            answer.leader_epoch, answer.end_offset = end.epoch, end.end_offset
+        return answer
+
+
+async def _receive(session: FetchSession, requests: AsyncIterator[replication_pb2.FetchReplicaRequest]) -> None:
+    try:
+        async for request in requests:
+            session.push(request)
+    finally:
+        session.end()
