@@ -1,0 +1,84 @@
+"""``etcd://host:port[,host:port...][/prefix][?max_txn_ops=N]``. Pure."""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.paths import check_path
+
+DEFAULT_PORT: Final = 2379
+DEFAULT_MAX_TXN_OPS: Final = 128
+"""What an etcd server allows unless started with ``--max-txn-ops``."""
+
+_FORM: Final = "use etcd://host:port[,host:port...][/prefix][?max_txn_ops=N]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdAddress:
+    """Where the store is, and which part of it is ours."""
+
+    endpoints: tuple[tuple[str, int], ...]
+    """Host and port of each member."""
+    prefix: str
+    """What every key begins with: empty, or a path."""
+    max_txn_ops: int
+    """The servers' ``--max-txn-ops``."""
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read a URL; raises ValueError."""
+        parts = urlsplit(url)
+        if parts.scheme != "etcd" or not parts.netloc or parts.fragment or "@" in parts.netloc:
+            raise ValueError(f"{url!r} is not an etcd address; {_FORM}")
+        prefix = parts.path.rstrip("/")
+        try:
+            check_path(prefix or "/")
+        except InvalidRequest as error:
+            raise ValueError(f"{url!r}: {error}; {_FORM}") from None
+        options = parse_qs(parts.query, keep_blank_values=True)
+        if unknown := sorted(options.keys() - {"max_txn_ops"}):
+            raise ValueError(f"{url!r} has unknown options {', '.join(unknown)}; {_FORM}")
+        text = options.get("max_txn_ops", [str(DEFAULT_MAX_TXN_OPS)])[-1]
+        if not text.isascii() or not text.isdigit() or not 16 <= int(text) <= 100_000:
+            raise ValueError(f"{url!r}: max_txn_ops is a number from 16 to 100000, as the servers were started with")
+        endpoints = tuple(_endpoint(item, url) for item in parts.netloc.split(","))
+        return cls(endpoints=endpoints, prefix=prefix, max_txn_ops=int(text))
+
+    @property
+    def target(self) -> str:
+        """The gRPC target: a name for one endpoint, a list of addresses for several."""
+        listed = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.endpoints]
+        if len(listed) == 1:
+            return listed[0]
+        return ("ipv6:" if ":" in self.endpoints[0][0] else "ipv4:") + ",".join(listed)
+
+    @property
+    def unresolved(self) -> tuple[str, ...]:
+        """Host names that must be replaced by addresses, because a list can hold only addresses."""
+        return () if len(self.endpoints) == 1 else tuple(host for host, _ in self.endpoints if not _is_address(host))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _endpoint(text: str, url: str) -> tuple[str, int]:
+    host, port = text, str(DEFAULT_PORT)
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        if not closed or (rest and not rest.startswith(":")):
+            raise ValueError(f"{url!r}: {text!r} is not [address]:port; {_FORM}")
+        port = rest[1:] or port
+    elif ":" in text:
+        host, _, port = text.rpartition(":")
+    if not host or (":" in host and not _is_address(host)) or not port.isascii() or not port.isdigit():
+        raise ValueError(f"{url!r}: {text!r} is not host:port; {_FORM}")
+    if not 1 <= int(port) <= 65535:
+        raise ValueError(f"{url!r}: port {port} is not between 1 and 65535")
+    return host, int(port)

@@ -1,0 +1,68 @@
+"""Store paths as etcd keys: verbatim, below the prefix. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_coordination.paths import RESERVED, ROOT, folder_prefix
+
+_SLASH: Final = b"/"
+_AFTER_SLASH: Final = b"0"
+"""The byte that follows the slash: folder + this is the end of everything below the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys of one store."""
+
+    prefix: str
+    """What every key begins with."""
+
+    def key(self, path: str) -> bytes:
+        """Key of a node."""
+        return (self.prefix + path).encode("utf-8")
+
+    def session(self, lease_id: int) -> bytes:
+        """Key that exists as long as the session's lease (safety rule S6)."""
+        return f"{self.prefix}/.sessions/{lease_id:016x}".encode("ascii")
+
+    def sequence(self, folder: str) -> bytes:
+        """Key whose version numbers the sequential nodes of a folder."""
+        return f"{self.prefix}/.sequences{'' if folder == ROOT else folder}".encode()
+
+    def folder(self, path: str) -> bytes:
+        """What the keys of all nodes below a path begin with."""
+        return (self.prefix + folder_prefix(path)).encode("utf-8")
+
+    def below(self, path: str) -> tuple[bytes, bytes]:
+        """First key and end of all nodes below a path."""
+        folder = self.folder(path)
+        return folder, folder[:-1] + _AFTER_SLASH
+
+
+def child_name(key: bytes, folder: bytes) -> str | None:
+    """Name of the child a key stands for; None if it lies deeper or cannot be a name."""
+    rest = key[len(folder) :]
+    if _SLASH in rest or not rest:
+        return None
+    try:
+        return rest.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def after(key: bytes, folder: bytes) -> tuple[bytes, bool]:
+    """Where to look for the next child after meeting this key, and whether that skips the rest of a subtree.
+
+    A child's own key is followed by siblings that sort before its subtree ("a-b" lies between "a" and "a/b"), so only
+    a key inside the subtree lets it be skipped.
+    """
+    rest = key[len(folder) :]
+    name, slash, _ = rest.partition(_SLASH)
+    if slash:
+        return folder + name + _AFTER_SLASH, True
+    return key + b"\0", False
+
+
+def visible(names: set[str], path: str) -> tuple[str, ...]:
+    """Names to show for a folder: sorted, without what drivers keep for themselves."""
+    return tuple(sorted(names - RESERVED if path == ROOT else names))

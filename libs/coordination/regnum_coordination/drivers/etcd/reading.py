@@ -1,0 +1,138 @@
+"""Reads: nodes in packs, and children by hopping from one to the next.
+
+Children are found without reading what lies below them. A key below a child shows where its subtree begins and lets
+the search go on behind it; a page grows while pages hold nothing but children, and shrinks to two keys where subtrees
+are.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from etcd3.etcdrpc import rpc_pb2
+
+from regnum_coordination.drivers.etcd.keys import Keys, after, child_name, visible
+from regnum_coordination.drivers.etcd.rpc import CompactedError, EtcdRpc
+from regnum_coordination.errors import NoNode
+from regnum_coordination.paths import ROOT
+from regnum_coordination.port import Children, Node, Stat
+
+MAX_PAGE: Final = 1000
+"""Keys of one page of children."""
+PARALLEL_READS: Final = 8
+"""Transactions of reads in flight."""
+
+ROOT_STAT: Final = Stat(creation_id=0, modification_id=0, version=0, children_id=0, ephemeral_owner=None)
+"""The root is not stored; it always exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Children at one revision."""
+
+    names: frozenset[str]
+    """Last path parts, also hidden ones."""
+    revision: int
+    """Revision of the whole read."""
+    node_exists: bool
+    """Whether the folder itself exists."""
+
+
+def node_of(kv: Any, revision: int) -> Node:
+    """A node from etcd's key and value, read at a revision."""
+    stat = Stat(
+        creation_id=kv.create_revision,
+        modification_id=kv.mod_revision,
+        version=kv.version - 1,
+        children_id=revision,
+        ephemeral_owner=kv.lease or None,
+    )
+    return Node(data=kv.value, stat=stat)
+
+
+class EtcdReader:
+    """Reads of one store; all are linearizable."""
+
+    def __init__(self, rpc: EtcdRpc, keys: Keys, *, max_txn_ops: int) -> None:
+        self._rpc = rpc
+        self._keys = keys
+        self._max_txn_ops = max_txn_ops
+
+    async def node(self, path: str) -> tuple[Node | None, int]:
+        """A node, and the revision of the read."""
+        if path == ROOT:
+            return Node(data=b"", stat=ROOT_STAT), 0
+        answer = await self._rpc.range(rpc_pb2.RangeRequest(key=self._keys.key(path)))
+        revision = int(answer.header.revision)
+        return (node_of(answer.kvs[0], revision) if answer.kvs else None), revision
+
+    async def nodes(self, paths: Sequence[str], *, keys_only: bool = False) -> tuple[Node | None, ...]:
+        """Many nodes, a transaction for each pack."""
+        packs = [paths[at : at + self._max_txn_ops] for at in range(0, len(paths), self._max_txn_ops)]
+        gate = asyncio.Semaphore(PARALLEL_READS)
+
+        async def read(pack: Sequence[str]) -> list[Node | None]:
+            async with gate:
+                return await self._pack(pack, keys_only=keys_only)
+
+        answers = await asyncio.gather(*(read(pack) for pack in packs))
+        return tuple(node for answer in answers for node in answer)
+
+    async def _pack(self, paths: Sequence[str], *, keys_only: bool) -> list[Node | None]:
+        request = rpc_pb2.TxnRequest()
+        for path in paths:
+            # The root is not stored; its place in the answer is taken by an empty read.
+            key = self._keys.key(path) if path != ROOT else b"\0"
+            request.success.add(request_range=rpc_pb2.RangeRequest(key=key, keys_only=keys_only))
+        answer = await self._rpc.txn(request)
+        revision = int(answer.header.revision)
+        nodes: list[Node | None] = []
+        for path, response in zip(paths, answer.responses, strict=True):
+            found = response.response_range.kvs
+            if path == ROOT:
+                nodes.append(Node(data=b"", stat=ROOT_STAT))
+            else:
+                nodes.append(node_of(found[0], revision) if found else None)
+        return nodes
+
+    async def children(self, path: str) -> Children:
+        """Children as the port shows them; raises NoNode."""
+        snapshot = await self.snapshot(path)
+        if not snapshot.node_exists:
+            raise NoNode(path)
+        return Children(names=visible(set(snapshot.names), path), children_id=snapshot.revision)
+
+    async def snapshot(self, path: str) -> Snapshot:
+        """Children of a folder at one revision, whether or not the folder exists."""
+        while True:
+            try:
+                return await self._snapshot(path)
+            except CompactedError:
+                continue  # the history was compacted between two pages: begin again at a newer revision
+
+    async def _snapshot(self, path: str) -> Snapshot:
+        folder, end = self._keys.below(path)
+        node_exists, revision = True, 0
+        if path != ROOT:
+            answer = await self._rpc.range(rpc_pb2.RangeRequest(key=self._keys.key(path), keys_only=True))
+            node_exists, revision = bool(answer.kvs), int(answer.header.revision)
+        names: set[str] = set()
+        cursor, limit = folder, 64
+        while cursor < end:
+            page = await self._rpc.range(
+                rpc_pb2.RangeRequest(key=cursor, range_end=end, limit=limit, revision=revision, keys_only=True)
+            )
+            revision = revision or int(page.header.revision)
+            hopped = False
+            for kv in page.kvs:
+                if kv.key < cursor:
+                    continue  # inside the subtree that was just left behind
+                if (name := child_name(kv.key, folder)) is not None:
+                    names.add(name)
+                cursor, skipped = after(kv.key, folder)
+                hopped = hopped or skipped
+            if not page.more:
+                break
+            limit = 2 if hopped else min(limit * 2, MAX_PAGE)
+        return Snapshot(names=frozenset(names), revision=revision, node_exists=node_exists)

@@ -1,0 +1,123 @@
+"""etcd's calls on ``grpc.aio``, with deadlines, and the one table that turns gRPC statuses into the port's errors."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+import grpc
+from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
+
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
+
+CHANNEL_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.enable_retries", 0),
+    ("grpc.lb_policy_name", "round_robin"),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+"""Why these: etcd refuses keep-alives below 5 s; without the ping time-out a frozen member goes unnoticed; a member
+that lost its leader must not be asked again and again, hence round_robin."""
+
+HAS_LEADER: Final = (("hasleader", "true"),)
+"""Metadata: a member without a leader refuses instead of being silent."""
+
+ERRORS: Final[dict[grpc.StatusCode, type[CoordinationError]]] = {
+    grpc.StatusCode.CANCELLED: ConnectionLoss,
+    grpc.StatusCode.UNKNOWN: ConnectionLoss,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ConnectionLoss,
+    grpc.StatusCode.NOT_FOUND: SessionExpired,
+    grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
+    grpc.StatusCode.PERMISSION_DENIED: InvalidRequest,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ConnectionLoss,
+    grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
+    grpc.StatusCode.ABORTED: ConnectionLoss,
+    grpc.StatusCode.OUT_OF_RANGE: ConnectionLoss,
+    grpc.StatusCode.UNIMPLEMENTED: InvalidRequest,
+    grpc.StatusCode.INTERNAL: ConnectionLoss,
+    grpc.StatusCode.UNAVAILABLE: ConnectionLoss,
+    grpc.StatusCode.DATA_LOSS: ConnectionLoss,
+    grpc.StatusCode.UNAUTHENTICATED: InvalidRequest,
+}
+"""What a status means.
+
+NOT_FOUND is only ever a lease; OUT_OF_RANGE a compacted revision, which readers handle before.
+"""
+
+
+class CompactedError(Exception):
+    """The revision asked for is compacted away: read a fresh snapshot."""
+
+
+def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
+    """The port's error for a status."""
+    kind = ERRORS.get(code, ConnectionLoss)
+    if kind is ConnectionLoss:
+        return ConnectionLoss(f"etcd: {code.name}: {details}; a write may have happened, resolve by repeating it")
+    return kind(f"etcd: {code.name}: {details}")
+
+
+class EtcdRpc:
+    """Calls to etcd on one channel."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float) -> None:
+        self._channel = channel
+        self._timeout_s = timeout_s
+        self._kv = rpc_pb2_grpc.KVStub(channel)
+        self._lease = rpc_pb2_grpc.LeaseStub(channel)
+        self._watch = rpc_pb2_grpc.WatchStub(channel)
+
+    # Messages are Any: the generated code is untyped.
+
+    async def range(self, request: Any) -> Any:
+        """Read keys; raises CompactedError for a revision that is gone."""
+        return await self._answer(self._kv.Range(request, timeout=self._timeout_s, metadata=HAS_LEADER))
+
+    async def put(self, request: Any) -> Any:
+        """Put a key."""
+        return await self._answer(self._kv.Put(request, timeout=self._timeout_s, metadata=HAS_LEADER))
+
+    async def txn(self, request: Any) -> Any:
+        """Carry out a transaction."""
+        return await self._answer(self._kv.Txn(request, timeout=self._timeout_s, metadata=HAS_LEADER))
+
+    def keep_alive_stream(self) -> Any:
+        """A stream of keep-alives."""
+        return self._lease.LeaseKeepAlive(metadata=HAS_LEADER)
+
+    def watch_stream(self) -> Any:
+        """A stream of watches."""
+        return self._watch.Watch(metadata=HAS_LEADER)
+
+    async def close(self) -> None:
+        """Close the channel; calls in flight end as ConnectionLoss."""
+        await self._channel.close()
+
+    async def _answer(self, call: Awaitable[Any]) -> Any:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.OUT_OF_RANGE:
+                raise CompactedError from None
+            raise to_error(error.code(), error.details()) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The channel was closed under the call; that must not look like a cancellation of the caller.
+            raise ConnectionLoss("the store was closed during the call") from None
+        except grpc.aio.UsageError:
+            raise ConnectionLoss("the store is closed; open a new one") from None
+
+
+def bytes_in(request: Any) -> int:
+    """Size of a message on the wire."""
+    return int(rpc_pb2.TxnRequest.ByteSize(request))

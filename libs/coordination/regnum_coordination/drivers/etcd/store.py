@@ -1,0 +1,339 @@
+"""A session with etcd, behind the port."""
+
+import asyncio
+import math
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+import etcd3
+import grpc
+from etcd3.etcdrpc import rpc_pb2
+from etcd3.exceptions import Etcd3Exception
+
+from regnum_coordination.drivers.etcd.address import EtcdAddress
+from regnum_coordination.drivers.etcd.conditions import at_version, conditions
+from regnum_coordination.drivers.etcd.keys import Keys
+from regnum_coordination.drivers.etcd.reading import EtcdReader
+from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
+from regnum_coordination.drivers.etcd.session import LeaseSession
+from regnum_coordination.drivers.etcd.transactions import batch_outcomes, batch_request, check_size, pack, part
+from regnum_coordination.drivers.etcd.watch import EtcdWatcher
+from regnum_coordination.drivers.session_state import expired
+from regnum_coordination.errors import ConnectionLoss, CoordinationError, NodeExists, NoNode, SessionExpired
+from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
+from regnum_coordination.port import (
+    Check,
+    Children,
+    Create,
+    Created,
+    Delete,
+    Expired,
+    Fenced,
+    Group,
+    Node,
+    Operation,
+    OperationResult,
+    Outcome,
+    Refused,
+    SessionState,
+    Set,
+    Stat,
+    Store,
+    Unknown,
+    Written,
+)
+from regnum_coordination.requests import check_batch, check_operations, waves
+from regnum_coordination.timing import Backoff
+
+MIN_SESSION_TIMEOUT_S: Final = 5.0
+"""A change of etcd's leader stops writes for about 3 s (safety rule S8)."""
+
+PARALLEL_TRANSACTIONS: Final = 8
+"""Transactions of a batch in flight."""
+
+_SLICE: Final = 500
+"""Groups of a batch that are handled without letting other tasks run (safety rule S22)."""
+
+
+async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: float) -> Store:
+    """Open a session; see ``regnum_coordination.open_store``."""
+    address = await _resolved(EtcdAddress.parse(url))
+    if session_timeout_s < MIN_SESSION_TIMEOUT_S:
+        raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
+    if operation_timeout_s <= 0:
+        raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
+    host, _, port = address.target.rpartition(":")
+    client = etcd3.client(host=host, port=port, timeout=operation_timeout_s, grpc_options=CHANNEL_OPTIONS)
+    rpc = EtcdRpc(grpc.aio.insecure_channel(address.target, options=CHANNEL_OPTIONS), timeout_s=operation_timeout_s)
+    keys = Keys(address.prefix)
+    try:
+        granted_at_s, lease = await _grant(client, math.ceil(session_timeout_s), operation_timeout_s, address)
+        session = LeaseSession(rpc, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
+        await rpc.put(rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id))
+    except CoordinationError:
+        await rpc.close()
+        client.close()
+        raise
+    session.start()
+    return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
+
+
+async def _resolved(address: EtcdAddress) -> EtcdAddress:
+    """The address with names replaced where gRPC's list of addresses needs it."""
+    loop = asyncio.get_running_loop()
+    found: dict[str, str] = {}
+    for host in address.unresolved:
+        try:
+            answers = await loop.getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise ConnectionLoss(f"the name {host} of an etcd member cannot be resolved: {error}") from None
+        found[host] = str(answers[0][4][0])
+    return replace(address, endpoints=tuple((found.get(host, host), port) for host, port in address.endpoints))
+
+
+async def _grant(client: Any, ttl_s: int, patience_s: float, address: EtcdAddress) -> tuple[float, Any]:
+    """A new lease, and when it was asked for."""
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + patience_s
+    while True:
+        sent_at_s = loop.time()
+        try:
+            return sent_at_s, await asyncio.to_thread(client.lease, ttl_s)
+        except Etcd3Exception as error:
+            reason = type(error).__name__
+        except grpc.RpcError as error:
+            reason = str(to_error(error.code(), error.details()))
+        if loop.time() >= give_up_s:
+            raise ConnectionLoss(f"no etcd answers at {address.target} ({reason}); is it running?")
+        await asyncio.sleep(0.1)
+
+
+class EtcdStore(Store):
+    """One session; made by ``open_url``."""
+
+    def __init__(self, client: Any, rpc: EtcdRpc, keys: Keys, session: LeaseSession, *, max_txn_ops: int) -> None:
+        self._client = client
+        self._rpc = rpc
+        self._keys = keys
+        self._session = session
+        self._max_txn_ops = max_txn_ops
+        self._reader = EtcdReader(rpc, keys, max_txn_ops=max_txn_ops)
+        self._watcher = EtcdWatcher(rpc, self._reader, keys, session.feed, backoff=Backoff())
+        self._closed = False
+
+    @property
+    def session_id(self) -> int:
+        """Id of the lease."""
+        return self._session.lease_id
+
+    @property
+    def session_state(self) -> SessionState:
+        """The state at this moment."""
+        return self._session.state
+
+    async def wait_lost(self) -> None:
+        """Return when the session is LOST."""
+        await self._session.feed.wait_lost()
+
+    async def session_states(self) -> AsyncGenerator[SessionState, None]:
+        """The present state and every change."""
+        async with aclosing(self._session.feed.states()) as states:
+            async for state in states:
+                yield state
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False, make_parents: bool = False
+    ) -> Created:
+        """Create a node."""
+        check_written_path(path)
+        if make_parents:
+            await self._make_parents(path)
+        if sequential:
+            return await self._create_sequential(path, data, ephemeral=ephemeral)
+        (result,) = await self.multi([Create(path, data, ephemeral=ephemeral)])
+        return _created(result)
+
+    async def _make_parents(self, path: str) -> None:
+        folders: list[str] = []
+        folder = parent(path)
+        while folder != ROOT:
+            folders.insert(0, folder)
+            folder = parent(folder)
+        for folder, node in zip(folders, await self.get_many(folders, current=True), strict=True):
+            if node is None:
+                try:
+                    await self.multi([Create(folder, b"")])
+                except NodeExists:
+                    continue
+
+    async def _create_sequential(self, path: str, data: bytes, *, ephemeral: bool) -> Created:
+        """The folder's counter key moves in the same transaction; somebody else's move means another try."""
+        counter = self._keys.sequence(parent(path))
+        while True:
+            self._check_alive()
+            found = await self._rpc.range(rpc_pb2.RangeRequest(key=counter, keys_only=True))
+            number = found.kvs[0].version if found.kvs else 0
+            operation = Create(f"{path}{number:010d}", data, ephemeral=ephemeral)
+            item = part([operation], self._keys, self.session_id)
+            item.message.compare.append(at_version(counter, number - 1))
+            item.message.success.add(request_put=rpc_pb2.PutRequest(key=counter))
+            request = batch_request([item], self._keys.session(self.session_id), ())
+            (outcome,) = batch_outcomes([item], await self._rpc.txn(request))
+            if not isinstance(outcome, Unknown):
+                (result,) = self._results(outcome)
+                return _created(result)
+
+    async def get(self, path: str, *, current: bool = False) -> Node:
+        """Read a node; always current."""
+        del current
+        check_path(path)
+        self._check_alive()
+        node, _ = await self._reader.node(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        """Read many nodes; always current."""
+        del current
+        for path in paths:
+            check_path(path)
+        self._check_alive()
+        return await self._reader.nodes(paths)
+
+    async def exists(self, path: str, *, current: bool = False) -> Stat | None:
+        """Stat of a node; always current."""
+        del current
+        check_path(path)
+        self._check_alive()
+        (node,) = await self._reader.nodes([path], keys_only=True)
+        return None if node is None else node.stat
+
+    async def children(self, path: str, *, current: bool = False) -> Children:
+        """Names of a folder's children; always current."""
+        del current
+        check_path(path)
+        self._check_alive()
+        return await self._reader.children(path)
+
+    async def set(self, path: str, data: bytes, *, version: int | None) -> Stat:
+        """Replace data."""
+        (result,) = await self.multi([Set(path, data, version)])
+        return _created(result).stat
+
+    async def delete(self, path: str, *, version: int | None) -> None:
+        """Delete a node."""
+        await self.multi([Delete(path, version)])
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
+        """All operations or none."""
+        check_operations(operations)
+        self._check_alive()
+        if not operations:
+            return ()
+        item = part(operations, self._keys, self.session_id)
+        check_size(item, self._max_txn_ops)
+        request = batch_request([item], self._keys.session(self.session_id), ())
+        (outcome,) = batch_outcomes([item], await self._rpc.txn(request))
+        return self._results(outcome)
+
+    def _results(self, outcome: Outcome) -> tuple[OperationResult, ...]:
+        match outcome:
+            case Written(results=results):
+                return results
+            case Refused(error=error):
+                raise error
+            case Expired():
+                self._session.feed.set(SessionState.LOST)
+                raise expired()
+            case Unknown():
+                raise ConnectionLoss("etcd refused without a reason that can be seen; resolve by repeating")
+            case Fenced():
+                raise AssertionError("a multi has no fence")
+            case _:
+                assert_never(outcome)
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """Many groups, in as few transactions as the server allows."""
+        slices = [groups[at : at + _SLICE] for at in range(0, len(groups), _SLICE)]
+        for some in slices:
+            check_batch(some, fence)
+            await asyncio.sleep(0)
+        outcomes: list[Outcome] = []
+        for some in slices:
+            outcomes += await self._write_slice(some, fence)
+        return tuple(outcomes)
+
+    async def _write_slice(self, groups: Sequence[Group], fence: Check | None) -> list[Outcome]:
+        parts = [part(group, self._keys, self.session_id) for group in groups]
+        for item in parts:
+            check_size(item, self._max_txn_ops)
+        outcomes: list[Outcome] = [Expired()] * len(groups)
+        gate = asyncio.Semaphore(PARALLEL_TRANSACTIONS)
+
+        async def send(indexes: list[int]) -> None:
+            async with gate:
+                answers = await self._send([parts[index] for index in indexes], fence)
+            for index, answer in zip(indexes, answers, strict=True):
+                outcomes[index] = answer
+
+        for wave in waves(groups):
+            sizes = [(parts[index].size, parts[index].message.ByteSize()) for index in wave]
+            packs = [[wave[place] for place in places] for places in pack(sizes, self._max_txn_ops)]
+            await asyncio.gather(*(send(indexes) for indexes in packs))
+        return outcomes
+
+    async def _send(self, parts: Sequence[Any], fence: Check | None) -> tuple[Outcome, ...]:
+        if self._session.state is SessionState.LOST:
+            return (Expired(),) * len(parts)
+        fences = () if fence is None else conditions([fence], self._keys)
+        try:
+            answer = await self._rpc.txn(batch_request(parts, self._keys.session(self.session_id), fences))
+        except ConnectionLoss:
+            return (Unknown(),) * len(parts)
+        except SessionExpired:
+            self._session.feed.set(SessionState.LOST)
+            return (Expired(),) * len(parts)
+        outcomes = batch_outcomes(parts, answer)
+        if any(isinstance(outcome, Expired) for outcome in outcomes):
+            self._session.feed.set(SessionState.LOST)
+        return outcomes
+
+    async def watch_node(self, path: str) -> AsyncGenerator[Node | None, None]:
+        """The present state of a node and its changes."""
+        check_path(path)
+        async with aclosing(self._watcher.node(path)) as states:
+            async for state in states:
+                yield state
+
+    async def watch_children(self, path: str) -> AsyncGenerator[Children, None]:
+        """The present children of a folder and every change of the set."""
+        check_path(path)
+        async with aclosing(self._watcher.children(path)) as states:
+            async for state in states:
+                yield state
+
+    async def close(self) -> None:
+        """End the session."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._session.stop()
+        # A failure means that the lease is gone already, or ends by itself when its time is up.
+        with suppress(Etcd3Exception, grpc.RpcError):
+            await asyncio.to_thread(self._client.revoke_lease, self.session_id)
+        await self._rpc.close()
+        self._client.close()
+
+    def _check_alive(self) -> None:
+        if self._session.state is SessionState.LOST:
+            raise expired()
+
+
+def _created(result: OperationResult) -> Created:
+    if result.stat is None:
+        raise AssertionError("a create and a set leave stats")
+    return Created(path=result.path, stat=result.stat)

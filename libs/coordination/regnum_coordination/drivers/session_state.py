@@ -1,0 +1,86 @@
+"""A session's state and those who wait for its changes; shared by the drivers."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from typing import TypeVar
+
+from regnum_coordination.errors import SessionExpired
+from regnum_coordination.port import SessionState
+
+_T = TypeVar("_T")
+
+
+def expired() -> SessionExpired:
+    """What everything raises once a session is LOST."""
+    return SessionExpired("the session is over; open a new store")
+
+
+class SessionStateFeed:
+    """The state of one session. LOST is final."""
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._listeners: set[asyncio.Event] = set()
+        self._lost = asyncio.Event()
+
+    @property
+    def state(self) -> SessionState:
+        """The present state."""
+        return self._state
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is LOST."""
+        return self._lost.is_set()
+
+    def set(self, state: SessionState) -> None:
+        """Change the state; nothing changes LOST."""
+        if self._lost.is_set() or state is self._state:
+            return
+        self._state = state
+        if state is SessionState.LOST:
+            self._lost.set()
+        for changed in self._listeners:
+            changed.set()
+
+    def listen(self, changed: asyncio.Event) -> None:
+        """Set the event after every change."""
+        self._listeners.add(changed)
+
+    def unlisten(self, changed: asyncio.Event) -> None:
+        """Undo ``listen``."""
+        self._listeners.discard(changed)
+
+    async def wait_lost(self) -> None:
+        """Return when it is LOST."""
+        await self._lost.wait()
+
+    async def states(self) -> AsyncGenerator[SessionState, None]:
+        """The present state and then changes, ending after LOST; those faster than the reader merge."""
+        changed = asyncio.Event()
+        self._listeners.add(changed)
+        try:
+            known: SessionState | None = None
+            while known is not SessionState.LOST:
+                changed.clear()
+                if self._state is not known:
+                    known = self._state
+                    yield known
+                else:
+                    await changed.wait()
+        finally:
+            self._listeners.discard(changed)
+
+    async def unless_lost(self, work: Awaitable[_T]) -> _T:
+        """The result of ``work``; SessionExpired as soon as the session is LOST, and the work is cancelled."""
+        task = asyncio.ensure_future(work)
+        lost = asyncio.ensure_future(self._lost.wait())
+        try:
+            await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if self._lost.is_set():
+                raise expired()
+            return task.result()
+        finally:
+            lost.cancel()
+            task.cancel()
+            await asyncio.gather(task, lost, return_exceptions=True)
