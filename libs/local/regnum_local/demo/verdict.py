@@ -1,12 +1,14 @@
 """Judges what a producer was told against what the log holds. Pure.
 
-The names of the findings are those of the Jepsen Kafka workload: ``lost`` is an acknowledged value that no read of the whole log finds,
-``duplicated`` a value at two offsets, ``reordered`` a value at a lower offset than one that its producer sent earlier,
-``moved`` an acknowledged value that lies at another offset than the acknowledgement said, ``invented`` a value that nobody sent.
+The names of the findings are those of the Jepsen Kafka workload: ``lost`` is an acknowledged value that no read of the
+whole log finds, ``duplicated`` a value at two offsets, ``reordered`` a value at a lower offset than one that its producer
+sent earlier, ``moved`` an acknowledged value that lies at another offset than the acknowledgement said, ``invented`` a
+value that nobody sent.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,9 @@ def judge(*, sent: int, acknowledged: Sequence[Acknowledged], log: Sequence[tupl
         lost=tuple(ack.number for ack in acknowledged if ack.number not in offsets),
         duplicated=tuple(number for number, places in offsets.items() if len(places) > 1),
         reordered=tuple(reordered),
-        moved=tuple(ack.number for ack in acknowledged if ack.number in offsets and ack.offset not in offsets[ack.number]),
+        moved=tuple(
+            ack.number for ack in acknowledged if ack.number in offsets and ack.offset not in offsets[ack.number]
+        ),
         invented=tuple(number for number in offsets if not 0 <= number < sent),
     )
 
@@ -91,7 +95,7 @@ def longest_gap_s(moments: Sequence[float], *, begin: float, end: float) -> floa
         begin: start of the window, e.g. the moment of a kill.
         end: end of the window.
     """
-    gaps = (after - before for before, after in zip(moments, moments[1:], strict=False) if after >= begin and before <= end)
+    gaps = (after - before for before, after in pairwise(moments) if after >= begin and before <= end)
     return max(gaps, default=end - begin)
 
 

@@ -1,0 +1,80 @@
+"""What the demo prints: steps while it runs, a table at the end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from regnum_local.demo.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """What one kill cost."""
+
+    victim: str
+    """Process that was killed, and what it was doing."""
+    partitions: int
+    """Partitions that are counted: those it led, or all of them for a controller."""
+    client_s: float
+    """Longest time without an acknowledgement on one of them, in seconds, as the producer saw it."""
+    successor_s: float
+    """From the kill until a broker's metadata named a successor, in seconds."""
+
+
+class Narrator:
+    """Says what happens, on stderr, with the time since the start."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def step(self, text: str) -> None:
+        """A new scene."""
+        self._console.print(f"[bold cyan]>[/] {text}", highlight=False)
+
+    def detail(self, text: str) -> None:
+        """Something within a scene."""
+        self._console.print(f"  {text}", style="dim", highlight=False)
+
+    def complaint(self, text: str) -> None:
+        """Something that is wrong."""
+        self._console.print(f"[bold red]![/] {text}", highlight=False)
+
+
+def outage_table(outages: Sequence[Outage], *, usual_s: float) -> Table:
+    """One row for each kill."""
+    table = Table(title="kill -9, as the client saw it", title_justify="left")
+    table.add_column("killed")
+    table.add_column("partitions", justify="right")
+    table.add_column("longest wait for an ack", justify="right")
+    table.add_column("successor known after", justify="right")
+    for outage in outages:
+        table.add_row(outage.victim, str(outage.partitions), f"{outage.client_s:.3f} s", f"{outage.successor_s:.3f} s")
+    table.caption = f"without a kill the longest wait between two acks was {usual_s:.3f} s"
+    table.caption_justify = "left"
+    return table
+
+
+def verdict_table(verdict: Verdict, *, partitions: int, unequal: Sequence[str], reader: Verdict) -> Table:
+    """The whole judgement."""
+    table = Table(title="what became of the records", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    rows = [
+        ("acknowledged", verdict.acknowledged),
+        ("in the log", verdict.found),
+        ("lost", len(verdict.lost)),
+        ("duplicated", len(verdict.duplicated)),
+        ("out of order", len(verdict.reordered)),
+        ("at another offset than acknowledged", len(verdict.moved)),
+        ("never sent", len(verdict.invented)),
+        ("read live by the consumer", reader.found),
+        ("read twice or out of order by it", len(reader.duplicated) + len(reader.reordered)),
+    ]
+    for name, count in rows:
+        wrong = count and name not in {"acknowledged", "in the log", "read live by the consumer"}
+        table.add_row(name, f"[bold red]{count:,}[/]" if wrong else f"{count:,}")
+    equal = f"{partitions - len(unequal)} of {partitions} partitions"
+    table.add_row("byte-equal on all replicas", f"[bold red]{equal}[/]" if unequal else equal)
+    return table

@@ -1,0 +1,136 @@
+"""Steady load: one writer for each partition that numbers its records, one reader that follows along."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from regnum_client import EARLIEST, Consumer, ConsumerSettings, Producer, ResetPolicy, TopicPartition
+from regnum_client.records import RecordMetadata
+from regnum_service.clock import Clock
+
+from regnum_local.demo.verdict import Acknowledged
+
+PADDING = b"." * 200
+"""Makes a record about as large as a small business event."""
+
+
+def encode_number(number: int) -> bytes:
+    """The value of the record with that number."""
+    return str(number).encode("ascii") + b" " + PADDING
+
+
+def decode_number(value: bytes | None) -> int:
+    """The number in a record's value; -1 for a value that no writer made."""
+    head = (value or b"").partition(b" ")[0]
+    return int(head) if head.isdigit() else -1
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """What the writer of one partition did and was told."""
+
+    sent: int = 0
+    """Numbers handed to the producer: 0 .. sent-1."""
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    """Acknowledgements, in the order in which they came."""
+    moments: list[float] = field(default_factory=list)
+    """When they came, on the monotonic clock, in seconds."""
+    failures: list[str] = field(default_factory=list)
+    """Records the producer gave up, with its reason."""
+
+
+class Load:
+    """Writers and a reader over the partitions of some topics. ``start`` begins, ``finish`` flushes and ends."""
+
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        consumer: Consumer,
+        partitions: Sequence[TopicPartition],
+        interval_s: float,
+        clock: Clock,
+    ) -> None:
+        self._producer = producer
+        self._consumer = consumer
+        self._interval_s = interval_s
+        self._clock = clock
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.histories = {partition: History() for partition in partitions}
+        self.consumed: dict[TopicPartition, list[tuple[int, int]]] = {partition: [] for partition in partitions}
+
+    @property
+    def acknowledged(self) -> int:
+        """Records acknowledged so far."""
+        return sum(len(history.acknowledged) for history in self.histories.values())
+
+    @property
+    def read(self) -> int:
+        """Records read so far."""
+        return sum(len(records) for records in self.consumed.values())
+
+    async def start(self) -> None:
+        """Begin to write and read."""
+        for topic in sorted({partition.topic for partition in self.histories}):
+            numbers = [partition.partition for partition in self.histories if partition.topic == topic]
+            await self._consumer.assign(topic, partitions=numbers, start=EARLIEST)
+        for partition in self.histories:
+            name = f"write {partition.topic}-{partition.partition}"
+            self._tasks.append(asyncio.create_task(self._write(partition), name=name))
+        self._tasks.append(asyncio.create_task(self._follow(), name="read"))
+
+    async def finish(self) -> None:
+        """Stop writing, wait for every acknowledgement, read what is left; raises what a task raised."""
+        self._stopping.set()
+        await asyncio.gather(*self._tasks)
+
+    async def _write(self, partition: TopicPartition) -> None:
+        history = self.histories[partition]
+        pending: set[asyncio.Future[RecordMetadata]] = set()
+        due = self._clock.monotonic()
+        while not self._stopping.is_set():
+            number = history.sent
+            delivery = await self._producer.send(partition.topic, encode_number(number), partition=partition.partition)
+            history.sent += 1
+            delivery.add_done_callback(self._told(history, number))
+            pending.add(delivery)
+            delivery.add_done_callback(pending.discard)
+            due = max(due + self._interval_s, self._clock.monotonic())
+            await self._clock.sleep(due - self._clock.monotonic())
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    def _told(self, history: History, number: int) -> Callable[[asyncio.Future[RecordMetadata]], None]:
+        def take(delivery: asyncio.Future[RecordMetadata]) -> None:
+            error = None if delivery.cancelled() else delivery.exception()
+            if delivery.cancelled() or error is not None:
+                history.failures.append(f"record {number}: {error or 'cancelled'}")
+                return
+            history.acknowledged.append(Acknowledged(number=number, offset=delivery.result().offset))
+            history.moments.append(self._clock.monotonic())
+
+        return take
+
+    async def _follow(self) -> None:
+        while not self._stopping.is_set():
+            for record in await self._consumer.read(timeout_s=0.2):
+                key = TopicPartition(record.topic, record.partition)
+                self.consumed[key].append((record.offset, decode_number(record.value)))
+
+
+async def read_everything(
+    bootstrap: Sequence[str], partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """Read whole partitions from the beginning: (offset, number) of every committed record."""
+    logs: dict[TopicPartition, list[tuple[int, int]]] = {partition: [] for partition in partitions}
+    async with Consumer(bootstrap, settings=ConsumerSettings(reset=ResetPolicy.FAIL)) as consumer:
+        ends = await consumer.end_offsets(partitions)
+        for topic in sorted({partition.topic for partition in partitions}):
+            numbers = [partition.partition for partition in partitions if partition.topic == topic]
+            await consumer.assign(topic, partitions=numbers, start=EARLIEST)
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            for record in await consumer.read(records_max=10_000, timeout_s=1.0):
+                logs[TopicPartition(record.topic, record.partition)].append(
+                    (record.offset, decode_number(record.value))
+                )
+    return logs
