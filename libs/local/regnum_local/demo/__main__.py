@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
 from regnum_service.clock import Clock, SystemClock
-from regnum_service.errors import RegnumError
+from regnum_service.errors import RegnumError, StartRefusedError
 from rich.console import Console
 
 from regnum_local.cluster import LocalCluster
@@ -101,7 +101,7 @@ def main() -> int:
     data_dir = arguments.data_dir or Path(tempfile.mkdtemp(prefix="regnum-demo-"))
     try:
         unharmed = asyncio.run(play(data_dir, clock=SystemClock(), out=out, narrator=narrator))
-    except (RegnumError, SceneError) as error:
+    except (RegnumError, SceneError, StartRefusedError) as error:
         narrator.complaint(str(error))
         narrator.complaint(f"logs and data are kept below {data_dir}")
         return 1

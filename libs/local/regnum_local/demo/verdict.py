@@ -1,9 +1,12 @@
 """Judges what a producer was told against what the log holds. Pure.
 
-The names of the findings are those of the Jepsen Kafka workload: ``lost`` is an acknowledged value that no read of the
-whole log finds, ``duplicated`` a value at two offsets, ``reordered`` a value at a lower offset than one that its producer
-sent earlier, ``moved`` an acknowledged value that lies at another offset than the acknowledgement said, ``invented`` a
-value that nobody sent.
+The names of the findings are those of the Jepsen Kafka workload:
+
+lost         an acknowledged value that no read of the whole log finds
+duplicated   a value at two offsets
+reordered    a value at a lower offset than one that its producer sent earlier
+moved        an acknowledged value that lies at another offset than the acknowledgement said
+invented     a value that nobody sent
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,74 @@
+"""A real cluster under load, judged at the end."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
+from regnum_local.cluster import LocalCluster
+from regnum_local.demo.report import Narrator
+from regnum_local.demo.scenes import Stage
+from regnum_local.demo.verdict import Verdict, judge
+from regnum_local.demo.workload import Load, read_everything
+from regnum_service.clock import SystemClock
+from rich.console import Console
+
+CLOCK: Final = SystemClock()
+
+
+async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float = 30.0) -> None:
+    """Wait for a condition with a deadline."""
+    deadline = CLOCK.monotonic() + within_s
+    while not await holds():
+        assert CLOCK.monotonic() < deadline, f"not within {within_s} s"
+        await CLOCK.sleep(0.05)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedCluster:
+    """A cluster whose partitions are written to and read."""
+
+    cluster: LocalCluster
+    """The processes."""
+    stage: Stage
+    """Means to look at it and to hurt it."""
+    load: Load
+    """Writers and reader."""
+    partitions: list[TopicPartition]
+    """What is written to."""
+
+    async def judged(self) -> Verdict:
+        """Stop the load and judge every partition."""
+        await self.load.finish()
+        logs = await read_everything(self.cluster.bootstrap, self.partitions)
+        total = Verdict()
+        for partition, history in self.load.histories.items():
+            assert not history.failures
+            total += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
+            reader = judge(sent=history.sent, acknowledged=(), log=self.load.consumed[partition])
+            assert reader.clean, reader
+        assert total.acknowledged > 100
+        return total
+
+
+@asynccontextmanager
+async def under_load(
+    cluster: LocalCluster, topic: str, *, partitions: int = 3, interval_s: float = 0.02
+) -> AsyncIterator[LoadedCluster]:
+    """Create a topic, write to all its partitions and read along; yields when acknowledgements flow."""
+    keys = [TopicPartition(topic, number) for number in range(partitions)]
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic(topic, partitions=partitions, replication_factor=3)
+        settings = ProducerSettings(linger_ms=2)
+        async with Producer(cluster.bootstrap, settings=settings) as producer, Consumer(cluster.bootstrap) as reader:
+            load = Load(producer=producer, consumer=reader, partitions=keys, interval_s=interval_s, clock=CLOCK)
+            narrator = Narrator(Console(stderr=True, quiet=True))
+            stage = Stage(cluster=cluster, admin=admin, load=load, topics=[topic], clock=CLOCK, narrator=narrator)
+            await load.start()
+
+            async def flowing() -> bool:
+                return all(len(history.acknowledged) > 20 for history in load.histories.values())
+
+            await until(flowing)
+            yield LoadedCluster(cluster=cluster, stage=stage, load=load, partitions=keys)
