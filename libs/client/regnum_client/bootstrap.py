@@ -22,7 +22,9 @@ def bootstrap_addresses(
     try:
         addresses = tuple(Address.parse(part.strip()) for part in parts if part.strip())
     except MalformedNodeError as error:
-        raise BootstrapMissingError(f"bootstrap address {error}; give host:port, several with commas") from None
+        raise BootstrapMissingError(
+            f"bootstrap address {error}; give host:port, several with commas", malformed=True
+        ) from None
     if not addresses:
         raise BootstrapMissingError(
             f"no cluster to talk to: start one with `regnum up`, or give --bootstrap host:port or {VARIABLE}"

@@ -17,10 +17,11 @@ from regnum_client.records import TopicPartition
 
 
 class BootstrapMissingError(RegnumError):
-    """Nobody said where the cluster is."""
+    """Nobody said where the cluster is, or what was said is no address."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(errors_pb2.ERROR_CODE_INVALID_REQUEST, message)
+    def __init__(self, message: str, *, malformed: bool = False) -> None:
+        code = errors_pb2.ERROR_CODE_INVALID_REQUEST if malformed else errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+        super().__init__(code, message)
 
 
 class ClientClosedError(RegnumError):

@@ -106,7 +106,7 @@ class Producer:
         if idempotent and not 1 <= settings.in_flight_max <= 5:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                f"in_flight_max is {settings.in_flight_max}; an idempotent producer needs 1 to 5: brokers remember five",
+                f"in_flight_max is {settings.in_flight_max}; idempotent producers need 1 to 5: brokers remember five",
             )
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
@@ -213,6 +213,14 @@ class Producer:
         if idle or self._accumulator.has_closed:
             self._outcomes.wake()
         return future
+
+    async def check_topic(self, topic: str, *, partition: int | None = None) -> int:
+        """The number of partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION, as ``send`` would."""
+        if self._task is None or self._metadata is None:
+            raise self._closed_error()
+        view = await self._metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        self._choose(topic, len(view.partitions), None, partition)
+        return len(view.partitions)
 
     async def flush(self) -> None:
         """Send everything that is buffered now and wait until every future of it has ended, well or badly."""

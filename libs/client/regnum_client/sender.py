@@ -124,32 +124,13 @@ class Sender:
             self._expire(now_s)
         view = self._metadata.view
         self._look_at_slow_calls(now_s, view)
-        gathered: dict[BrokerId, list[Item]] = {}
-        sizes: Counter[BrokerId] = Counter()
         again_s = now_s + (EXPIRE_EVERY_S if self._active else IDLE_S)
-        for partition, route in tuple(self._active.items()):
-            term = self._term(partition, route, view)
-            if term is None:
-                continue
-            pause_s = route.trouble.pause_until_s(term)
-            if now_s < pause_s:
-                again_s = min(again_s, pause_s)
-                continue
-            if self._calls_to[term.leader] >= self._in_flight_max or sizes[term.leader] >= CALL_BYTES_MAX:
-                continue
-            batch = route.lane.next_batch(term, in_flight_max=self._in_flight_max)
-            if batch is not None:
-                gathered.setdefault(term.leader, []).append(Item(partition, batch, term))
-                sizes[term.leader] += batch.size_bytes
-                del self._active[partition]
-                if route.lane.waiting:
-                    self._active[partition] = route
+        gathered, paused_s = self._gather(view, now_s)
         for leader, items in gathered.items():
             self._send(leader, items, view, now_s)
         if gathered:
             return 0.0
-        for under_way in self._calls:
-            again_s = min(again_s, under_way.looked_s + SLOW_S)
+        again_s = min([again_s, paused_s, *(under_way.looked_s + SLOW_S for under_way in self._calls)])
         return max(0.0, again_s - now_s)
 
     async def close(self) -> None:
@@ -160,6 +141,30 @@ class Sender:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _gather(self, view: ClusterView, now_s: float) -> tuple[dict[BrokerId, list[Item]], float]:
+        """One call's worth of batches for each leader that may take one, and when the first pause ends."""
+        gathered: dict[BrokerId, list[Item]] = {}
+        sizes: Counter[BrokerId] = Counter()
+        paused_s = float("inf")
+        for partition, route in tuple(self._active.items()):
+            term = self._term(partition, route, view)
+            if term is None:
+                continue
+            pause_s = route.trouble.pause_until_s(term)
+            if now_s < pause_s:
+                paused_s = min(paused_s, pause_s)
+                continue
+            if self._calls_to[term.leader] >= self._in_flight_max or sizes[term.leader] >= CALL_BYTES_MAX:
+                continue
+            batch = route.lane.next_batch(term, in_flight_max=self._in_flight_max)
+            if batch is not None:
+                gathered.setdefault(term.leader, []).append(Item(partition, batch, term))
+                sizes[term.leader] += batch.size_bytes
+                del self._active[partition]
+                if route.lane.waiting:
+                    self._active[partition] = route
+        return gathered, paused_s
 
     def _term(self, partition: TopicPartition, route: Route, view: ClusterView) -> LeaderTerm | None:
         """The leadership to send to; None: not now."""

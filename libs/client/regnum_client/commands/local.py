@@ -1,0 +1,114 @@
+"""`regnum up`, `regnum down`, `regnum status`: a cluster on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from regnum_client.invocation import CommandFailedError, DebugOption, Failure, Output, OutputOption, note, run
+from regnum_client.rendering import emit_rows
+
+if TYPE_CHECKING:
+    from regnum_local.cluster import ProcessRow
+    from regnum_local.lifecycle import ClusterView
+
+DATA_DIR: Final = Path("regnum-data")
+COLUMNS: Final = ("name", "role", "state", "pid", "addresses")
+
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the cluster. Default: that of `regnum up`.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the command line."""
+    app.command("up")(up)
+    app.command("down")(down)
+    app.command("status")(status)
+
+
+def up(
+    *,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 3,
+    elections: Annotated[int, typer.Option("--elections", min=1, help="Number of election processes.")] = 3,
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help="Folder for data and logs; a cluster in it comes back.")
+    ] = DATA_DIR,
+    output: OutputOption = Output.TABLE,
+    _debug: DebugOption = False,
+) -> None:
+    """Start a cluster here and run it until Ctrl-C: etcd, election processes, brokers."""
+    folder = data_dir.absolute()
+    note(f"starting {elections} election processes and {brokers} brokers in {folder}")
+
+    def ready(view: "ClusterView") -> None:
+        emit_rows(_rows(view.processes), output, columns=COLUMNS)
+        typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
+        note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
+        note("In another terminal:")
+        note("  regnum topics create greetings --partitions 3")
+        note("  seq 1000 | regnum produce greetings")
+        note("  regnum consume greetings --until-end")
+
+    async def work() -> int:
+        from regnum_local.lifecycle import UpOptions, run_up  # noqa: PLC0415
+
+        options = UpOptions(data_dir=folder, brokers=brokers, elections=elections, report=note)
+        return await run_up(options, ready=ready)
+
+    _end_with(run(work()))
+
+
+def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE, _debug: DebugOption = False) -> None:
+    """Stop the cluster of `regnum up`; its data stays."""
+
+    async def work() -> list[str]:
+        from regnum_local.lifecycle import run_down  # noqa: PLC0415
+
+        return await run_down(data_dir)
+
+    stopped = run(work())
+    rows = [{"name": name, "state": "stopped"} for name in stopped]
+    emit_rows(rows, output, columns=("name", "state"), empty="nothing was running")
+
+
+def status(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE, _debug: DebugOption = False) -> None:
+    """Show the processes of the cluster of `regnum up`. Exit status 5 when one of them does not run."""
+
+    async def work() -> "list[ProcessRow]":
+        from regnum_local.lifecycle import read_status  # noqa: PLC0415
+
+        return read_status(data_dir)
+
+    rows = _rows(run(work()))
+    emit_rows(rows, output, columns=COLUMNS)
+    resting = [row["name"] for row in rows if row["state"] != "running"]
+    if resting:
+        raise CommandFailedError(
+            Failure(
+                code="NOT_RUNNING",
+                message=f"not running: {', '.join(resting)}; `regnum up` with the same folder brings a cluster back",
+                exit_status=5,
+                metadata={},
+            )
+        )
+
+
+def _rows(processes: "Sequence[ProcessRow]") -> list[dict[str, Any]]:
+    return [
+        {
+            "name": process.name,
+            "role": process.role.value,
+            "id": process.id,
+            "state": process.state.value,
+            "pid": process.pid,
+            "addresses": {listener: str(address) for listener, address in process.addresses.items()},
+        }
+        for process in processes
+    ]
+
+
+def _end_with(exit_status: int) -> None:
+    if exit_status:
+        raise typer.Exit(exit_status)

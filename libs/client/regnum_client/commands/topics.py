@@ -1,0 +1,230 @@
+"""`regnum topics`: create, list, describe, delete."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regnum_client.invocation import (
+    TIMEOUT_S,
+    BootstrapOption,
+    CommandFailedError,
+    DebugOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    failure_of,
+    run,
+    wrong_use,
+)
+from regnum_client.rendering import emit_failure, emit_rows
+
+if TYPE_CHECKING:
+    from regnum_client.cluster_view import TopicView
+
+NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+group = typer.Typer(help="Topics: create, list, describe, delete.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the command line; the singular works too."""
+    app.add_typer(group, name="topics")
+    app.add_typer(group, name="topic", hidden=True)
+
+
+@group.command("create")
+def create(
+    *,
+    topics: NamesArgument,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Number of partitions of each.")] = 1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", help="Replicas of each partition. 0: the cluster's default.")
+    ] = 0,
+    assignment: Annotated[
+        str | None,
+        typer.Option(
+            "--assignment",
+            metavar="1,2,3;2,3,1",
+            help="Broker ids of each partition, partitions separated by semicolons, the preferred leader first.",
+        ),
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists is no failure.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; create nothing.")] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Create topics. Done when every partition has a leader."""
+    replicas = None if assignment is None else _assignment(assignment)
+
+    async def work() -> Mapping[str, Any]:
+        from regnum_client.admin import Admin, NewTopic  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.create_topics(
+                [
+                    NewTopic(
+                        name=name,
+                        partitions=partitions if replicas is None else 0,
+                        replication_factor=replication_factor if replicas is None else 0,
+                        assignment=replicas,
+                    )
+                    for name in dict.fromkeys(topics)
+                ],
+                validate_only=dry_run,
+            )
+
+    answers = run(work())
+    tolerated = "TOPIC_ALREADY_EXISTS" if if_not_exists else ""
+    columns = ("name", "partitions", "replication_factor", "topic_id")
+    rows = [
+        {column: getattr(answer, column) for column in columns}
+        for answer in answers.values()
+        if not isinstance(answer, Exception)
+    ]
+    emit_rows(rows, output, columns=columns)
+    _raise_failures(answers, output, tolerated=tolerated)
+
+
+@group.command("list")
+def list_topics(
+    *,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """List all topics."""
+
+    async def work() -> "tuple[TopicView, ...]":
+        from regnum_client.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.list_topics()
+
+    rows = [
+        {
+            "name": topic.name,
+            "partitions": len(topic.partitions),
+            "replication_factor": max((len(one.replicas) for one in topic.partitions.values()), default=0),
+            "offline_partitions": sum(one.leader < 0 for one in topic.partitions.values()),
+            "under_replicated_partitions": sum(len(one.isr) < len(one.replicas) for one in topic.partitions.values()),
+            "topic_id": topic.topic_id,
+        }
+        for topic in run(work())
+    ]
+    columns = ("name", "partitions", "replication_factor", "offline_partitions", "under_replicated_partitions")
+    emit_rows(rows, output, columns=columns, empty="no topics; create one with `regnum topics create NAME`")
+
+
+@group.command("describe")
+def describe(
+    *,
+    topics: NamesArgument,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show leader, replicas and in-sync replicas of every partition."""
+
+    async def work() -> "list[TopicView]":
+        from regnum_client.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return [await admin.describe_topic(name) for name in dict.fromkeys(topics)]
+
+    views = run(work())
+    if output is Output.TABLE:
+        columns = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
+        emit_rows([row for view in views for row in _partition_rows(view)], output, columns=columns)
+        return
+    emit_rows(
+        [
+            {
+                "name": view.name,
+                "topic_id": view.topic_id,
+                "partitions": [
+                    {
+                        "partition": one.number,
+                        "leader": one.leader if one.leader >= 0 else None,
+                        "leader_epoch": one.leader_epoch,
+                        "replicas": list(one.replicas),
+                        "isr": list(one.isr),
+                        "elr": list(one.elr),
+                    }
+                    for one in view.partitions.values()
+                ],
+            }
+            for view in views
+        ],
+        output,
+        columns=(),
+    )
+
+
+@group.command("delete")
+def delete(
+    *,
+    topics: NamesArgument,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that does not exist is no failure.")] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Delete topics and all their records. Done when the names are free again."""
+
+    async def work() -> Mapping[str, Any]:
+        from regnum_client.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.delete_topics(topics)
+
+    answers = run(work())
+    tolerated = "UNKNOWN_TOPIC_OR_PARTITION" if if_exists else ""
+    rows = [
+        {"name": answer.name, "topic_id": answer.topic_id, "deleted": True}
+        for answer in answers.values()
+        if not isinstance(answer, Exception)
+    ]
+    emit_rows(rows, output, columns=("name", "topic_id", "deleted"))
+    _raise_failures(answers, output, tolerated=tolerated)
+
+
+def _raise_failures(answers: Mapping[str, object], output: Output, *, tolerated: str) -> None:
+    """Show all failures but the last, and end with that one."""
+    failures = [failure_of(answer) for answer in answers.values() if isinstance(answer, BaseException)]
+    counted = [failure for failure in failures if failure.code != tolerated]
+    for failure in counted[:-1]:
+        emit_failure(failure, output)
+    if counted:
+        raise CommandFailedError(counted[-1])
+
+
+def _assignment(text: str) -> dict[int, list[int]]:
+    try:
+        return {
+            number: [int(broker) for broker in replicas.split(",")] for number, replicas in enumerate(text.split(";"))
+        }
+    except ValueError:
+        raise wrong_use(
+            f"--assignment {text!r} is not a list of broker ids; give one list for each partition, such as 1,2,3;2,3,1"
+        ) from None
+
+
+def _partition_rows(view: "TopicView") -> list[dict[str, object]]:
+    return [
+        {
+            "topic": view.name,
+            "partition": one.number,
+            "leader": one.leader if one.leader >= 0 else "none",
+            "epoch": one.leader_epoch,
+            "replicas": one.replicas,
+            "isr": one.isr,
+            "elr": one.elr,
+        }
+        for one in view.partitions.values()
+    ]

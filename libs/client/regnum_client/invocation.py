@@ -1,0 +1,139 @@
+"""What every command has in common: its options, how it runs, how it fails. Imports nothing heavy."""
+
+import asyncio
+import enum
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+T = TypeVar("T")
+
+TIMEOUT_S: Final = 30.0
+"""How long a command waits for the cluster by default."""
+
+
+class Output(enum.StrEnum):
+    """In which form data goes to stdout."""
+
+    TABLE = "table"
+    """For people."""
+    JSON = "json"
+    """One JSON document."""
+    JSONL = "jsonl"
+    """One JSON object a line."""
+    YAML = "yaml"
+    """YAML."""
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Form of the data on stdout; errors are JSON too unless it is table.")
+]
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT,...",
+        envvar="REGNUM_BOOTSTRAP",
+        help="Brokers to begin with. Default: the cluster of the last `regnum up`.",
+    ),
+]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for the cluster.")
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show a stack trace when the command fails.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """How a command failed, as it is shown."""
+
+    code: str
+    """Name for programs: an error code of the protocol without prefix, or WRONG_USE, INTERRUPTED, START_REFUSED."""
+    message: str
+    """What is wrong and what to do next."""
+    exit_status: int
+    """Exit status of the command."""
+    metadata: Mapping[str, str]
+    """Facts for programs."""
+
+    def as_json(self) -> dict[str, object]:
+        """For ``-o json``."""
+        return {
+            "error": {
+                "code": self.code,
+                "message": self.message,
+                "exit_status": self.exit_status,
+                **({"metadata": dict(self.metadata)} if self.metadata else {}),
+            }
+        }
+
+
+class CommandFailedError(Exception):
+    """A command ends with this failure."""
+
+    failure: Failure
+    """What to show."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def wrong_use(message: str) -> CommandFailedError:
+    """The command was called with options that do not go together."""
+    return CommandFailedError(Failure(code="WRONG_USE", message=message, exit_status=2, metadata={}))
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work on an event loop; whatever is an answer to the user becomes CommandFailedError."""
+    from regnum_local.profile import ProfileError  # noqa: PLC0415 - gRPC is loaded when there is something to do
+    from regnum_service.errors import RegnumError, StartRefusedError  # noqa: PLC0415
+
+    try:
+        return asyncio.run(work)
+    except RegnumError as error:
+        raise CommandFailedError(failure_of(error)) from error
+    except StartRefusedError as error:
+        raise CommandFailedError(
+            Failure(code="START_REFUSED", message=str(error), exit_status=int(error.exit_status), metadata={})
+        ) from error
+    except ProfileError as error:
+        raise CommandFailedError(
+            Failure(code="PROFILE_UNREADABLE", message=str(error), exit_status=1, metadata={})
+        ) from error
+
+
+def failure_of(error: BaseException) -> Failure:
+    """How an error of the SDK is shown; anything else is not expected here and is raised on."""
+    from regnum_service.errors import RegnumError, reason_of  # noqa: PLC0415
+
+    if not isinstance(error, RegnumError):
+        raise error
+    return Failure(
+        code=reason_of(error.code),
+        message=error.message,
+        exit_status=int(error.traits.exit_status),
+        metadata=error.metadata,
+    )
+
+
+def output_of(arguments: Sequence[str]) -> Output:
+    """The form asked for, read from the bare arguments: errors have to be shown before (and when) they do not parse."""
+    wanted = ""
+    for index, argument in enumerate(arguments):
+        if argument in {"-o", "--output"} and index + 1 < len(arguments):
+            wanted = arguments[index + 1]
+        elif argument.startswith("--output="):
+            wanted = argument.removeprefix("--output=")
+        elif argument.startswith("-o") and not argument.startswith("--"):
+            wanted = argument.removeprefix("-o") or wanted
+    return Output(wanted) if wanted in {form.value for form in Output} else Output.TABLE
+
+
+def note(text: str) -> None:
+    """A line for people, on stderr."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,426 @@
+"""Brokers and a controller in one process, over real gRPC, for tests of clients.
+
+A partition has one log, shared by all brokers: what a leader appended, the next leader has too. Leaders, answers
+and delays are the test's to choose. Idempotent producers are checked as a broker does it: five batches remembered,
+nothing known means any number.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import grpc
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
+from regnum.broker.v1 import group_pb2, group_pb2_grpc, log_pb2, log_pb2_grpc
+from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.nodes import Address
+from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
+from regnum_service.errors import Code, RegnumError
+from regnum_service.interceptor import ErrorInterceptor
+from regnum_service.ports import free_port
+
+NONE = errors_pb2.ERROR_CODE_NONE
+
+
+@dataclass(slots=True)
+class FakePartition:
+    """One partition: its leadership and its only log."""
+
+    topic: str
+    topic_id: str
+    number: int
+    leader: int
+    leader_epoch: int = 0
+    log_start: int = 0
+    batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
+    known: dict[int, deque[BatchHeader]] = field(default_factory=dict)
+    """Last five batches of each producer id."""
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def end(self) -> int:
+        """Log end offset, which is the high watermark too."""
+        return self.batches[-1][0].next_offset if self.batches else self.log_start
+
+    def append(self, batch: bytes) -> tuple[Code, int]:
+        """The check of sequence numbers, and the append."""
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            last_five = self.known.setdefault(header.producer_id, deque(maxlen=5))
+            for earlier in last_five:
+                if (earlier.base_sequence, earlier.last_sequence) == (header.base_sequence, header.last_sequence):
+                    return NONE, earlier.base_offset
+            if last_five and header.base_sequence != (last_five[-1].last_sequence + 1) & SEQUENCE_MAX:
+                return errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        stored = bytes(assign(batch, base_offset=self.end, leader_epoch=self.leader_epoch))
+        header = read_header(stored)
+        self.batches.append((header, stored))
+        if header.producer_id >= 0:
+            self.known[header.producer_id].append(header)
+        self.grown.set()
+        self.grown = asyncio.Event()
+        return NONE, header.base_offset
+
+
+ProduceHook = Callable[["FakeBroker", log_pb2.ProduceRequest], Awaitable[None]]
+
+
+class FakeCluster:
+    """Brokers 1..n and one election process."""
+
+    def __init__(self, *, brokers: int = 3, seed: int = 1) -> None:
+        self.random = random.Random(seed)
+        self.brokers = {number: FakeBroker(self, number) for number in range(1, brokers + 1)}
+        self.elections = {number: FakeElection(self, number) for number in (1, 2)}
+        self.controller = 1
+        self.controller_epoch = 1
+        self.partitions: dict[tuple[str, int], FakePartition] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.producer_ids = 1000
+        self.answers: dict[tuple[str, int], deque[Code]] = {}
+        """Errors that produce answers in place of appending, by partition."""
+        self.answers_after_append: dict[tuple[str, int], deque[Code]] = {}
+        """Errors that produce answers although it has appended."""
+        self.calls: Counter[str] = Counter()
+        self.before_produce: ProduceHook | None = None
+        self.failures: list[tuple[str, BaseException]] = []
+
+    async def __aenter__(self) -> "FakeCluster":
+        for member in (*self.brokers.values(), *self.elections.values()):
+            await member.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for member in (*self.brokers.values(), *self.elections.values()):
+            await member.stop()
+        assert not self.failures, self.failures
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients."""
+        return ",".join(str(broker.address) for broker in self.brokers.values())
+
+    def create(self, topic: str, *, partitions: int = 1) -> None:
+        """A topic whose partitions are led by the brokers in turn."""
+        self.topic_ids[topic] = f"id-of-{topic}-{self.random.randrange(10**6)}"
+        for number in range(partitions):
+            self.partitions[(topic, number)] = FakePartition(
+                topic, self.topic_ids[topic], number, leader=number % len(self.brokers) + 1
+            )
+
+    def delete(self, topic: str) -> None:
+        """The topic is gone."""
+        del self.topic_ids[topic]
+        self.partitions = {key: one for key, one in self.partitions.items() if one.topic != topic}
+
+    def elect(self, topic: str, partition: int, leader: int) -> None:
+        """A new leader, in a new term."""
+        one = self.partitions[(topic, partition)]
+        one.leader = leader
+        one.leader_epoch += 1
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """What the log holds."""
+        from regnum_records.read import read_records
+
+        batches = self.partitions[(topic, partition)].batches
+        return [record.value for record in read_records(b"".join(batch for _, batch in batches))]
+
+    def find(self, topic: str, partition: int, topic_id: str, broker: int) -> FakePartition | Code:
+        """The partition, if that broker leads it and it is the one that is meant."""
+        one = self.partitions.get((topic, partition))
+        if one is None:
+            return errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+        if topic_id and one.topic_id != topic_id:
+            return errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID
+        return one if one.leader == broker else errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+
+
+class _Member:
+    """A process with one listener."""
+
+    def __init__(self, cluster: FakeCluster, number: int) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.address = Address(host="127.0.0.1", port=free_port(cluster.random))
+        self.server: grpc.aio.Server | None = None
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the services."""
+        raise NotImplementedError
+
+    async def start(self) -> None:
+        """Listen."""
+
+        def failed(what: str, error: BaseException) -> None:
+            self.cluster.failures.append((what, error))
+
+        self.server = grpc.aio.server(interceptors=(ErrorInterceptor(failed),), options=(("grpc.so_reuseport", 0),))
+        self.register(self.server)
+        self.server.add_insecure_port(str(self.address))
+        await self.server.start()
+
+    async def stop(self) -> None:
+        """As kill -9 looks from outside: calls under way end without an answer, the port refuses."""
+        if self.server is not None:
+            server, self.server = self.server, None
+            await server.stop(0)
+
+
+class FakeBroker(
+    _Member,
+    log_pb2_grpc.LogServiceServicer,
+    group_pb2_grpc.GroupServiceServicer,
+    metadata_pb2_grpc.MetadataServiceServicer,
+):
+    """A broker as clients see it."""
+
+    def __init__(self, cluster: FakeCluster, number: int) -> None:
+        super().__init__(cluster, number)
+        self.epoch = number * 10
+        self.frozen = asyncio.Event()
+        """While set, calls wait without an answer."""
+        self.thawed = asyncio.Event()
+        self.stale: metadata_pb2.GetMetadataResponse | None = None
+        """Metadata that this broker answers in place of the truth."""
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the services."""
+        log_pb2_grpc.add_LogServiceServicer_to_server(self, server)
+        group_pb2_grpc.add_GroupServiceServicer_to_server(self, server)
+        metadata_pb2_grpc.add_MetadataServiceServicer_to_server(self, server)
+
+    async def freeze(self) -> None:
+        """As SIGSTOP looks from outside, for calls that come from now on."""
+        self.frozen.set()
+
+    async def _answering(self) -> None:
+        if self.frozen.is_set():
+            await self.thawed.wait()
+
+    async def GetMetadata(  # noqa: N802 - names of the wire
+        self, request: metadata_pb2.GetMetadataRequest, context: grpc.aio.ServicerContext
+    ) -> metadata_pb2.GetMetadataResponse:
+        """Brokers that listen, the controller, topics."""
+        cluster = self.cluster
+        cluster.calls["GetMetadata"] += 1
+        await self._answering()
+        if self.stale is not None:
+            return self.stale
+        election = cluster.elections[cluster.controller].address
+        answer = metadata_pb2.GetMetadataResponse(
+            cluster_id="fake",
+            controller=types_pb2.Controller(
+                id=cluster.controller,
+                epoch=cluster.controller_epoch,
+                client=types_pb2.Endpoint(host=election.host, port=election.port),
+            ),
+        )
+        for broker in cluster.brokers.values():
+            if broker.server is not None:
+                endpoint = types_pb2.Endpoint(host=broker.address.host, port=broker.address.port)
+                answer.brokers.add(id=broker.number, epoch=broker.epoch, client=endpoint, internal=endpoint)
+        names = [] if request.brokers_only else list(request.topics) or sorted(cluster.topic_ids)
+        for name in names:
+            item = answer.topics.add()
+            item.topic.name = name
+            if name not in cluster.topic_ids:
+                item.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            item.topic.topic_id = cluster.topic_ids[name]
+            for one in cluster.partitions.values():
+                if one.topic == name:
+                    item.topic.partitions.add(
+                        partition=one.number,
+                        leader=one.leader,
+                        leader_epoch=one.leader_epoch,
+                        isr=list(cluster.brokers),
+                        replicas=list(cluster.brokers),
+                    )
+        return answer
+
+    async def InitProducerId(  # noqa: N802
+        self, request: group_pb2.InitProducerIdRequest, context: grpc.aio.ServicerContext
+    ) -> group_pb2.InitProducerIdResponse:
+        """The next id."""
+        await self._answering()
+        self.cluster.producer_ids += 1
+        return group_pb2.InitProducerIdResponse(producer_id=self.cluster.producer_ids, producer_epoch=0)
+
+    async def Produce(  # noqa: N802
+        self, request: log_pb2.ProduceRequest, context: grpc.aio.ServicerContext
+    ) -> log_pb2.ProduceResponse:
+        """Append, or answer what the test wants."""
+        cluster = self.cluster
+        cluster.calls["Produce"] += 1
+        await self._answering()
+        if cluster.before_produce is not None:
+            await cluster.before_produce(self, request)
+        answer = log_pb2.ProduceResponse()
+        for part in request.partitions:
+            where = (part.topic, part.partition)
+            refusals = cluster.answers.get(where)
+            found = cluster.find(part.topic, part.partition, part.topic_id, self.number)
+            code, base_offset = NONE, -1
+            if refusals:
+                code = refusals.popleft()
+            elif isinstance(found, int):
+                code = found
+            else:
+                code, base_offset = found.append(part.record_batch)
+                lies = cluster.answers_after_append.get(where)
+                if lies:
+                    code, base_offset = lies.popleft(), -1
+            message = "" if code == NONE else "said the test"
+            answer.results.add(
+                topic=part.topic,
+                partition=part.partition,
+                error_code=code,
+                error_message=message,
+                base_offset=base_offset,
+            )
+        return answer
+
+    async def Fetch(  # noqa: N802
+        self, request: log_pb2.FetchRequest, context: grpc.aio.ServicerContext
+    ) -> log_pb2.FetchResponse:
+        """Batches from the offset on; waits once when there are none."""
+        cluster = self.cluster
+        cluster.calls["Fetch"] += 1
+        await self._answering()
+        answer = self._fetch(request)
+        if not any(result.record_batches or result.error_code for result in answer.results):
+            waiting = [
+                asyncio.create_task(cluster.partitions[(part.topic, part.partition)].grown.wait())
+                for part in request.partitions
+            ]
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(waiting, timeout=request.max_wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+            answer = self._fetch(request)
+        return answer
+
+    def _fetch(self, request: log_pb2.FetchRequest) -> log_pb2.FetchResponse:
+        answer = log_pb2.FetchResponse()
+        for part in request.partitions:
+            result = answer.results.add(topic=part.topic, partition=part.partition)
+            found = self.cluster.find(part.topic, part.partition, part.topic_id, self.number)
+            if isinstance(found, int):
+                result.error_code, result.error_message = found, "said the test"
+                continue
+            result.high_watermark, result.log_start_offset = found.end, found.log_start
+            if not found.log_start <= part.offset <= found.end:
+                result.error_code = errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+                result.error_message = f"the log has {found.log_start} to {found.end}"
+                continue
+            chosen: list[bytes] = []
+            size = 0
+            for header, batch in found.batches:
+                if header.next_offset <= part.offset or (chosen and size + len(batch) > (part.max_bytes or 1 << 20)):
+                    continue
+                chosen.append(batch)
+                size += len(batch)
+            result.record_batches = b"".join(chosen)
+        return answer
+
+    async def ListOffsets(  # noqa: N802
+        self, request: log_pb2.ListOffsetsRequest, context: grpc.aio.ServicerContext
+    ) -> log_pb2.ListOffsetsResponse:
+        """First offset and high watermark."""
+        await self._answering()
+        answer = log_pb2.ListOffsetsResponse()
+        for query in request.queries:
+            found = self.cluster.find(query.topic, query.partition, "", self.number)
+            if isinstance(found, int):
+                answer.results.add(topic=query.topic, partition=query.partition, error_code=found, offset=-1)
+            else:
+                offset = found.log_start if query.timestamp_ms == -2 else found.end
+                answer.results.add(topic=query.topic, partition=query.partition, offset=offset)
+        return answer
+
+    async def Consume(  # noqa: N802
+        self, request: log_pb2.ConsumeRequest, context: grpc.aio.ServicerContext
+    ) -> log_pb2.ConsumeResponse:
+        """Not used by the SDK."""
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the fake has no Consume; use Fetch")
+
+
+class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
+    """An election process as clients see it."""
+
+    def __init__(self, cluster: FakeCluster, number: int) -> None:
+        super().__init__(cluster, number)
+        self.mutations: dict[str, str] = {}
+        """Mutation id and the topic it concerned."""
+        self.silent_answers = 0
+        """So many calls are carried out and then not answered."""
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the services."""
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self, server)
+
+    def _authority(self) -> None:
+        cluster = self.cluster
+        if cluster.controller != self.number:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_NOT_CONTROLLER,
+                "ask the controller",
+                metadata={
+                    "controller_id": str(cluster.controller),
+                    "controller_epoch": str(cluster.controller_epoch),
+                    "controller_address": str(cluster.elections[cluster.controller].address),
+                },
+            )
+
+    def _answer_or_not(self) -> None:
+        if self.silent_answers:
+            self.silent_answers -= 1
+            raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "carried out, and the answer is lost")
+
+    async def CreateTopics(  # noqa: N802
+        self, request: admin_pb2.CreateTopicsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.CreateTopicsResponse:
+        """Create; a repeat is answered from its mutation id."""
+        self.cluster.calls["CreateTopics"] += 1
+        self._authority()
+        answer = admin_pb2.CreateTopicsResponse()
+        for topic in request.topics:
+            result = answer.results.add(name=topic.name, partitions=topic.partitions, replication_factor=3)
+            if topic.name in self.cluster.topic_ids and self.mutations.get(topic.mutation_id) != topic.name:
+                result.error_code = errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+                result.error_message = f"topic {topic.name!r} exists"
+                continue
+            if topic.name not in self.cluster.topic_ids and not request.validate_only:
+                self.cluster.create(topic.name, partitions=topic.partitions)
+                self.mutations[topic.mutation_id] = topic.name
+            result.topic_id = self.cluster.topic_ids.get(topic.name, "")
+        self._answer_or_not()
+        return answer
+
+    async def DeleteTopics(  # noqa: N802
+        self, request: admin_pb2.DeleteTopicsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.DeleteTopicsResponse:
+        """Delete; a repeat is answered from its mutation id."""
+        self.cluster.calls["DeleteTopics"] += 1
+        self._authority()
+        answer = admin_pb2.DeleteTopicsResponse()
+        for topic in request.topics:
+            result = answer.results.add(name=topic.name, topic_id=topic.topic_id)
+            if self.mutations.get(topic.mutation_id) == topic.name:
+                continue
+            if topic.name not in self.cluster.topic_ids:
+                result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+                result.error_message = f"topic {topic.name!r} does not exist"
+            elif topic.topic_id and topic.topic_id != self.cluster.topic_ids[topic.name]:
+                result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+                result.error_message = "another topic has that name now"
+            else:
+                self.cluster.delete(topic.name)
+                self.mutations[topic.mutation_id] = topic.name
+        self._answer_or_not()
+        return answer
