@@ -30,7 +30,7 @@ lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/buf lint
 
 proto: install ## regenerate the code of proto/ and of etcd3's wire messages

@@ -1,0 +1,146 @@
+"""What a person does with etcdctl is input: it never stops the cluster, and it means what the seeds say it means."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from regnum_client import Admin, Consumer, Producer, TopicPartition
+from regnum_local.cluster import LocalCluster
+from regnum_service.clock import SystemClock
+from regnum_service.errors import RegnumError
+from regnum_testing.under_load import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+CLOCK = SystemClock()
+
+
+async def etcdctl(cluster: LocalCluster, *arguments: str) -> str:
+    """Run etcdctl against the embedded store; the wheel brings it."""
+    endpoint = cluster.coordination.removeprefix("etcd://").partition("?")[0].partition("/")[0]
+    program = str(Path(sys.executable).parent / "etcdctl")
+    process = await asyncio.create_subprocess_exec(
+        program, f"--endpoints={endpoint}", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    return out.decode()
+
+
+async def controller_epoch(admin: Admin) -> int:
+    view = await admin.describe_cluster()
+    return 0 if view.controller is None else view.controller.epoch
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "garbage",
+        "",
+        '{"version":1,"brokerid":-1,"timestamp":"0"}',
+        '{"version":1,"brokerid":77,"timestamp":"0"}',
+        "\x00\x01{[",
+    ],
+    ids=["garbage", "empty", "minus one", "another id", "binary"],
+)
+async def test_anything_written_into_controller_leads_to_a_new_controller_within_a_second(
+    cluster: LocalCluster, content: str
+) -> None:
+    """A plain put strips the lease: the node would outlive everybody (safety rule S7)."""
+    if "\x00" in content:
+        content = content.replace("\x00", "\x02")  # an argument cannot carry NUL
+    async with Admin(cluster.bootstrap) as admin:
+        before = await controller_epoch(admin)
+        written = CLOCK.monotonic()
+        await etcdctl(cluster, "put", "--", "/controller", content)
+
+        async def succeeded() -> bool:
+            return await controller_epoch(admin) > before
+
+        await until(succeeded, within_s=1.0)
+        assert CLOCK.monotonic() - written < 1.5
+        node = json.loads((await etcdctl(cluster, "get", "--print-value-only", "/controller")).strip())
+        assert node["brokerid"] in {1, 2, 3}
+        name = f"after-{before}"
+        await admin.create_topic(name, partitions=1, replication_factor=3)
+        await admin.delete_topic(name)
+
+
+async def test_deleting_controller_triggers_an_election(cluster: LocalCluster) -> None:
+    async with Admin(cluster.bootstrap) as admin:
+        before = await controller_epoch(admin)
+        await etcdctl(cluster, "del", "/controller")
+
+        async def succeeded() -> bool:
+            return await controller_epoch(admin) > before
+
+        await until(succeeded, within_s=2.0)
+
+
+async def test_a_topic_written_by_hand_is_taken_up(cluster: LocalCluster) -> None:
+    """Seed 001's bare form: the controller gives it an id and leaders (safety rule S14)."""
+    await etcdctl(cluster, "put", "/brokers/topics/by-hand", '{"0":[1,2,3],"1":[3,1]}')
+    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
+
+        async def has_leaders() -> bool:
+            try:
+                topic = await admin.describe_topic("by-hand")
+            except RegnumError:
+                return False
+            return len(topic.partitions) == 2 and all(state.leader > 0 for state in topic.partitions.values())
+
+        await until(has_leaders, within_s=5.0)
+        delivery = await (await producer.send("by-hand", b"hello", partition=1))
+        assert delivery.offset == 0
+        written = json.loads((await etcdctl(cluster, "get", "--print-value-only", "/brokers/topics/by-hand")).strip())
+        assert len(written["topic_id"]) == 22
+        assert not written.get("creating")
+
+
+@pytest.mark.parametrize("content", ["not json", '{"0":[]}', '{"0":[1,1]}', '{"x":[1]}', "[]"])
+async def test_a_malformed_topic_node_is_left_alone_and_the_cluster_goes_on(
+    cluster: LocalCluster, content: str
+) -> None:
+    await etcdctl(cluster, "put", "/brokers/topics/malformed", content)
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic("beside-malformed", partitions=1, replication_factor=3)
+        await admin.delete_topic("beside-malformed")
+        assert "malformed" not in {topic.name for topic in await admin.list_topics()}
+    assert (await etcdctl(cluster, "get", "--print-value-only", "/brokers/topics/malformed")).strip() == content
+    await etcdctl(cluster, "del", "/brokers/topics/malformed")
+
+
+async def test_a_topic_removed_by_hand_is_deleted(cluster: LocalCluster) -> None:
+    async with Admin(cluster.bootstrap) as admin:
+        created = await admin.create_topic("removed-by-hand", partitions=2, replication_factor=3)
+        await etcdctl(cluster, "del", "--prefix", "/brokers/topics/removed-by-hand")
+
+        async def gone() -> bool:
+            names = {topic.name for topic in await admin.list_topics()}
+            guard = await etcdctl(cluster, "get", "--print-value-only", f"/brokers/topic_ids/{created.topic_id}")
+            record = await etcdctl(cluster, "get", "--print-value-only", f"/admin/delete_topics/{created.topic_id}")
+            return "removed-by-hand" not in names and not guard.strip() and not record.strip()
+
+        await until(gone, within_s=10.0)
+
+
+async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(cluster: LocalCluster) -> None:
+    """Never a guess, never a new epoch 0 (safety rule S14)."""
+    async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
+        await admin.create_topic("scribbled", partitions=2, replication_factor=3)
+        await (await producer.send("scribbled", b"kept", partition=0))
+        await etcdctl(cluster, "put", "/brokers/topics/scribbled/0/leaderAndISR", "scribble")
+        await etcdctl(cluster, "del", "/controller")
+
+        async def other_partition_works() -> bool:
+            delivery = await (await producer.send("scribbled", b"works", partition=1))
+            return delivery.offset >= 0
+
+        await until(other_partition_works, within_s=10.0)
+        node = await etcdctl(cluster, "get", "--print-value-only", "/brokers/topics/scribbled/0/leaderAndISR")
+        assert node.strip() == "scribble"
+        async with Consumer(cluster.bootstrap) as consumer:
+            ends = await consumer.end_offsets([TopicPartition("scribbled", 1)])
+        assert ends[TopicPartition("scribbled", 1)] >= 1
