@@ -32,7 +32,7 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[Admin]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def controller(admin: Admin) -> AsyncIterator[admin_pb2_grpc.AdminServiceAsyncStub]:
+async def controller(admin: Admin) -> "AsyncIterator[admin_pb2_grpc.AdminServiceAsyncStub]":
     """Stub of the controller."""
     view = await admin.describe_cluster()
     assert view.controller is not None
@@ -42,7 +42,7 @@ async def controller(admin: Admin) -> AsyncIterator[admin_pb2_grpc.AdminServiceA
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def leader(admin: Admin) -> AsyncIterator[log_pb2_grpc.LogServiceAsyncStub]:
+async def leader(admin: Admin) -> "AsyncIterator[log_pb2_grpc.LogServiceAsyncStub]":
     """Stub of the broker that leads ``good-0``."""
     view = await admin.describe_cluster()
     topic = await admin.describe_topic(TOPIC)
@@ -51,7 +51,7 @@ async def leader(admin: Admin) -> AsyncIterator[log_pb2_grpc.LogServiceAsyncStub
     await channel.close()
 
 
-async def end_offset(leader: log_pb2_grpc.LogServiceAsyncStub) -> int:
+async def end_offset(leader: "log_pb2_grpc.LogServiceAsyncStub") -> int:
     request = log_pb2.ListOffsetsRequest(queries=[log_pb2.OffsetQuery(topic=TOPIC, partition=0, timestamp_ms=-1)])
     answer = await leader.ListOffsets(request, timeout=5)
     return int(answer.results[0].offset)
@@ -87,7 +87,7 @@ async def end_offset(leader: log_pb2_grpc.LogServiceAsyncStub) -> int:
     ],
 )
 async def test_a_bad_topic_is_refused_with_a_reason(
-    controller: admin_pb2_grpc.AdminServiceAsyncStub, admin: Admin, topic: admin_pb2.NewTopic, code: int
+    controller: "admin_pb2_grpc.AdminServiceAsyncStub", admin: Admin, topic: admin_pb2.NewTopic, code: int
 ) -> None:
     before = {view.name for view in await admin.list_topics()}
     answer = await controller.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[topic]), timeout=10)
@@ -96,7 +96,7 @@ async def test_a_bad_topic_is_refused_with_a_reason(
     assert {view.name for view in await admin.list_topics()} == before
 
 
-async def test_an_unknown_topic_cannot_be_deleted(controller: admin_pb2_grpc.AdminServiceAsyncStub) -> None:
+async def test_an_unknown_topic_cannot_be_deleted(controller: "admin_pb2_grpc.AdminServiceAsyncStub") -> None:
     request = admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.DeletableTopic(name="nowhere")])
     answer = await controller.DeleteTopics(request, timeout=10)
     assert answer.results[0].error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
@@ -140,7 +140,7 @@ def wrong_crc(data: bytes) -> bytes:
     ids=["empty", "zeros", "ones", "cut off", "two batches", "wrong crc", "right crc, wrong count", "magic 1"],
 )
 async def test_a_malformed_batch_is_refused_and_nothing_is_appended(
-    leader: log_pb2_grpc.LogServiceAsyncStub, bytes_: bytes, code: int
+    leader: "log_pb2_grpc.LogServiceAsyncStub", bytes_: bytes, code: int
 ) -> None:
     before = await end_offset(leader)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=bytes_)
@@ -150,7 +150,7 @@ async def test_a_malformed_batch_is_refused_and_nothing_is_appended(
     assert await end_offset(leader) == before
 
 
-async def test_an_oversize_batch_is_refused(leader: log_pb2_grpc.LogServiceAsyncStub) -> None:
+async def test_an_oversize_batch_is_refused(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     before = await end_offset(leader)
     big = build_batch([Record(offset=0, timestamp_ms=1, key=None, value=b"x" * 3_000_000, headers=())])
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=big)
@@ -159,7 +159,7 @@ async def test_an_oversize_batch_is_refused(leader: log_pb2_grpc.LogServiceAsync
     assert await end_offset(leader) == before
 
 
-async def test_a_message_beyond_the_listener_is_refused_by_grpc(leader: log_pb2_grpc.LogServiceAsyncStub) -> None:
+async def test_a_message_beyond_the_listener_is_refused_by_grpc(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=b"x" * (65 * 1024 * 1024))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await leader.Produce(log_pb2.ProduceRequest(acks=-1, partitions=[part]), timeout=10)
@@ -196,7 +196,7 @@ async def test_a_message_beyond_the_listener_is_refused_by_grpc(leader: log_pb2_
     ids=["unknown topic", "negative partition", "huge partition", "other topic id", "batch and records"],
 )
 async def test_a_bad_partition_is_refused(
-    leader: log_pb2_grpc.LogServiceAsyncStub, part: log_pb2.ProducePartition, code: int
+    leader: "log_pb2_grpc.LogServiceAsyncStub", part: log_pb2.ProducePartition, code: int
 ) -> None:
     before = await end_offset(leader)
     answer = await leader.Produce(log_pb2.ProduceRequest(acks=-1, partitions=[part]), timeout=10)
@@ -204,7 +204,7 @@ async def test_a_bad_partition_is_refused(
     assert await end_offset(leader) == before
 
 
-async def test_acks_other_than_minus_one_zero_and_one_are_refused(leader: log_pb2_grpc.LogServiceAsyncStub) -> None:
+async def test_acks_other_than_minus_one_zero_and_one_are_refused(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     before = await end_offset(leader)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=batch())
     answer = await leader.Produce(log_pb2.ProduceRequest(acks=2, partitions=[part]), timeout=10)
@@ -213,7 +213,9 @@ async def test_acks_other_than_minus_one_zero_and_one_are_refused(leader: log_pb
 
 
 @pytest.mark.parametrize("offset", [-1, 10**12])
-async def test_an_offset_outside_the_log_is_out_of_range(leader: log_pb2_grpc.LogServiceAsyncStub, offset: int) -> None:
+async def test_an_offset_outside_the_log_is_out_of_range(
+    leader: "log_pb2_grpc.LogServiceAsyncStub", offset: int
+) -> None:
     request = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic=TOPIC, partition=0, offset=offset)])
     answer = await leader.Fetch(request, timeout=10)
     assert answer.results[0].error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE

@@ -1,4 +1,4 @@
-"""A cluster that was stopped comes back with everything; a follower that was away catches up; files tell the same story."""
+"""A cluster that was stopped comes back with everything; a follower that was away catches up; all files are equal."""
 
 import asyncio
 import sys
@@ -21,28 +21,29 @@ def quiet(data_dir: Path) -> LocalCluster:
 
 async def test_everything_is_there_after_a_stop_and_a_start(tmp_path: Path) -> None:
     partitions = [TopicPartition("kept", number) for number in range(3)]
-    async with quiet(tmp_path) as cluster:
-        async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
-            await admin.create_topic("kept", partitions=3, replication_factor=3)
-            deliveries = [
-                await producer.send("kept", str(number).encode(), partition=number % 3) for number in range(600)
-            ]
-            await producer.flush()
-            assert all(delivery.exception() is None for delivery in deliveries)
-            # A follower that misses some of it: two of three go on, and it catches up when it returns.
-            topic = await admin.describe_topic("kept")
-            away = topic.partitions[0].replicas[-1]
-            await cluster.kill(f"broker-{away}")
-            for number in range(600, 1200):
-                await producer.send("kept", str(number).encode(), partition=number % 3)
-            await producer.flush()
-            await cluster.restart(f"broker-{away}")
-            await cluster.wait_healthy(f"broker-{away}")
+    async with (
+        quiet(tmp_path) as cluster,
+        Admin(cluster.bootstrap) as admin,
+        Producer(cluster.bootstrap) as producer,
+    ):
+        await admin.create_topic("kept", partitions=3, replication_factor=3)
+        deliveries = [await producer.send("kept", str(number).encode(), partition=number % 3) for number in range(600)]
+        await producer.flush()
+        assert all(delivery.exception() is None for delivery in deliveries)
+        # A follower that misses some of it: two of three go on, and it catches up when it returns.
+        topic = await admin.describe_topic("kept")
+        away = topic.partitions[0].replicas[-1]
+        await cluster.kill(f"broker-{away}")
+        for number in range(600, 1200):
+            await producer.send("kept", str(number).encode(), partition=number % 3)
+        await producer.flush()
+        await cluster.restart(f"broker-{away}")
+        await cluster.wait_healthy(f"broker-{away}")
 
-            async def in_sync() -> bool:
-                return all(len(state.isr) == 3 for state in (await admin.describe_topic("kept")).partitions.values())
+        async def in_sync() -> bool:
+            return all(len(state.isr) == 3 for state in (await admin.describe_topic("kept")).partitions.values())
 
-            await until(in_sync)
+        await until(in_sync)
     first_logs = replica_logs(tmp_path)
     assert len(first_logs) == 3
     assert unequal_replicas(first_logs) == ()

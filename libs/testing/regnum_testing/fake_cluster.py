@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 import grpc
 from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
@@ -19,9 +20,13 @@ from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.nodes import Address
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
+from regnum_records.read import read_records
 from regnum_service.errors import Code, RegnumError
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.ports import free_port
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 NONE = errors_pb2.ERROR_CODE_NONE
 
@@ -89,7 +94,7 @@ class FakeCluster:
         self.before_produce: ProduceHook | None = None
         self.failures: list[tuple[str, BaseException]] = []
 
-    async def __aenter__(self) -> "FakeCluster":
+    async def __aenter__(self) -> Self:
         for member in (*self.brokers.values(), *self.elections.values()):
             await member.start()
         return self
@@ -125,8 +130,6 @@ class FakeCluster:
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         """What the log holds."""
-        from regnum_records.read import read_records
-
         batches = self.partitions[(topic, partition)].batches
         return [record.value for record in read_records(b"".join(batch for _, batch in batches))]
 
@@ -203,7 +206,7 @@ class FakeBroker(
             await self.thawed.wait()
 
     async def GetMetadata(  # noqa: N802 - names of the wire
-        self, request: metadata_pb2.GetMetadataRequest, context: grpc.aio.ServicerContext
+        self, request: metadata_pb2.GetMetadataRequest, _context: Context
     ) -> metadata_pb2.GetMetadataResponse:
         """Brokers that listen, the controller, topics."""
         cluster = self.cluster
@@ -244,7 +247,7 @@ class FakeBroker(
         return answer
 
     async def InitProducerId(  # noqa: N802
-        self, request: group_pb2.InitProducerIdRequest, context: grpc.aio.ServicerContext
+        self, _request: group_pb2.InitProducerIdRequest, _context: Context
     ) -> group_pb2.InitProducerIdResponse:
         """The next id."""
         await self._answering()
@@ -252,7 +255,7 @@ class FakeBroker(
         return group_pb2.InitProducerIdResponse(producer_id=self.cluster.producer_ids, producer_epoch=0)
 
     async def Produce(  # noqa: N802
-        self, request: log_pb2.ProduceRequest, context: grpc.aio.ServicerContext
+        self, request: log_pb2.ProduceRequest, _context: Context
     ) -> log_pb2.ProduceResponse:
         """Append, or answer what the test wants."""
         cluster = self.cluster
@@ -286,7 +289,7 @@ class FakeBroker(
         return answer
 
     async def Fetch(  # noqa: N802
-        self, request: log_pb2.FetchRequest, context: grpc.aio.ServicerContext
+        self, request: log_pb2.FetchRequest, _context: Context
     ) -> log_pb2.FetchResponse:
         """Batches from the offset on; waits once when there are none."""
         cluster = self.cluster
@@ -329,7 +332,7 @@ class FakeBroker(
         return answer
 
     async def ListOffsets(  # noqa: N802
-        self, request: log_pb2.ListOffsetsRequest, context: grpc.aio.ServicerContext
+        self, request: log_pb2.ListOffsetsRequest, _context: Context
     ) -> log_pb2.ListOffsetsResponse:
         """First offset and high watermark."""
         await self._answering()
@@ -344,10 +347,11 @@ class FakeBroker(
         return answer
 
     async def Consume(  # noqa: N802
-        self, request: log_pb2.ConsumeRequest, context: grpc.aio.ServicerContext
-    ) -> log_pb2.ConsumeResponse:
-        """Not used by the SDK."""
-        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the fake has no Consume; use Fetch")
+        self, _request: log_pb2.ConsumeRequest, _context: Context
+    ) -> AsyncIterator[log_pb2.ConsumeResponse]:
+        """Not used by the SDK: an empty stream."""
+        for nothing in ():
+            yield nothing
 
 
 class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
@@ -383,7 +387,7 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
             raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "carried out, and the answer is lost")
 
     async def CreateTopics(  # noqa: N802
-        self, request: admin_pb2.CreateTopicsRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.CreateTopicsRequest, _context: Context
     ) -> admin_pb2.CreateTopicsResponse:
         """Create; a repeat is answered from its mutation id."""
         self.cluster.calls["CreateTopics"] += 1
@@ -403,7 +407,7 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
         return answer
 
     async def DeleteTopics(  # noqa: N802
-        self, request: admin_pb2.DeleteTopicsRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.DeleteTopicsRequest, _context: Context
     ) -> admin_pb2.DeleteTopicsResponse:
         """Delete; a repeat is answered from its mutation id."""
         self.cluster.calls["DeleteTopics"] += 1

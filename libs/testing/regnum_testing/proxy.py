@@ -1,4 +1,8 @@
-"""A TCP proxy between a client and a server that a test can cut, stall or make swallow bytes."""
+"""A TCP proxy between a client and a server that a test can cut, or make keep what one side sends.
+
+Lost reply: ``hold_answers``, write, see elsewhere that it happened, ``cut``.
+Late commit: ``hold_requests``, write, await ``held``, ``drop_clients`` (the client knows nothing), look, ``deliver``.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -9,13 +13,47 @@ from regnum_testing.ports import unused_port
 _CHUNK: Final = 64 * 1024
 
 
-class TcpProxy:
-    """Passes bytes on, until told otherwise.
+class _Link:
+    """One connection of a client and the one made for it to the server."""
 
-    ``cut`` closes all connections; while ``refusing`` new ones are closed at once. ``hold_requests`` keeps what the
-    client sends until ``release_requests``; ``hold_answers`` and ``release_answers`` do the same in the other
-    direction. Held bytes of a connection that the client gave up are still delivered: so comes a late commit.
-    """
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.server = server
+        self.holds_requests = False
+        self.held = bytearray()
+        self.grew = asyncio.Event()
+
+    async def carry_requests(self, reader: asyncio.StreamReader) -> None:
+        """Client to server; when the client goes while requests are held, the server's side stays open."""
+        with suppress(ConnectionError):
+            while chunk := await reader.read(_CHUNK):
+                if self.holds_requests:
+                    self.held += chunk
+                    self.grew.set()
+                else:
+                    self.server.write(chunk)
+                    await self.server.drain()
+        if not self.holds_requests:
+            self.server.transport.abort()
+
+    async def carry_answers(self, reader: asyncio.StreamReader, flow: asyncio.Event) -> None:
+        """Server to client; what comes after the client has gone is thrown away."""
+        with suppress(ConnectionError):
+            while chunk := await reader.read(_CHUNK):
+                await flow.wait()
+                if not self.client.is_closing():
+                    with suppress(ConnectionError):
+                        self.client.write(chunk)
+                        await self.client.drain()
+        self.client.transport.abort()
+
+    def close(self) -> None:
+        self.client.transport.abort()
+        self.server.transport.abort()
+
+
+class TcpProxy:
+    """Passes bytes on, until told otherwise."""
 
     def __init__(self, *, upstream_port: int) -> None:
         self.port: Final = unused_port()
@@ -23,16 +61,10 @@ class TcpProxy:
         self._upstream_port = upstream_port
         self._server: asyncio.Server | None = None
         self._refusing = False
-        self._requests_flow = asyncio.Event()
-        self._requests_flow.set()
         self._answers_flow = asyncio.Event()
         self._answers_flow.set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.held_bytes = 0
-        """Bytes of requests that were read and wait for ``release_requests``."""
-        self.held_arrived: Final = asyncio.Event()
-        """Set when requests are held and some came."""
 
     async def start(self) -> None:
         """Listen."""
@@ -42,21 +74,20 @@ class TcpProxy:
         """Close everything."""
         if self._server is not None:
             self._server.close()
+        self.cut()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.cut()
         if self._server is not None:
             await self._server.wait_closed()
 
     def cut(self) -> None:
         """Close all connections."""
-        for writer in tuple(self._writers):
-            writer.transport.abort()
-        self._writers.clear()
+        for link in self._links:
+            link.close()
 
     def refuse(self) -> None:
-        """Close all connections and those to come."""
+        """Close all connections, and those to come until ``accept``."""
         self._refusing = True
         self.cut()
 
@@ -64,23 +95,43 @@ class TcpProxy:
         """Undo ``refuse``."""
         self._refusing = False
 
-    def hold_requests(self) -> None:
-        """Keep what clients send."""
-        self.held_bytes = 0
-        self.held_arrived.clear()
-        self._requests_flow.clear()
-
-    def release_requests(self) -> None:
-        """Deliver what was kept."""
-        self._requests_flow.set()
-
     def hold_answers(self) -> None:
-        """Keep what the server sends."""
+        """Keep what the server sends until ``release_answers``."""
         self._answers_flow.clear()
 
     def release_answers(self) -> None:
-        """Deliver what was kept."""
+        """Undo ``hold_answers``."""
         self._answers_flow.set()
+
+    def hold_requests(self) -> None:
+        """Keep what is sent on the connections that are open now; new connections flow."""
+        for link in self._links:
+            link.holds_requests = True
+
+    async def held(self, size: int) -> None:
+        """Return when some connection has that many bytes held."""
+        while all(len(link.held) < size for link in self._links):
+            waits = [asyncio.ensure_future(link.grew.wait()) for link in self._links if link.holds_requests]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+            for link in self._links:
+                link.grew.clear()
+
+    def drop_clients(self) -> None:
+        """Close the clients' side of the connections with held requests; the server notices nothing."""
+        for link in self._links:
+            if link.holds_requests:
+                link.client.transport.abort()
+
+    def deliver(self) -> None:
+        """Send the held requests to the server."""
+        for link in self._links:
+            if link.held:
+                link.server.write(bytes(link.held))
+                link.held.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -95,33 +146,12 @@ class TcpProxy:
         except OSError:
             writer.transport.abort()
             return
-        self._writers |= {writer, up_writer}
+        link = _Link(writer, up_writer)
+        self._links.add(link)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._requests(reader, up_writer), name="proxy requests")
-                group.create_task(self._answers(up_reader, writer), name="proxy answers")
+                group.create_task(link.carry_requests(reader), name="proxy requests")
+                group.create_task(link.carry_answers(up_reader, self._answers_flow), name="proxy answers")
         finally:
-            for one in (writer, up_writer):
-                one.transport.abort()
-            self._writers -= {writer, up_writer}
-
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while chunk := await reader.read(_CHUNK):
-                if not self._requests_flow.is_set():
-                    self.held_bytes += len(chunk)
-                    self.held_arrived.set()
-                    await self._requests_flow.wait()
-                writer.write(chunk)
-                await writer.drain()
-        with suppress(OSError, RuntimeError):
-            writer.write_eof()
-
-    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while chunk := await reader.read(_CHUNK):
-                await self._answers_flow.wait()
-                writer.write(chunk)
-                await writer.drain()
-        with suppress(OSError, RuntimeError):
-            writer.write_eof()
+            link.close()
+            self._links.discard(link)

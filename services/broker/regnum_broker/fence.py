@@ -4,12 +4,15 @@ import asyncio
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_broker.identity import Identity
 from regnum_model.ids import BrokerEpoch, ControllerEpoch
 from regnum_service.errors import RegnumError
 
+from regnum_broker.identity import Identity
+
 REGISTRATION_PATIENCE_S: Final = 5.0
-"""How long an order waits for a registration under way: only then is it known for which life of the broker it is meant."""
+"""How long an order waits for a registration under way: only then is it known for which life of the broker it is
+meant.
+"""
 
 
 class Fence:
@@ -57,8 +60,9 @@ class Fence:
         self.controller_epoch = epoch
 
     async def check_broker(self, epoch: BrokerEpoch) -> None:
-        """Refuse an order that is meant for an earlier life of this broker. A newer epoch than its own is accepted: the
-        controller may hear of a registration before the broker does (defect D20).
+        """Refuse an order that is meant for an earlier life of this broker.
+
+        A newer epoch than its own is accepted: the controller may hear of a registration first (defect D20).
 
         Raises:
             RegnumError: STALE_BROKER_EPOCH.

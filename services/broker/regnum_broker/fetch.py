@@ -1,7 +1,7 @@
 """Reading what is committed: Fetch (long poll), Consume (stream), ListOffsets.
 
-Consumers see records below the high watermark only. An offset between the high watermark and the log end is not an error: the high
-watermark of a new leader may be behind the true one for a moment.
+Consumers see records below the high watermark only. An offset between the high watermark and the log end is not an
+error: the high watermark of a new leader may be behind the true one for a moment.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,7 +10,11 @@ from typing import Final
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import iterate
+from regnum_records.read import read_records
+from regnum_service.errors import Code, RegnumError
+
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import OffsetOutOfRangeError, StorageError
 from regnum_broker.log.replica import ReplicaLog
@@ -18,10 +22,6 @@ from regnum_broker.partition import Partition
 from regnum_broker.purgatory import LongPoll
 from regnum_broker.replicas import NotHere, Replicas
 from regnum_broker.storage import Storage
-from regnum_records.errors import CorruptBatchError
-from regnum_records.header import iterate
-from regnum_records.read import read_records
-from regnum_service.errors import RegnumError
 
 FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FETCH_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -59,7 +59,7 @@ class _Found:
 
     batches: bytes = b""
     records: tuple[log_pb2.Record, ...] = ()
-    code: ErrorCode = errors_pb2.ERROR_CODE_NONE
+    code: Code = errors_pb2.ERROR_CODE_NONE
     message: str = ""
 
 
@@ -163,6 +163,8 @@ class Fetching:
             item.topic, item.topic_id, item.partition, known=self._knows(item.topic, item.partition)
         )
         # Epochs are compared before roles (semantics 4.2), so a replica that does not lead is asked for its epoch too.
+        if isinstance(found, NotHere) and found.code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID:
+            return found
         epoch = self._replicas.epoch_of(item.topic, item.partition)
         if item.HasField("current_leader_epoch") and epoch is not None:
             if item.current_leader_epoch < epoch:
@@ -186,7 +188,7 @@ class Fetching:
         wanted: dict[int, _Wanted],
         results: Sequence[log_pb2.FetchResult],
         *,
-        form: log_pb2.RecordForm,
+        form: log_pb2.RecordForm.ValueType,
         total_max: int,
     ) -> int | None:
         """Read everything that is wanted; returns the bytes found, None when an error is among the results."""
@@ -218,7 +220,7 @@ class Fetching:
             size += len(content.batches) if content.batches else sum(record.ByteSize() for record in content.records)
         return None if failed else size
 
-    async def _step(self, wanted: _Wanted, result: log_pb2.FetchResult, *, form: log_pb2.RecordForm) -> int:
+    async def _step(self, wanted: _Wanted, result: log_pb2.FetchResult, *, form: log_pb2.RecordForm.ValueType) -> int:
         """One read of a stream; returns the offset to go on from."""
         await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max)
         if result.records:
@@ -241,7 +243,7 @@ class OffsetLookup:
 
 
 def _read_logs(
-    reads: Sequence[tuple[ReplicaLog, int, int, int]], *, form: log_pb2.RecordForm, total_max: int
+    reads: Sequence[tuple[ReplicaLog, int, int, int]], *, form: log_pb2.RecordForm.ValueType, total_max: int
 ) -> list[_Found]:
     """On a reader thread: read one log after another until the answer is full; the first always gets its batch."""
     found: list[_Found] = []
@@ -302,7 +304,9 @@ def _out_of_range(offset: int, log: ReplicaLog) -> NotHere:
 
 def _check(request: log_pb2.FetchRequest) -> None:
     if min(request.max_wait_ms, request.min_bytes, request.max_bytes) < 0:
-        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "max_wait_ms, min_bytes and max_bytes are not negative")
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, "max_wait_ms, min_bytes and max_bytes are not negative"
+        )
     if len(request.partitions) > PARTITIONS_MAX:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"

@@ -1,7 +1,7 @@
 """The leader's side of a fetch stream: what one follower broker was told of which partitions, and what is new.
 
-A session costs what changes: idle partitions are neither sent nor looked at. A partition whose records, divergence or error were sent
-is left alone until the follower names its new position.
+A session costs what changes: idle partitions are neither sent nor looked at. A partition whose records, divergence or
+error were sent is left alone until the follower names its new position.
 """
 
 import asyncio
@@ -12,7 +12,10 @@ from typing import Final
 
 from regnum.broker.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
-from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration, TopicId
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, RegnumError
+
 from regnum_broker.leader import FollowerStream, Leadership
 from regnum_broker.log.errors import CorruptLogError, OffsetOutOfRangeError
 from regnum_broker.log.replica import ReplicaLog
@@ -20,9 +23,6 @@ from regnum_broker.partition import Partition
 from regnum_broker.purgatory import Signal
 from regnum_broker.replication import truncation
 from regnum_broker.storage import Storage
-from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration, TopicId
-from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
 
 ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of records in one answer, whatever the follower asks for; leaves room below the message limit."""
@@ -146,7 +146,9 @@ class FetchSession:
     def _identify(self, request: replication_pb2.FetchReplicaRequest) -> FollowerStream:
         broker, epoch = BrokerId(request.replica_id), BrokerEpoch(request.broker_epoch)
         if broker < 0 or epoch < 0 or request.max_wait_ms < 0:
-            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "replica id, broker epoch and wait are not negative")
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, "replica id, broker epoch and wait are not negative"
+            )
         newest = self._newest_epoch_of(broker, epoch)
         if epoch < newest:
             raise RegnumError(
@@ -206,15 +208,14 @@ class FetchSession:
             if leadership.wanted_change(now_s) is not None:
                 self._caught_up(leadership)
 
-    def _refusal(self, position: _Position, partition: Partition | None) -> ErrorCode | None:
+    def _refusal(self, position: _Position, partition: Partition | None) -> Code | None:
         """Why the position cannot be answered with records; epochs are compared before roles (semantics 4.2)."""
         if partition is None:
             return errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
         role = partition.role
-        if position.epoch > partition.leader_epoch:
-            return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
-        if position.epoch < partition.leader_epoch:
-            return errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+        if position.epoch != partition.leader_epoch:
+            newer = position.epoch > partition.leader_epoch
+            return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH if newer else errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
         if not isinstance(role, Leadership):
             return errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
         if self._stream is None or role.progress_of(self._stream.broker) is None:
@@ -261,9 +262,11 @@ class FetchSession:
         answer: replication_pb2.FetchReplicaResponse,
         position: _Position,
         partition: Partition | None,
-        code: ErrorCode,
+        code: Code,
     ) -> None:
-        refused = answer.partitions.add(topic_id=position.key.topic_id, partition=position.key.partition, error_code=code)
+        refused = answer.partitions.add(
+            topic_id=position.key.topic_id, partition=position.key.partition, error_code=code
+        )
         if partition is not None:
             refused.log_start_offset = partition.log.log_start_offset
             refused.log_end_offset = partition.log.log_end_offset
@@ -305,9 +308,9 @@ class FetchSession:
         return answer
 
 
-def _read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[bytes | ErrorCode]:
+def _read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[bytes | Code]:
     """On a reader thread: read one log after another until the answer is full; at least one."""
-    found: list[bytes | ErrorCode] = []
+    found: list[bytes | Code] = []
     room = bytes_max
     for log, offset in wanted:
         if found and room <= 0:

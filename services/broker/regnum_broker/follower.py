@@ -1,13 +1,15 @@
 """Following: one fetch stream for each leader broker, for all partitions that are followed there.
 
-Goals: an acknowledgement waits for as few hops as possible; a follower's log becomes and stays a prefix of its leader's.
+Goals: an acknowledgement waits for as few hops as possible; a follower's log becomes and stays a prefix of its
+leader's.
 
-Algorithm: a request names the partitions whose position changed, an answer only those with something to say; once it is stored,
-the next request goes out at once and tells the leader so. When partitions are added while the leader holds a request back, a second
-request is sent, and the leader answers the first at once. Before a leader sends records, or counts what the follower has, it
-compares the epoch of the follower's last batch with its own log and answers ``diverging_epoch`` where they differ (KIP-279,
-KIP-320; the high watermark decides nothing, defect D1): the follower then truncates, takes nothing else from that answer (D5), and
-asks again. The leader epoch that a position carries fences both ways (D4).
+Algorithm: a request names the partitions whose position changed, an answer only those with something to say; once it
+is stored, the next request goes out at once and tells the leader so. When partitions are added while the leader holds
+a request back, a second request is sent, and the leader answers the first at once. Before a leader sends records, or
+counts what the follower has, it compares the epoch of the follower's last batch with its own log and answers
+``diverging_epoch`` where they differ (KIP-279, KIP-320; the high watermark decides nothing, defect D1): the follower
+then truncates, takes nothing else from that answer (D5), and asks again. The leader epoch that a position carries
+fences both ways (D4).
 """
 
 import asyncio
@@ -19,15 +21,8 @@ from typing import Any, Final
 
 import grpc
 import structlog
-
 from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_broker.identity import Identity
-from regnum_broker.log.epochs import EpochEnd
-from regnum_broker.log.errors import NotContiguousError
-from regnum_broker.partition import Following, Partition
-from regnum_broker.replication import truncation, watermark
-from regnum_broker.storage import Storage
 from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_records.errors import CorruptBatchError
@@ -36,6 +31,13 @@ from regnum_service.clock import Clock
 from regnum_service.errors import reason_of
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+
+from regnum_broker.identity import Identity
+from regnum_broker.log.epochs import EpochEnd
+from regnum_broker.log.errors import NotContiguousError
+from regnum_broker.partition import Following, Partition
+from regnum_broker.replication import truncation, watermark
+from regnum_broker.storage import Storage
 
 MAX_WAIT_MS: Final = 500
 """How long a leader may hold a request back."""

@@ -1,19 +1,21 @@
 """Writes the ISR changes that leaderships want, in batches of small conditional groups (safety rules S1, S3, S4).
 
-Goals: a change stands in the store only if everything it relies on still held at that moment; the high watermark never counts
-less than what the store may hold; thousands of partitions whose follower came back cost few transactions.
+Goals: a change stands in the store only if everything it relies on still held at that moment; the high watermark
+never counts less than what the store may hold; thousands of partitions whose follower came back cost few
+transactions.
 
-Algorithm: for each leadership with a change, one group: the topic's guard exists, this broker's registration is the one it
-believes in, each joining follower's registration is live and the very one its fetches carry, and the node is at the version the
-leader knows. From before the write until a definite answer, the leadership counts the union of both ISRs.
+Algorithm: for each leadership with a change, one group: the topic's guard exists, this broker's registration is the
+one it believes in, each joining follower's registration is live and the very one its fetches carry, and the node is
+at the version the leader knows. From before the write until a definite answer, the leadership counts the union of
+both ISRs.
 
     written     the new ISR stands; it is reported to the controller (S16)
-    refused     read the node again: same leader epoch and still ours: adopt it; otherwise step down, wait for LeaderAndIsr
-    unknown     keep the union and repeat the same group (S1)
-    expired     keep the union; the broker registers anew and leads nothing until then (S11)
+    refused     read the node again: same leader epoch and still ours: adopt it; otherwise step down, wait for
+    LeaderAndIsr unknown     keep the union and repeat the same group (S1) expired     keep the union; the broker
+    registers anew and leads nothing until then (S11)
 
-A read after a refusal is sound: every guard that refused stays refused for this group (versions only grow), so no earlier
-attempt can land later.
+A read after a refusal is sound: every guard that refused stays refused for this group (versions only grow), so no
+earlier attempt can land later.
 """
 
 import asyncio
@@ -22,9 +24,6 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 import structlog
-
-from regnum_broker.identity import Identity
-from regnum_broker.leader import IsrChange, Joining, Leadership
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import (
     Check,
@@ -43,6 +42,9 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.insync import with_isr
 from regnum_model.nodes import BrokerNode, LeaderAndIsr, MalformedNodeError, Membership
 from regnum_service.clock import Clock
+
+from regnum_broker.identity import Identity
+from regnum_broker.leader import IsrChange, Joining, Leadership
 
 GROUPS_MAX: Final = 100
 """ISR changes in one batch."""

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from regnum_model.ids import BrokerEpoch, BrokerId, Registration
+from regnum_model.nodes import LeaderAndIsr
+
 from regnum_broker.partition import Partition, Role
 from regnum_broker.replication import isr, watermark
 from regnum_broker.replication.isr import NEVER_S, FollowerProgress
-from regnum_model.ids import BrokerEpoch, BrokerId, Registration
-from regnum_model.nodes import LeaderAndIsr
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -1,8 +1,9 @@
 """What the broker knows of the cluster: brokers, controller, topics. Fed by UpdateMetadata, read by clients.
 
-A change covers an interval of versions and carries absolute values (safety rule S17): it is applied when it begins at or below the
-own version and ends above it. Changes that merge never skip anything, and a gap is answered with the own version, so that the
-sender goes on from there. Versions count within one controller epoch; under a new one the first change must be a full picture.
+A change covers an interval of versions and carries absolute values (safety rule S17): it is applied when it begins at
+or below the own version and ends above it. Changes that merge never skip anything, and a gap is answered with the own
+version, so that the sender goes on from there. Versions count within one controller epoch; under a new one the first
+change must be a full picture.
 """
 
 import asyncio
@@ -12,11 +13,11 @@ from typing import Final
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum.types.v1.errors_pb2 import ErrorCode
-from regnum_broker.fence import Fence
 from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
+
+from regnum_broker.fence import Fence
 
 SLICE: Final = 200
 """Topics applied before the event loop gets a turn."""
@@ -91,7 +92,7 @@ class MetadataCache:
         async with self._applying:
             return self._answer(await self._apply(change))
 
-    def _refusal(self, request: control_pb2.UpdateMetadataRequest) -> ErrorCode | None:
+    def _refusal(self, request: control_pb2.UpdateMetadataRequest) -> Code | None:
         try:
             self._fence.check_controller(ControllerEpoch(request.controller_epoch))
         except RegnumError as error:
@@ -104,7 +105,7 @@ class MetadataCache:
             return errors_pb2.ERROR_CODE_INVALID_REQUEST
         return None
 
-    async def _apply(self, parts: Sequence[control_pb2.UpdateMetadataRequest]) -> ErrorCode:
+    async def _apply(self, parts: Sequence[control_pb2.UpdateMetadataRequest]) -> Code:
         head = parts[0]
         epoch = ControllerEpoch(head.controller_epoch)
         own = self._version if epoch == self._epoch else 0
@@ -139,7 +140,7 @@ class MetadataCache:
         )
         return errors_pb2.ERROR_CODE_NONE
 
-    def _answer(self, code: ErrorCode) -> control_pb2.UpdateMetadataResponse:
+    def _answer(self, code: Code) -> control_pb2.UpdateMetadataResponse:
         known = self._fence.controller_epoch == self._epoch
         return control_pb2.UpdateMetadataResponse(
             controller_epoch=self._fence.controller_epoch, version=self._version if known else 0, error_code=code

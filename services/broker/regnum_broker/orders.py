@@ -1,7 +1,7 @@
 """Carrying out the controller's orders: one task, one message after another, whole messages only.
 
-A caller that gives up does not stop a message half-way: its roles would have been taken and never given. Each message costs one
-journal append and one fsync; long messages are applied in slices (safety rule S22).
+A caller that gives up does not stop a message half-way: its roles would have been taken and never given. Each message
+costs one journal append and one fsync; long messages are applied in slices (safety rule S22).
 """
 
 import asyncio
@@ -10,18 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum.types.v1.errors_pb2 import ErrorCode
-from regnum_broker.follower import Fetchers
-from regnum_broker.leader import Leadership
-from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.errors import DirectoryFailedError
-from regnum_broker.partition import Following, Partition
-from regnum_broker.replicas import Replicas
-from regnum_broker.replication.orders import Standing, Verdict, judge
-from regnum_broker.storage import Storage
 from regnum_model.ids import (
     NO_EPOCH,
     TOPIC_DELETED_EPOCH,
@@ -36,7 +26,16 @@ from regnum_model.ids import (
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
+from regnum_service.errors import Code, RegnumError
+
+from regnum_broker.follower import Fetchers
+from regnum_broker.leader import Leadership
+from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.errors import DirectoryFailedError
+from regnum_broker.partition import Following, Partition
+from regnum_broker.replicas import Replicas
+from regnum_broker.replication.orders import Standing, Verdict, judge
+from regnum_broker.storage import Storage
 
 SLICE: Final = 50
 """Partitions handled before the event loop gets a turn."""
@@ -64,18 +63,16 @@ class _Order:
 class _Job:
     """A whole message."""
 
-    run: Callable[[], Awaitable[list[ErrorCode]]]
+    run: Callable[[], Awaitable[list[Code]]]
     broker_epoch: BrokerEpoch
     """Life of the broker that it is meant for."""
-    done: asyncio.Future[list[ErrorCode]]
+    done: asyncio.Future[list[Code]]
 
 
 class Orders:
     """The one task that changes roles. Belongs to the event loop."""
 
-    def __init__(
-        self, *, replicas: Replicas, fetchers: Fetchers, storage: Storage, lag_s: float, clock: Clock
-    ) -> None:
+    def __init__(self, *, replicas: Replicas, fetchers: Fetchers, storage: Storage, lag_s: float, clock: Clock) -> None:
         self._replicas: Final = replicas
         self._fetchers: Final = fetchers
         self._storage: Final = storage
@@ -87,13 +84,13 @@ class Orders:
 
     async def lead_and_follow(
         self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], *, broker_epoch: BrokerEpoch
-    ) -> list[ErrorCode]:
+    ) -> list[Code]:
         """Carry a LeaderAndIsr out; one result for each partition. Raises RegnumError: STALE_BROKER_EPOCH."""
         return await self._hand_in(lambda: self._lead_and_follow(partitions), broker_epoch)
 
     async def stop(
         self, partitions: Sequence[control_pb2.StopReplicaPartition], *, broker_epoch: BrokerEpoch
-    ) -> list[ErrorCode]:
+    ) -> list[Code]:
         """Carry a StopReplica out; one result for each replica. Raises RegnumError: STALE_BROKER_EPOCH."""
         return await self._hand_in(lambda: self._stop(partitions), broker_epoch)
 
@@ -103,14 +100,14 @@ class Orders:
         Called before the broker registers anew (safety rule S11).
         """
 
-        async def give_up() -> list[ErrorCode]:
+        async def give_up() -> list[Code]:
             self._replicas.surrender()
             self._oldest_epoch = BrokerEpoch(broker_epoch + 1)
             return []
 
         await self._hand_in(give_up, broker_epoch)
 
-    async def _hand_in(self, run: Callable[[], Awaitable[list[ErrorCode]]], epoch: BrokerEpoch) -> list[ErrorCode]:
+    async def _hand_in(self, run: Callable[[], Awaitable[list[Code]]], epoch: BrokerEpoch) -> list[Code]:
         job = _Job(run=run, broker_epoch=epoch, done=asyncio.get_running_loop().create_future())
         await self._jobs.put(job)
         return await job.done
@@ -132,8 +129,8 @@ class Orders:
             if not job.done.done():
                 job.done.set_result(results)
 
-    async def _lead_and_follow(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition]) -> list[ErrorCode]:
-        results: list[ErrorCode] = [NONE] * len(partitions)
+    async def _lead_and_follow(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition]) -> list[Code]:
+        results: list[Code] = [NONE] * len(partitions)
         taking: dict[PartitionKey, tuple[int, _Order]] = {}
         for index, message in enumerate(partitions):
             if index % SLICE == 0:
@@ -162,7 +159,7 @@ class Orders:
             await self._give_roles(orders, starts)
         return results
 
-    def _judge(self, order: _Order) -> tuple[Verdict, ErrorCode]:
+    def _judge(self, order: _Order) -> tuple[Verdict, Code]:
         directory = self._storage.directory
         if directory.failed or order.key in directory.offline:
             return Verdict.KNOWN, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
@@ -256,20 +253,16 @@ class Orders:
         if added:
             self._replicas.arrivals.fire()
 
-    async def _stop(self, partitions: Sequence[control_pb2.StopReplicaPartition]) -> list[ErrorCode]:
-        results: list[ErrorCode] = [NONE] * len(partitions)
+    async def _stop(self, partitions: Sequence[control_pb2.StopReplicaPartition]) -> list[Code]:
+        results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
         for index, message in enumerate(partitions):
             if index % SLICE == 0:
                 await asyncio.sleep(0)
             for key in self._named_by(message):
-                partition = self._replicas.get(key)
-                if partition is not None:
-                    if TOPIC_DELETED_EPOCH != message.leader_epoch < partition.leader_epoch:
-                        results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
-                        continue
-                    self._end_role(partition)
-                if message.delete:
+                if not self._may_stop(key, message):
+                    results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+                elif message.delete:
                     deleting[key] = index
         if deleting:
             try:
@@ -283,6 +276,16 @@ class Orders:
                 self._replicas.remove(key)
             self._log.info("replicas deleted", count=len(deleting))
         return results
+
+    def _may_stop(self, key: PartitionKey, message: control_pb2.StopReplicaPartition) -> bool:
+        """End a replica's role; False: the order is older than what it knows."""
+        partition = self._replicas.get(key)
+        if partition is None:
+            return True
+        if TOPIC_DELETED_EPOCH != message.leader_epoch < partition.leader_epoch:
+            return False
+        self._end_role(partition)
+        return True
 
     def _named_by(self, message: control_pb2.StopReplicaPartition) -> list[PartitionKey]:
         topic_id = TopicId(message.topic_id)

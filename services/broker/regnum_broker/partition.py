@@ -1,12 +1,16 @@
-"""One replica of this broker: its log, its role, its high watermark. Lives on the event loop; the log's writer is elsewhere."""
+"""One replica of this broker: its log, its role, its high watermark.
+
+Lives on the event loop; the writer of the log has a thread of its own.
+"""
 
 from dataclasses import dataclass
 from typing import Final
 
+from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
+
 from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.purgatory import AckQueue, Signal
 from regnum_broker.replication.orders import Standing
-from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
 
 
 class Role:
@@ -26,7 +30,10 @@ class Following(Role):
 
 
 class Partition:
-    """One replica. Belongs to the event loop; ``role`` may also be read by the writer thread, which refuses old appends by it."""
+    """One replica.
+
+    Belongs to the event loop; ``role`` is also read by the writer thread, which refuses old appends by it.
+    """
 
     __slots__ = (
         "acks",

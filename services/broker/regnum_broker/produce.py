@@ -1,12 +1,12 @@
 """Appending what clients produce.
 
-Goals: a record is acknowledged only by a leader that led from the append to the answer; an idempotent producer's repeat is answered
-with its first offset, and not before that is committed; bad input changes nothing.
+Goals: a record is acknowledged only by a leader that led from the append to the answer; an idempotent producer's
+repeat is answered with its first offset, and not before that is committed; bad input changes nothing.
 
-Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for all partitions of the request:
-check the batch, check the sequence, assign offsets, append; then followers are woken. With acks -1 the answer waits until the
-high watermark has passed the last record. A leader that is deposed meanwhile answers NOT_LEADER_OR_FOLLOWER: the outcome is
-the next leader's to tell.
+Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for all partitions of
+the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With acks -1 the
+answer waits until the high watermark has passed the last record. A leader that is deposed meanwhile answers
+NOT_LEADER_OR_FOLLOWER: the outcome is the next leader's to tell.
 """
 
 import asyncio
@@ -15,10 +15,15 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 import structlog
-
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_records.build import build_batch
+from regnum_records.check import check_batch
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError
+from regnum_records.record import NewRecord
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, RegnumError
+
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import StorageError
 from regnum_broker.log.producers import Duplicate, Fenced, OutOfOrder
@@ -26,12 +31,6 @@ from regnum_broker.log.replica import Appended
 from regnum_broker.purgatory import AckOutcome
 from regnum_broker.replicas import NotHere, Replicas
 from regnum_broker.storage import Storage
-from regnum_records.build import build_batch
-from regnum_records.check import check_batch
-from regnum_records.errors import BatchTooLargeError, CorruptBatchError
-from regnum_records.record import NewRecord
-from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -56,7 +55,7 @@ class _Item:
 class _Refused:
     """Why nothing was appended."""
 
-    code: ErrorCode
+    code: Code
     message: str
 
 
@@ -125,7 +124,8 @@ class Producing:
         if isinstance(found, Leadership) and acks == ACKS_ALL and not found.isr_sufficient:
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
-                f"{len(found.state.isr)} of {found.min_insync} needed replicas are in sync; nothing was appended: try again",
+                f"{len(found.state.isr)} of {found.min_insync} needed replicas are in sync; nothing was appended:"
+                " try again",
             )
         return found
 
@@ -285,5 +285,5 @@ def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
         )
 
 
-def _refuse(result: log_pb2.ProduceResult, code: ErrorCode, message: str) -> None:
+def _refuse(result: log_pb2.ProduceResult, code: Code, message: str) -> None:
     result.error_code, result.error_message, result.base_offset = code, message, -1

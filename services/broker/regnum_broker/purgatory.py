@@ -1,14 +1,14 @@
 """Requests that wait for a partition to move: acknowledgements by offset, long polls by partition.
 
-Each waiter is completed exactly once, by whatever comes first: the offset is committed, the leader is deposed, its caller gives up.
-All of it runs on the event loop, so nothing can move between a look and the wait that follows it.
+Each waiter is completed exactly once, by whatever comes first: the offset is committed, the leader is deposed, its
+caller gives up. All of it runs on the event loop, so nothing can move between a look and the wait that follows it.
 """
 
 import asyncio
 import enum
 import heapq
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 
 class AckOutcome(enum.Enum):
@@ -98,7 +98,7 @@ class LongPoll:
         self._waker: Final = asyncio.Event()
         self._deadline_s = 0.0
 
-    def __enter__(self) -> "LongPoll":
+    def __enter__(self) -> Self:
         self._deadline_s = asyncio.get_running_loop().time() + self._wait_s
         for signal in self._signals:
             signal.attach(self._waker)

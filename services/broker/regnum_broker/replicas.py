@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-
 from regnum.types.v1 import errors_pb2
-from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, TopicId
+from regnum_model.nodes import Address
+from regnum_service.errors import Code
+
 from regnum_broker.leader import Leadership
 from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.partition import Partition, Role
 from regnum_broker.purgatory import Signal
-from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, TopicId
-from regnum_model.nodes import Address
 
 
 @dataclass(frozen=True, slots=True)
 class NotHere:
     """Why a client cannot be served a partition here."""
 
-    code: ErrorCode
+    code: Code
     """The error."""
     message: str
     """What to do next."""
@@ -115,7 +115,7 @@ class Replicas:
             if known:
                 return NotHere(
                     errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
-                    f"broker {self.broker} has no replica of {topic}-{partition}; refresh metadata and go to the leader",
+                    f"broker {self.broker} has no replica of {topic}-{partition}; refresh metadata, go to the leader",
                 )
             return NotHere(
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,

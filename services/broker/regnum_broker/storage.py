@@ -1,7 +1,8 @@
 """The broker's log directory as the event loop sees it: one writer thread, a few readers, no file work on the loop.
 
-Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role changes and
-truncations of a partition follow one another. Completions are handed back in one go for all jobs that finished meanwhile.
+Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
+changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
+finished meanwhile.
 """
 
 import asyncio

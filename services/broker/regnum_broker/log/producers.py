@@ -10,7 +10,8 @@ the newest one ended (after 2147483647 comes 0); a new epoch begins at 0. A prod
 anywhere: its state may have been forgotten.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,7 +92,7 @@ class ProducerStates:
     """The newest batches of each producer id. Belongs to the writer thread."""
 
     def __init__(self, entries: Mapping[int, ProducerEntry] | None = None) -> None:
-        self._entries = dict(entries or {})
+        self._entries: MutableMapping[int, ProducerEntry] = dict(entries or {})
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
@@ -120,20 +121,20 @@ class ProducerStates:
 
         Batches without a producer change nothing, nor do those of an older epoch, which only replication can bring.
         """
-        self.remember(header, base_offset=header.base_offset)
-
-    def remember(self, header: BatchHeader, *, base_offset: int) -> None:
-        """As ``apply``, for a head that does not carry its offset yet."""
         if header.producer_id < 0:
             return
-        batch = KeptBatch(
-            header.base_sequence, header.last_sequence, base_offset, base_offset + header.last_offset_delta
-        )
+        batch = KeptBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset)
         entry = self._entries.get(header.producer_id)
         if entry is not None and header.producer_epoch < entry.epoch:
             return
         earlier = entry.batches if entry is not None and entry.epoch == header.producer_epoch else ()
         self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, (*earlier, batch)[-BATCHES_KEPT:])
+
+    def trial(self) -> "ProducerStates":
+        """States that begin as these, for looking ahead: what is remembered there is not remembered here."""
+        ahead = ProducerStates()
+        ahead._entries = ChainMap({}, self._entries)
+        return ahead
 
     def reaches(self, offset: int) -> bool:
         """Whether a remembered batch has a record at ``offset`` or later."""

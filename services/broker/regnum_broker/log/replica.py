@@ -166,17 +166,17 @@ class ReplicaLog:
             )
         outcomes: list[AppendOutcome] = []
         parts: list[Part] = []
-        offset = self._log_end_offset
+        offset, ahead = self._log_end_offset, self._producers.trial()
         for batch in batches:
             header = read_header(batch)
-            match self._producers.check(header):
+            match ahead.check(header):
                 case Accepted():
                     pass
                 case refused:
                     outcomes.append(refused)
                     continue
             part = leader_part(batch, header, base_offset=offset, leader_epoch=leader_epoch)
-            self._producers.apply(part.header)
+            ahead.apply(part.header)
             parts.append(part)
             outcomes.append(Appended(base_offset=offset, last_offset=part.header.last_offset))
             offset = part.header.next_offset
@@ -195,8 +195,6 @@ class ReplicaLog:
         if not parts:
             raise ValueError("give at least one batch")
         check_continues(parts, log_end_offset=self._log_end_offset, last_epoch=self.last_record_epoch)
-        for part in parts:
-            self._producers.apply(part.header)
         self._write(parts)
         return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
@@ -214,8 +212,6 @@ class ReplicaLog:
         if not parts:
             return None
         check_continues(parts, log_end_offset=self._log_end_offset, last_epoch=self.last_record_epoch)
-        for part in parts:
-            self._producers.apply(part.header)
         self._write(parts)
         return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
@@ -390,6 +386,7 @@ class ReplicaLog:
         headers = [part.header for part in parts]
         self._segments[-1].append([buffer for part in parts for buffer in part.buffers], headers)
         for header in headers:
+            self._producers.apply(header)
             epoch = LeaderEpoch(header.leader_epoch)
             if epoch < self._epochs.latest:
                 # This replica led in a newer epoch and wrote nothing in it: the log's leader knows no such epoch.

@@ -1,19 +1,20 @@
 """Who is in sync: when a follower leaves the ISR and when it may join. Pure.
 
-Goals: no member of the ISR lacks a record below the high watermark; a follower that stopped holds acknowledgements up no longer
-than the lag limit; a follower that only waits for records that do not come is never thrown out.
+Goals: no member of the ISR lacks a record below the high watermark; a follower that stopped holds acknowledgements up
+no longer than the lag limit; a follower that only waits for records that do not come is never thrown out.
 
 Constraints: the leader sees fetches, nothing else. A fetch at offset f says that the follower holds everything below f.
 
-Algorithm: *caught up* means that the follower's log end equals the leader's, or that it has been so within the lag limit. The
-second part is measured by fetches: one that asks for the leader's log end counts as of now, and one that asks for what was the
-leader's log end at the follower's previous fetch counts as of that previous fetch (a follower under steady load is always one
-fetch behind). A follower may join under three conditions: its log end reaches the high watermark, it reaches the start of the
-leader's epoch (the high watermark of a new leader may be behind the true one), and it has fetched in the leader's epoch. The
-registration that must be live as well (safety rule S3) is checked by the write itself.
+Algorithm: *caught up* means that the follower's log end equals the leader's, or that it has been so within the lag
+limit. The second part is measured by fetches: one that asks for the leader's log end counts as of now, and one that
+asks for what was the leader's log end at the follower's previous fetch counts as of that previous fetch (a follower
+under steady load is always one fetch behind). A follower may join under three conditions: its log end reaches the
+high watermark, it reaches the start of the leader's epoch (the high watermark of a new leader may be behind the true
+one), and it has fetched in the leader's epoch. The registration that must be live as well (safety rule S3) is checked
+by the write itself.
 
-Example: the leader ends at 10. The follower fetches at 5 at t1, and the leader grows to 15: fetch at 10 at t2 proves that it was
-caught up at t1. Fetch at 15 at t3, with the leader still at 15: caught up at t3.
+Example: the leader ends at 10. The follower fetches at 5 at t1, and the leader grows to 15: fetch at 10 at t2 proves
+that it was caught up at t1. Fetch at 15 at t3, with the leader still at 15: caught up at t3.
 """
 
 import math
@@ -91,13 +92,10 @@ def lagging(
     return tuple(
         id
         for id in members
-        if id != leader
-        and not is_caught_up(followers.get(id, unseen), leader_end=leader_end, now_s=now_s, lag_s=lag_s)
+        if id != leader and not is_caught_up(followers.get(id, unseen), leader_end=leader_end, now_s=now_s, lag_s=lag_s)
     )
 
 
 def may_join(progress: FollowerProgress, *, high_watermark: int, epoch_start: int) -> bool:
     """Whether a follower meets the three conditions that concern its log."""
-    return (
-        progress.has_fetched and progress.log_end_offset >= high_watermark and progress.log_end_offset >= epoch_start
-    )
+    return progress.has_fetched and progress.log_end_offset >= high_watermark and progress.log_end_offset >= epoch_start

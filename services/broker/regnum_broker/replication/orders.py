@@ -1,15 +1,17 @@
 """What an order of the controller means for a replica here. Pure.
 
-Goals: orders may come late, twice and in any sequence, from a controller that has been replaced or that has seen only a part;
-whatever comes, two brokers never lead one partition in the same leader epoch, and no broker leads with a log that lost records.
+Goals: orders may come late, twice and in any sequence, from a controller that has been replaced or that has seen only
+a part; whatever comes, two brokers never lead one partition in the same leader epoch, and no broker leads with a log
+that lost records.
 
-Algorithm, after controller epoch and broker epoch have been checked for the whole message: a lower leader epoch is old and
-ignored. The same leader epoch with a higher version of the node changes the ISR and nothing else; with the same or a lower
-version it is known already. A higher leader epoch is a new role. A broker leads only in an epoch above every epoch that its log
-has recorded (safety rule S11: it never takes up an old one), and only with the very log that the node records for it (S10).
+Algorithm, after controller epoch and broker epoch have been checked for the whole message: a lower leader epoch is
+old and ignored. The same leader epoch with a higher version of the node changes the ISR and nothing else; with the
+same or a lower version it is known already. A higher leader epoch is a new role. A broker leads only in an epoch
+above every epoch that its log has recorded (safety rule S11: it never takes up an old one), and only with the very
+log that the node records for it (S10).
 
-Example: a broker was killed as leader in epoch 7 and has come back. INIT names it leader in epoch 7: refused, its journal has 7
-already. The controller elects it again: epoch 8, taken.
+Example: a broker was killed as leader in epoch 7 and has come back. INIT names it leader in epoch 7: refused, its
+journal has 7 already. The controller elects it again: epoch 8, taken.
 """
 
 import enum
@@ -45,8 +47,8 @@ class Standing:
     recorded_epoch: LeaderEpoch
     """Highest leader epoch in the replica's log and journal; NO_EPOCH for an empty one."""
     active: bool
-    """Whether it has a role. It has none before the first order, after StopReplica, and when the broker gave its leadership up
-    because it registered anew (safety rule S11) or was deposed."""
+    """Whether it has a role. It has none before the first order, after StopReplica, and when the broker gave its
+    leadership up because it registered anew (safety rule S11) or was deposed."""
 
 
 def judge(standing: Standing, state: LeaderAndIsr, *, version: int, broker: BrokerId, log_id: LogId) -> Verdict:
@@ -59,17 +61,13 @@ def judge(standing: Standing, state: LeaderAndIsr, *, version: int, broker: Brok
         broker: own id.
         log_id: log id of the directory the replica is or will be in.
     """
-    if state.leader_epoch < standing.leader_epoch:
+    if (state.leader_epoch, version) < (standing.leader_epoch, standing.version):
         return Verdict.KNOWN
-    if state.leader_epoch == standing.leader_epoch:
-        if version < standing.version:
-            return Verdict.KNOWN
-        if not standing.active:
-            return Verdict.FENCED if state.leader == broker else Verdict.NEW_ROLE
+    if state.leader_epoch == standing.leader_epoch and standing.active:
         return Verdict.ISR_ONLY if version > standing.version else Verdict.KNOWN
     if state.leader != broker:
         return Verdict.NEW_ROLE
-    if state.leader_epoch <= standing.recorded_epoch:
+    if state.leader_epoch <= max(standing.recorded_epoch, standing.leader_epoch):
         return Verdict.FENCED
     member = state.members.get(broker)
     if member is None or member.log_id != log_id:

@@ -2,21 +2,23 @@
 
 Goals: after truncation the follower's log is a prefix of the leader's; nothing that both have is thrown away.
 
-Constraints: the high watermark cannot decide it (KIP-101: it lags one fetch behind, and acknowledged records were lost). Leader
-epochs can: two logs that hold a batch of the same epoch at the same offset are equal up to there.
+Constraints: the high watermark cannot decide it (KIP-101: it lags one fetch behind, and acknowledged records were
+lost). Leader epochs can: two logs that hold a batch of the same epoch at the same offset are equal up to there.
 
-Algorithm: the follower names the epoch of its last batch. The leader answers with the largest epoch E that it knows not above
-that, and where E ends in its own log (X). The follower goes back to where its own E ends or to X, whichever is lower; if it does
-not know E (KIP-279), to the end of its own largest epoch below E, and asks again from there.
+Algorithm: the follower names the epoch of its last batch. The leader answers with the largest epoch E that it knows
+not above that, and where E ends in its own log (X). The follower goes back to where its own E ends or to X, whichever
+is lower; if it does not know E (KIP-279), to the end of its own largest epoch below E, and asks again from there.
 
-Example: the follower ends at 200 in epoch 5 and the leader answers (5, 156): truncate to 156. It answers (4, 202) and the
-follower has no batch of epoch 4 or below: truncate to 200, which means nothing but the end.
+Example: the follower ends at 200 in epoch 5 and the leader answers (5, 156): truncate to 156. It answers (4, 202) and
+the follower has no batch of epoch 4 or below: truncate to 200, which means nothing but the end.
 """
 
 from dataclasses import dataclass
 
-from regnum_broker.log.epochs import UNDEFINED_OFFSET, EpochEnd
 from regnum_model.ids import NO_EPOCH, LeaderEpoch
+
+from regnum_broker.log.epochs import UNDEFINED_OFFSET, EpochEnd
+
 
 @dataclass(frozen=True, slots=True)
 class Truncation:

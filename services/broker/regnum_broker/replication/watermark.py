@@ -1,21 +1,25 @@
 """Where the high watermark of a leader goes. Pure.
 
-Goals: everything below it is on every broker that may be elected next, so it is never lost and may be shown to consumers.
+Goals: everything below it is on every broker that may be elected next, so it is never lost and may be shown to
+consumers.
 
-Constraints: an ISR write whose outcome is not known yet may have happened or not (safety rule S1), so both ISRs count. Eligible
-replicas (safety rule S10) hold what was below it when they left, so it stands still while the ISR is below min.insync.replicas.
+Constraints: an ISR write whose outcome is not known yet may have happened or not (safety rule S1), so both ISRs
+count. Eligible replicas (safety rule S10) hold what was below it when they left, so it stands still while the ISR is
+below min.insync.replicas.
 
-Algorithm: the smallest log end over the leader, the union of the current and the proposed ISR, and the followers that are about
-to join (without these, a follower under steady load would always be one fetch behind and never join). It never goes back; a
-result below the present one, or a member that has not fetched yet, leaves it where it is.
+Algorithm: the smallest log end over the leader, the union of the current and the proposed ISR, and the followers that
+are about to join (without these, a follower under steady load would always be one fetch behind and never join). It
+never goes back; a result below the present one, or a member that has not fetched yet, leaves it where it is.
 
-Example: leader ends at 12, ISR {1, 2} with 2 at 10, proposed {1, 2, 3} with 3 at 9: 9, if that is not below the present one.
+Example: leader ends at 12, ISR {1, 2} with 2 at 10, proposed {1, 2, 3} with 3 at 9: 9, if that is not below the
+present one.
 """
 
 from collections.abc import Collection, Mapping
 
-from regnum_broker.replication.isr import UNKNOWN_OFFSET, FollowerProgress
 from regnum_model.ids import BrokerId
+
+from regnum_broker.replication.isr import UNKNOWN_OFFSET, FollowerProgress
 
 
 class WatermarkError(AssertionError):
@@ -56,8 +60,7 @@ def advanced(
             continue
         follower = followers.get(id)
         end = UNKNOWN_OFFSET if follower is None else follower.log_end_offset
-        if end < lowest:
-            lowest = end
+        lowest = min(lowest, end)
     return max(present, lowest)
 
 

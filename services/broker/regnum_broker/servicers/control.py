@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import structlog
-
 from regnum.broker.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.nodes import Address
+from regnum_service.errors import RegnumError
+
 from regnum_broker.fence import Fence
 from regnum_broker.metadata_cache import MetadataCache
 from regnum_broker.orders import Orders
 from regnum_broker.replicas import Replicas
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
-from regnum_model.nodes import Address
-from regnum_service.errors import RegnumError
 
 PARTITIONS_MAX: Final = 500
 """Partitions of one message."""
@@ -33,7 +33,9 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         self._full_set: _FullSet | None = None
 
     async def LeaderAndIsr(  # noqa: N802 - gRPC's name
-        self, request: control_pb2.LeaderAndIsrRequest, context: Context  # noqa: ARG002
+        self,
+        request: control_pb2.LeaderAndIsrRequest,
+        context: Context,  # noqa: ARG002
     ) -> control_pb2.LeaderAndIsrResponse:
         """Leadership of partitions."""
         _check_size(len(request.partitions))
@@ -44,9 +46,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
                 for broker in request.live_leaders
             ]
         )
-        results = await self._orders.lead_and_follow(
-            request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch)
-        )
+        results = await self._orders.lead_and_follow(request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch))
         if request.init:
             self._note_full_set(request)
         return control_pb2.LeaderAndIsrResponse(
@@ -57,7 +57,9 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         )
 
     async def StopReplica(  # noqa: N802 - gRPC's name
-        self, request: control_pb2.StopReplicaRequest, context: Context  # noqa: ARG002
+        self,
+        request: control_pb2.StopReplicaRequest,
+        context: Context,  # noqa: ARG002
     ) -> control_pb2.StopReplicaResponse:
         """Replicas to stop."""
         await self._admit(request.controller_epoch, request.broker_epoch)
@@ -88,15 +90,13 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         self._fence.check_controller(ControllerEpoch(controller_epoch))
 
     def _note_full_set(self, request: control_pb2.LeaderAndIsrRequest) -> None:
-        """Parts of the full set, applied as they come; what all of them together leave out is a stray (safety rule S12)."""
+        """Parts of the full set, applied as they come; what all of them leave out is a stray (safety rule S12)."""
         life = (request.controller_epoch, request.broker_epoch, request.parts)
         if self._full_set is None or self._full_set.life != life:
             self._full_set = _FullSet(life)
         full_set = self._full_set
         full_set.parts.add(request.part)
-        full_set.keys.update(
-            PartitionKey(TopicId(item.topic_id), item.state.partition) for item in request.partitions
-        )
+        full_set.keys.update(PartitionKey(TopicId(item.topic_id), item.state.partition) for item in request.partitions)
         if len(full_set.parts) < request.parts:
             return
         strays = [partition for partition in self._replicas if partition.key not in full_set.keys]

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from regnum.broker.v1 import group_pb2, group_pb2_grpc
+
 from regnum_broker.producer_ids import ProducerIds
 
 Context = Any

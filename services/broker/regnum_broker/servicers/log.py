@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
+
 from regnum_broker.fetch import Fetching, OffsetLookup
 from regnum_broker.produce import Producing
 
@@ -19,26 +20,34 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         self._fetching: Final = fetching
 
     async def Produce(  # noqa: N802 - gRPC's name
-        self, request: log_pb2.ProduceRequest, context: Context  # noqa: ARG002
+        self,
+        request: log_pb2.ProduceRequest,
+        context: Context,  # noqa: ARG002
     ) -> log_pb2.ProduceResponse:
         """Append."""
         return await self._producing.produce(request)
 
     async def Fetch(  # noqa: N802 - gRPC's name
-        self, request: log_pb2.FetchRequest, context: Context  # noqa: ARG002
+        self,
+        request: log_pb2.FetchRequest,
+        context: Context,  # noqa: ARG002
     ) -> log_pb2.FetchResponse:
         """Read."""
         return await self._fetching.fetch(request)
 
     async def Consume(  # noqa: N802 - gRPC's name
-        self, request: log_pb2.ConsumeRequest, context: Context  # noqa: ARG002
+        self,
+        request: log_pb2.ConsumeRequest,
+        context: Context,  # noqa: ARG002
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
         async for response in self._fetching.consume(request):
             yield response
 
     async def ListOffsets(  # noqa: N802 - gRPC's name
-        self, request: log_pb2.ListOffsetsRequest, context: Context  # noqa: ARG002
+        self,
+        request: log_pb2.ListOffsetsRequest,
+        context: Context,  # noqa: ARG002
     ) -> log_pb2.ListOffsetsResponse:
         """Offsets."""
         answers = [self._fetching.list_offsets(query) for query in request.queries]

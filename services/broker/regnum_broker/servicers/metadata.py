@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.metadata_cache import MetadataCache, TopicView
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
+
+from regnum_broker.metadata_cache import MetadataCache, TopicView
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -18,7 +19,9 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
         self._cache: Final = cache
 
     async def GetMetadata(  # noqa: N802 - gRPC's name
-        self, request: metadata_pb2.GetMetadataRequest, context: Context  # noqa: ARG002
+        self,
+        request: metadata_pb2.GetMetadataRequest,
+        context: Context,  # noqa: ARG002
     ) -> metadata_pb2.GetMetadataResponse:
         """The newest picture."""
         cache = self._cache

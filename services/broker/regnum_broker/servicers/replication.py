@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
+from regnum_service.errors import Code
+
 from regnum_broker.fetch_session import FetchSession
 from regnum_broker.leader import Leadership
+from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.replicas import Replicas
-from regnum_broker.replication.truncation import UNDEFINED_OFFSET
-from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -41,14 +42,16 @@ class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
             session.close()
 
     async def OffsetForLeaderEpoch(  # noqa: N802 - gRPC's name
-        self, request: replication_pb2.OffsetForLeaderEpochRequest, context: Context  # noqa: ARG002
+        self,
+        request: replication_pb2.OffsetForLeaderEpochRequest,
+        context: Context,  # noqa: ARG002
     ) -> replication_pb2.OffsetForLeaderEpochResponse:
         """Where leader epochs end."""
         return replication_pb2.OffsetForLeaderEpochResponse(ends=[self._end(query) for query in request.queries])
 
     def _end(self, query: replication_pb2.EpochQuery) -> replication_pb2.EpochEnd:
         partition = self._replicas.get(PartitionKey(TopicId(query.topic_id), query.partition))
-        code: ErrorCode = errors_pb2.ERROR_CODE_NONE
+        code: Code = errors_pb2.ERROR_CODE_NONE
         if partition is None:
             code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
         elif query.current_leader_epoch < partition.leader_epoch:
