@@ -1,0 +1,97 @@
+"""A log directory that is opened, killed and opened again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.disk import Disk
+from regnum_broker.log.replica import ReplicaLog
+from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
+
+from regnum_testing.batches import batch_of
+
+KEY = PartitionKey(TopicId("AAAAAAAAAAAAAAAAAAAAAA"), 0)
+"""The replica that most tests need."""
+
+
+class ReopenedDirectory:
+    """A log directory at a path, with ids that count up and a boot id that a loss of power changes."""
+
+    def __init__(self, path: Path, *, segment_bytes: int = 1 << 20, disk: Disk | None = None) -> None:
+        self.path = path
+        self.boot_id = "boot-1"
+        self.segment_bytes = segment_bytes
+        self.disk = disk
+        self.open_files_max = 8
+        self._minted = 0
+        self._directory: LogDirectory | None = None
+
+    def mint_id(self) -> str:
+        """The next id."""
+        self._minted += 1
+        return f"id-{self._minted}"
+
+    def open(self, *, broker_id: int = 1) -> LogDirectory:
+        """Open it; it must not be open."""
+        self._directory = LogDirectory.open(
+            self.path,
+            broker_id=BrokerId(broker_id),
+            mint_id=self.mint_id,
+            boot_id=self.boot_id,
+            segment_bytes=self.segment_bytes,
+            open_files_max=self.open_files_max,
+            disk=self.disk,
+        )
+        return self._directory
+
+    @property
+    def now(self) -> LogDirectory:
+        """The open directory."""
+        assert self._directory is not None
+        return self._directory
+
+    def replica(self, key: PartitionKey = KEY) -> ReplicaLog:
+        """A replica of the open directory; created if it is not there."""
+        self.now.create_replicas([(key, "topic")])
+        return self.now.replicas[key]
+
+    def kill(self) -> None:
+        """Leave the files as a killed process leaves them."""
+        if self._directory is not None:
+            self._directory.close(clean=False)
+
+    def kill_and_open(self) -> ReplicaLog:
+        """Kill, open, and the replica."""
+        self.kill()
+        return self.open().replicas[KEY]
+
+    def stop_and_open(self) -> ReplicaLog:
+        """Stop cleanly, open, and the replica."""
+        self.now.close()
+        return self.open().replicas[KEY]
+
+    def lose_power_and_open(self) -> ReplicaLog:
+        """As a kill, and the machine starts anew."""
+        self.kill()
+        self.boot_id += "+"
+        return self.open().replicas[KEY]
+
+    @property
+    def log_id(self) -> LogId:
+        """Log id of the open directory."""
+        return self.now.log_id
+
+    def folder(self, key: PartitionKey = KEY) -> Path:
+        """Folder of a replica's files."""
+        return self.path / "replicas" / f"{key.topic_id}-{key.partition}"
+
+    def segments(self, key: PartitionKey = KEY) -> Sequence[Path]:
+        """Its segment files, oldest first."""
+        return sorted(self.folder(key).glob("*.log"))
+
+
+def lead(replica: ReplicaLog, *values: bytes, epoch: int = 0, timestamp_ms: int = 1000) -> int:
+    """Append one batch of ``values`` as the leader; returns its base offset."""
+    base = replica.log_end_offset
+    replica.append_as_leader([batch_of(*values, timestamp_ms=timestamp_ms)], leader_epoch=LeaderEpoch(epoch))
+    return base

@@ -1,0 +1,226 @@
+"""Random histories of one replica against a model: appends, epochs, truncations, kills, torn tails, losses of power.
+
+The model is a list of batches and an epoch cache; after every step the replica must be the same, record by record.
+"""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.producers import Duplicate
+from regnum_broker.log.replica import Appended, ReplicaLog
+from regnum_model.ids import LeaderEpoch
+from regnum_records.header import iterate
+from regnum_testing.batches import assigned_batch, batch_of, values_of
+from regnum_testing.log_directories import KEY, ReopenedDirectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A batch that the model holds."""
+
+    base_offset: int
+    values: tuple[bytes, ...]
+    epoch: int
+    sequence: int
+    """Base sequence of producer 5; -1: without producer."""
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + len(self.values)
+
+    def produced(self) -> bytes:
+        known = self.sequence >= 0
+        return batch_of(
+            *self.values,
+            producer_id=5 if known else -1,
+            producer_epoch=0 if known else -1,
+            base_sequence=self.sequence,
+        )
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 90), st.booleans()), min_size=1, max_size=4)
+
+
+class History(RuleBasedStateMachine):
+    """One replica and its model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="regnum-history-"))
+        self.start = 0
+        self.batches: list[Stored] = []
+        self.epochs = EpochCache()
+        self.highest = -1
+        self.written = 0
+        self.log_id = ""
+
+    @initialize(segment_bytes=st.sampled_from([200, 500, 2000, 1 << 20]))
+    def begin(self, segment_bytes: int) -> None:
+        self.place = ReopenedDirectory(self.folder / "logs", segment_bytes=segment_bytes)
+        self.place.open()
+        self.place.now.create_replicas([(KEY, "topic")])
+        self.log_id = self.place.log_id
+
+    @property
+    def replica(self) -> ReplicaLog:
+        return self.place.now.replicas[KEY]
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else self.start
+
+    @property
+    def sequence(self) -> int:
+        return next((batch.sequence + len(batch.values) for batch in reversed(self.batches) if batch.sequence >= 0), 0)
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing was changed since a clean stop, so that nothing can be torn or lost."""
+        return (self.place.path / "clean-stop").exists()
+
+    def new_batches(self, sizes: list[tuple[int, int, bool]], epoch: int) -> list[Stored]:
+        new: list[Stored] = []
+        base, sequence = self.end, self.sequence
+        for count, size, known in sizes:
+            self.written += 1
+            values = tuple(b"%d:%d:" % (self.written, number) + b"x" * size for number in range(count))
+            new.append(Stored(base_offset=base, values=values, epoch=epoch, sequence=sequence if known else -1))
+            base, sequence = base + count, sequence + count if known else sequence
+        return new
+
+    def add(self, new: list[Stored]) -> None:
+        for batch in new:
+            self.batches.append(batch)
+            self.epochs = self.epochs.assign(LeaderEpoch(batch.epoch), batch.base_offset)
+            self.highest = max(self.highest, batch.epoch)
+
+    @rule(sizes=SIZES, step=st.integers(0, 2))
+    def append_as_leader(self, sizes: list[tuple[int, int, bool]], step: int) -> None:
+        epoch = max(self.epochs.latest, 0) + step
+        new = self.new_batches(sizes, epoch)
+        outcomes = self.replica.append_as_leader([b.produced() for b in new], leader_epoch=LeaderEpoch(epoch))
+        assert outcomes == [Appended(base_offset=b.base_offset, last_offset=b.next_offset - 1) for b in new]
+        self.add(new)
+
+    @rule(sizes=SIZES)
+    def append_as_follower(self, sizes: list[tuple[int, int, bool]]) -> None:
+        epoch = max(self.epochs.latest, 0)
+        new = [
+            Stored(base_offset=b.base_offset, values=b.values, epoch=epoch, sequence=-1)
+            for b in self.new_batches(sizes, epoch)
+        ]
+        self.replica.append_replicated(
+            b"".join(assigned_batch(*b.values, base_offset=b.base_offset, leader_epoch=epoch) for b in new)
+        )
+        self.add(new)
+
+    @rule(step=st.integers(1, 3))
+    def record_epoch(self, step: int) -> None:
+        epoch = LeaderEpoch(max(self.epochs.latest, 0) + step)
+        self.place.now.record_leader_epochs([(KEY, epoch, self.end)])
+        self.epochs = self.epochs.assign(epoch, self.end)
+        self.highest = max(self.highest, epoch)
+
+    @rule(back=st.integers(0, 40))
+    def truncate(self, back: int) -> None:
+        offset = max(self.end - back, self.start)
+        found = self.replica.truncate(offset)
+        self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
+        assert found == self.end
+        self.epochs = self.epochs.truncate_from_end(self.end)
+
+    @rule(ahead=st.integers(0, 50))
+    def start_anew(self, ahead: int) -> None:
+        self.start = self.end + ahead
+        self.batches, self.epochs = [], EpochCache()
+        self.replica.truncate_fully_and_start_at(self.start)
+
+    @rule(torn=st.binary(max_size=60))
+    def kill(self, torn: bytes) -> None:
+        self.place.kill()
+        files = self.place.segments()
+        if files and not self.proved:
+            whole = assigned_batch(b"y" * 20, base_offset=self.end, leader_epoch=self.highest + 1)
+            with files[-1].open("ab") as file:
+                file.write(whole[: len(torn)])
+        self.place.open()
+        assert self.place.log_id == self.log_id
+
+    @rule()
+    def stop_cleanly(self) -> None:
+        self.place.now.close()
+        self.place.boot_id += "+"
+        self.place.open()
+        assert self.place.log_id == self.log_id
+
+    @rule(kept=st.floats(0, 1), garbage=st.binary(max_size=80))
+    def lose_power(self, kept: float, garbage: bytes) -> None:
+        self.place.kill()
+        files, proved = self.place.segments(), self.proved
+        if files and not proved:
+            data = files[-1].read_bytes()
+            files[-1].write_bytes(data[: int(len(data) * kept)] + garbage)
+        self.place.boot_id += "+"
+        self.place.open()
+        assert (self.place.log_id == self.log_id) == proved
+        self.log_id = self.place.log_id
+        end = self.replica.log_end_offset
+        assert end <= self.end
+        if files:
+            assert end >= int(files[-1].stem)
+        lost = end < self.end
+        self.batches = [batch for batch in self.batches if batch.next_offset <= end]
+        assert end == self.end
+        if lost:
+            self.epochs = EpochCache(tuple(entry for entry in self.epochs.entries if entry[1] < end))
+            newest = self.replica.epochs.entries[-1:]
+            if newest and newest[0][1] == end:
+                self.epochs = self.epochs.assign(*newest[0])
+
+    @rule()
+    def repeat_the_last_batch(self) -> None:
+        last = next((batch for batch in reversed(self.batches) if batch.sequence >= 0), None)
+        if last is not None:
+            outcome = self.replica.append_as_leader(
+                [last.produced()], leader_epoch=LeaderEpoch(max(self.epochs.latest, 0))
+            )
+            assert outcome == [Duplicate(base_offset=last.base_offset, last_offset=last.next_offset - 1)]
+
+    @invariant()
+    def replica_is_the_model(self) -> None:
+        if self.log_id == "":
+            return
+        replica = self.replica
+        assert (replica.log_start_offset, replica.log_end_offset) == (self.start, self.end)
+        assert replica.epochs == self.epochs
+        assert replica.highest_leader_epoch >= replica.epochs.latest
+        assert replica.last_record_epoch == (self.batches[-1].epoch if self.batches else -1)
+        offset, stored = self.start, []
+        while data := replica.read(offset, bytes_max=300):
+            heads = [header for _, header in iterate(data)]
+            stored += [(header.base_offset, header.leader_epoch) for header in heads]
+            assert values_of(data) == [
+                value
+                for batch in self.batches
+                if offset <= batch.base_offset < heads[-1].next_offset
+                for value in batch.values
+            ]
+            offset = heads[-1].next_offset
+        assert stored == [(batch.base_offset, batch.epoch) for batch in self.batches]
+
+    def teardown(self) -> None:
+        if self.log_id:
+            self.place.kill()
+        shutil.rmtree(self.folder)
+
+
+History.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestHistories = History.TestCase
