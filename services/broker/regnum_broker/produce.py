@@ -27,7 +27,7 @@ from regnum_service.errors import Code, RegnumError
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import StorageError
 from regnum_broker.log.producers import Duplicate, Fenced, OutOfOrder
-from regnum_broker.log.replica import Appended
+from regnum_broker.log.replica import Appended, AppendOutcome
 from regnum_broker.purgatory import AckOutcome
 from regnum_broker.replicas import NotHere, Replicas
 from regnum_broker.storage import Storage
@@ -151,17 +151,9 @@ class Producing:
             return
         waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
         for item, outcome in zip(admitted, outcomes, strict=True):
-            result, partition = results[item.index], item.leadership.partition
-            if isinstance(outcome, _Refused):
-                _refuse(result, outcome.code, outcome.message)
-                continue
-            result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
-            if partition.role is not item.leadership:
-                _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
-            elif acks == ACKS_ALL and partition.high_watermark <= outcome.last_offset:
-                waiting[partition.acks.wait_for(outcome.last_offset + 1)] = item
-            elif acks == ACKS_ALL:
-                _check_isr(result, item.leadership)
+            missing = _fill_in(results[item.index], item.leadership, outcome, acks=acks)
+            if missing is not None:
+                waiting[item.leadership.partition.acks.wait_for(missing)] = item
         if waiting:
             await self._wait(waiting, results, deadline_s)
 
@@ -206,6 +198,22 @@ class Producing:
                 _check_isr(result, leadership)
 
 
+def _fill_in(result: log_pb2.ProduceResult, leadership: Leadership, outcome: _Outcome, *, acks: int) -> int | None:
+    """Fill a result in; returns the high watermark that still has to be reached for it, None if nothing has."""
+    if isinstance(outcome, _Refused):
+        _refuse(result, outcome.code, outcome.message)
+        return None
+    partition = leadership.partition
+    result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
+    if partition.role is not leadership:
+        _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
+    elif acks == ACKS_ALL:
+        if partition.high_watermark <= outcome.last_offset:
+            return outcome.last_offset + 1
+        _check_isr(result, leadership)
+    return None
+
+
 def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     """On the writer thread: check and append one partition's batch."""
     leadership, message = item.leadership, item.message
@@ -220,6 +228,10 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     except CorruptBatchError as error:
         return _Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
     (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
+    return _translate(outcome)
+
+
+def _translate(outcome: AppendOutcome) -> _Outcome:
     match outcome:
         case Appended(base_offset=base, last_offset=last):
             return _Done(base_offset=base, last_offset=last, duplicate=False)

@@ -1,0 +1,250 @@
+"""All parts of a broker, put together and started in order."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+from regnum.broker.v1 import control_pb2_grpc, group_pb2_grpc, log_pb2_grpc, replication_pb2_grpc
+from regnum.metadata.v1 import metadata_pb2_grpc
+from regnum_coordination.port import Store
+from regnum_model.ids import BrokerId, encode_id
+from regnum_model.nodes import Address
+from regnum_service.channel import Channels
+from regnum_service.clock import Clock
+from regnum_service.errors import StartRefusedError
+from regnum_service.loop_lag import LoopLag
+from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.supervisor import Supervisor
+
+from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
+from regnum_broker.fence import Fence
+from regnum_broker.fetch import Fetching
+from regnum_broker.fetch_session import FetchSession
+from regnum_broker.follower import Fetchers, LeaderStream
+from regnum_broker.isr_writer import IsrWriter
+from regnum_broker.lifeline import Lifeline
+from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.errors import DirectoryUnusableError
+from regnum_broker.maintenance import Checkpointing, IsrWatch
+from regnum_broker.metadata_cache import MetadataCache
+from regnum_broker.orders import Orders
+from regnum_broker.produce import Producing
+from regnum_broker.producer_ids import ProducerIds
+from regnum_broker.registration import Registering
+from regnum_broker.replicas import Replicas
+from regnum_broker.servicers.control import ReplicaControlServicer
+from regnum_broker.servicers.group import GroupServicer
+from regnum_broker.servicers.log import LogServicer
+from regnum_broker.servicers.metadata import MetadataServicer
+from regnum_broker.servicers.replication import ReplicationServicer
+from regnum_broker.sessions import Sessions
+from regnum_broker.settings import BrokerSettings
+from regnum_broker.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
+from regnum_broker.storage import Storage
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+STORAGE_CLOSE_TIMEOUT_S: Final = 60.0
+"""Flushing what the operating system holds may take long; without it the next start cannot trust the log."""
+
+
+class Broker:
+    """One broker. ``start`` hands every part to the supervisor, which undoes it in reverse order."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        supervisor: Supervisor,
+        open_session: Callable[[], Awaitable[Store]],
+        clock: Clock,
+    ) -> None:
+        self._settings: Final = settings
+        self._supervisor: Final = supervisor
+        self._open_session: Final = open_session
+        self._clock: Final = clock
+        self._id: Final = BrokerId(settings.broker_id)
+        self._listeners: Final = {
+            "client": Address.parse(settings.client_listen),
+            "internal": Address.parse(settings.internal_listen),
+        }
+        self.registered: Final = asyncio.Event()
+        """Set once the broker has registered for the first time."""
+        self.replicas: Final = Replicas(self._id)
+        self.fence: Final = Fence()
+
+    async def start(self) -> None:
+        """Open the log directory, serve, register.
+
+        Raises:
+            StartRefusedError: a directory or a port cannot be used as told.
+        """
+        supervisor, clock, replicas, fence = self._supervisor, self._clock, self.replicas, self.fence
+        lag_s = self._settings.replica_lag_s
+        channels = Channels()
+        supervisor.defer("channels", channels.close)
+        storage = await self._open_storage()
+        checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock)
+
+        async def close_storage() -> None:
+            if not storage.directory.failed:
+                await checkpointing.save()
+            await storage.close(clean=supervisor.failure is None)
+
+        supervisor.defer("storage", close_storage, timeout_s=STORAGE_CLOSE_TIMEOUT_S)
+        for key, log in storage.directory.replicas.items():
+            replicas.add(key, log.topic, log)
+
+        cache = MetadataCache(fence, replicas.learn_addresses)
+        sessions = Sessions(self._open_session, clock)
+        lifeline = Lifeline(self._id)
+
+        def controller_moved(location: ControllerLocation | None) -> None:
+            lifeline.move(location)
+
+        finder = ControllerFinder(sessions=sessions, clock=clock, moved=controller_moved)
+        calls = ControllerCalls(finder=finder, channels=channels, clock=clock)
+        writer = IsrWriter(
+            broker=self._id,
+            identity=lambda: fence.identity,
+            store=lambda: sessions.store,
+            report=lifeline.report,
+            step_down=replicas.step_down,
+            clock=clock,
+        )
+        fetchers = Fetchers(lambda leader: self._leader_stream(leader, channels, storage), supervisor)
+        orders = Orders(replicas=replicas, fetchers=fetchers, storage=storage, lag_s=lag_s, clock=clock)
+
+        internal = self._server(
+            "internal",
+            ServiceRegistration(
+                name="regnum.broker.v1.ReplicaControlService",
+                servicer=ReplicaControlServicer(fence=fence, orders=orders, replicas=replicas, cache=cache),
+                add_to_server=control_pb2_grpc.add_ReplicaControlServiceServicer_to_server,
+            ),
+            ServiceRegistration(
+                name="regnum.broker.v1.ReplicationService",
+                servicer=ReplicationServicer(
+                    make_session=lambda: FetchSession(
+                        find=replicas.get,
+                        arrivals=replicas.arrivals,
+                        newest_epoch_of=replicas.newest_epoch_of,
+                        caught_up=writer.wake,
+                        storage=storage,
+                        clock=clock,
+                    ),
+                    replicas=replicas,
+                ),
+                add_to_server=replication_pb2_grpc.add_ReplicationServiceServicer_to_server,
+            ),
+        )
+        client = self._server(
+            "client",
+            ServiceRegistration(
+                name="regnum.broker.v1.LogService",
+                servicer=LogServicer(
+                    producing=Producing(
+                        replicas=replicas,
+                        knows=cache.knows,
+                        storage=storage,
+                        clock=clock,
+                        batch_bytes_max=self._settings.message_bytes_max,
+                    ),
+                    fetching=Fetching(replicas=replicas, knows=cache.knows, storage=storage),
+                ),
+                add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
+            ),
+            ServiceRegistration(
+                name="regnum.broker.v1.GroupService",
+                servicer=GroupServicer(ProducerIds(broker=self._id, fence=fence, calls=calls)),
+                add_to_server=group_pb2_grpc.add_GroupServiceServicer_to_server,
+            ),
+            ServiceRegistration(
+                name="regnum.metadata.v1.MetadataService",
+                servicer=MetadataServicer(cache),
+                add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
+            ),
+        )
+        supervisor.start("storage", storage.run_until_failed())
+        supervisor.start("orders", orders.run())
+        supervisor.start("isr writer", writer.run())
+        for server in (internal, client):
+            await server.start()
+            supervisor.defer("server", server.stop)
+        supervisor.start("session", sessions.run())
+        supervisor.start("controller finder", finder.run())
+        supervisor.start("lifeline", lifeline.run())
+        supervisor.start("loop lag", LoopLag(clock).run())
+        supervisor.start("isr watch", IsrWatch(replicas=replicas, writer=writer, lag_s=lag_s, clock=clock).run())
+        supervisor.start("checkpoints", checkpointing.run())
+        registering = Registering(
+            broker=self._id,
+            incarnation=encode_id(uuid.uuid4()),
+            rack=self._settings.rack,
+            listeners=self._listeners,
+            storage=storage,
+            sessions=sessions,
+            fence=fence,
+            orders=orders,
+            lifeline=lifeline,
+            clock=clock,
+            session_timeout_s=self._settings.session_timeout_s,
+            registered=self.registered.set,
+        )
+        supervisor.start("registration", registering.run())
+        supervisor.start("health", self._serve_when_registered(internal, client))
+        shutdown = ControlledShutdown(broker=self._id, fence=fence, calls=calls, fetchers=fetchers, clock=clock)
+
+        async def hand_over() -> None:
+            for server in (internal, client):
+                await server.set_serving(serving=False)
+            if supervisor.failure is None:
+                await shutdown.run()
+
+        supervisor.defer("leadership", hand_over, timeout_s=2 * HAND_OVER_TIMEOUT_S)
+
+    def _server(self, listener: str, *services: ServiceRegistration) -> GrpcServer:
+        return GrpcServer(self._listeners[listener], services, supervisor=self._supervisor)
+
+    def _leader_stream(self, leader: BrokerId, channels: Channels, storage: Storage) -> LeaderStream:
+        return LeaderStream(
+            leader,
+            broker=self._id,
+            address=lambda: self.replicas.address_of(leader),
+            identity=lambda: self.fence.identity,
+            channels=channels,
+            storage=storage,
+            clock=self._clock,
+        )
+
+    async def _open_storage(self) -> Storage:
+        settings = self._settings
+
+        def open_directory() -> LogDirectory:
+            return LogDirectory.open(
+                settings.data_dir,
+                broker_id=self._id,
+                mint_id=lambda: encode_id(uuid.uuid4()),
+                boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+                segment_bytes=settings.segment_bytes,
+            )
+
+        try:
+            directory = await asyncio.to_thread(open_directory)
+        except DirectoryUnusableError as error:
+            raise StartRefusedError(str(error)) from error
+        for key, reason in directory.offline.items():
+            structlog.get_logger("storage").error(
+                "replica offline", topic_id=key.topic_id, partition=key.partition, reason=str(reason)
+            )
+        storage = Storage(directory)
+        storage.start()
+        return storage
+
+    async def _serve_when_registered(self, *servers: GrpcServer) -> None:
+        await self.registered.wait()
+        for server in servers:
+            await server.set_serving(serving=True)

@@ -1,0 +1,249 @@
+"""The broker's lifeline to the controller (safety rules S9 and S16).
+
+Goals: a broker whose main loop is busy is not taken for dead; the controller learns of every ISR this broker writes.
+
+Algorithm: a thread with an event loop of its own holds one stream to the controller's lifeline listener. It sends a
+beat every 100 ms, and at once when a probe comes. Reports of written ISRs travel in numbered batches, one at a time,
+repeated on every new stream until they are acknowledged. A stream says in its first message which registration it
+speaks for; when that changes, a new stream is opened.
+"""
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+import structlog
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.nodes import Address
+from regnum_service.channel import open_channel
+from regnum_service.status import from_rpc_error
+
+from regnum_broker.controller import ControllerLocation
+from regnum_broker.identity import Identity
+from regnum_broker.isr_writer import WrittenIsr
+
+BEAT_INTERVAL_S: Final = 0.1
+"""Time between two beats."""
+
+SILENCE_S: Final = 2.0
+"""A controller that is silent for so long is looked for anew."""
+
+RECONNECT_S: Final = 0.1
+"""Pause before another stream is tried."""
+
+REPORTS_MAX: Final = 1_000
+"""Reports in one batch."""
+
+UNREGISTERED: Final = 0
+"""Broker epoch in the hello of a broker without registration."""
+
+StreamCall = Any
+"""grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
+
+
+class Lifeline:
+    """Main loop's side: may be called from the main event loop only."""
+
+    def __init__(self, broker: BrokerId) -> None:
+        self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
+        self._speaker: Final = _Speaker(broker, self._note_open)
+        self._open: Final = asyncio.Event()
+        self._main: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Hold the lifeline for ever; a task of the supervisor."""
+        self._main = asyncio.get_running_loop()
+        running = self._main.run_in_executor(self._thread, self._speaker.run)
+        try:
+            await asyncio.shield(running)
+        finally:
+            self._speaker.stop()
+            self._thread.shutdown(wait=False)
+
+    def move(self, location: ControllerLocation | None) -> None:
+        """The controller is somewhere else."""
+        self._speaker.call(lambda: self._speaker.set_target(None if location is None else location.lifeline))
+
+    def identify(self, identity: Identity | None) -> None:
+        """Speak for another registration; None: for none."""
+        epoch = UNREGISTERED if identity is None else identity.broker_epoch
+        self._open.clear()
+        self._speaker.call(lambda: self._speaker.set_epoch(epoch))
+
+    def report(self, written: WrittenIsr) -> None:
+        """Tell the controller of an ISR that stands in the store."""
+        self._speaker.call(lambda: self._speaker.add_report(written))
+
+    async def wait_open(self) -> None:
+        """Return when a stream for the present registration is open."""
+        await self._open.wait()
+
+    def _note_open(self, *, is_open: bool) -> None:
+        main = self._main
+        if main is None or main.is_closed():
+            return
+        main.call_soon_threadsafe(self._open.set if is_open else self._open.clear)
+
+
+class _Speaker:
+    """The thread's side."""
+
+    def __init__(self, broker: BrokerId, note_open: Any) -> None:
+        self._broker: Final = broker
+        self._note_open: Final = note_open
+        self._log: Final = structlog.get_logger("lifeline")
+        self._loop: Final = asyncio.new_event_loop()
+        self._changed: Final = asyncio.Event()
+        self._due: Final = asyncio.Event()
+        self._stopped = False
+        self._target: Address | None = None
+        self._epoch = UNREGISTERED
+        self._named = False
+        self._beat = 0
+        self._probe = 0
+        self._reports: Final[dict[PartitionKey, WrittenIsr]] = {}
+        self._batch: tuple[WrittenIsr, ...] = ()
+        self._batch_number = 0
+        self._batch_sent = False
+
+    def run(self) -> None:
+        """The thread."""
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._speak())
+        finally:
+            self._loop.close()
+
+    def call(self, action: Any) -> None:
+        """Run something on the thread's loop."""
+        with contextlib.suppress(RuntimeError):
+            # The loop is closed: the broker stops.
+            self._loop.call_soon_threadsafe(action)
+
+    def stop(self) -> None:
+        """End the thread soon."""
+        self.call(self._stop)
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._changed.set()
+
+    def set_target(self, target: Address | None) -> None:
+        """Another controller."""
+        if target != self._target:
+            self._target = target
+            self._changed.set()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another registration."""
+        self._epoch, self._named = epoch, True
+        self._changed.set()
+
+    def add_report(self, written: WrittenIsr) -> None:
+        """Another ISR; a newer one of a partition replaces the one that waits."""
+        self._reports[written.key] = written
+        self._due.set()
+
+    async def _speak(self) -> None:
+        while not self._stopped:
+            self._changed.clear()
+            target = self._target
+            if target is None or not self._named:
+                await self._changed.wait()
+                continue
+            try:
+                reason = await self._stream(target)
+            except grpc.RpcError as error:
+                reason = str(from_rpc_error(error))
+            except TimeoutError:
+                reason = "the controller is silent"
+            self._note_open(is_open=False)
+            self._log.info("lifeline ended", at=str(target), reason=reason)
+            if not self._changed.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RECONNECT_S):
+                        await self._changed.wait()
+
+    async def _stream(self, target: Address) -> str:
+        """Hold one stream until something about it changes; returns why it ended."""
+        async with open_channel(target) as channel:
+            call: StreamCall = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline()
+            self._batch_sent = False
+            self._probe = 0
+            hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=self._epoch)
+            beats = asyncio.create_task(self._send_beats(call, hello), name="lifeline: beats")
+            changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
+            answers = asyncio.create_task(self._read(call), name="lifeline: answers")
+            try:
+                await asyncio.wait([beats, changed, answers], return_when=asyncio.FIRST_COMPLETED)
+                if answers.done():
+                    answers.result()
+                    return "the controller ended the stream"
+                if beats.done():
+                    beats.result()
+                return "another controller or another registration"
+            finally:
+                for task in (beats, changed, answers):
+                    task.cancel()
+                await asyncio.gather(beats, changed, answers, return_exceptions=True)
+                call.cancel()
+
+    async def _send_beats(self, call: StreamCall, hello: controller_pb2.LifelineHello) -> None:
+        first: controller_pb2.LifelineHello | None = hello
+        while True:
+            self._due.clear()
+            self._beat += 1
+            message = controller_pb2.BrokerLifelineRequest(hello=first, beat=self._beat, probe_answered=self._probe)
+            self._add_reports(message)
+            try:
+                await call.write(message)
+            except asyncio.InvalidStateError:
+                # The stream is over; whoever reads it says why.
+                return await self._changed_never()
+            first = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_INTERVAL_S):
+                    await self._due.wait()
+
+    async def _changed_never(self) -> None:
+        await asyncio.Event().wait()
+
+    def _add_reports(self, message: controller_pb2.BrokerLifelineRequest) -> None:
+        if not self._batch and self._reports:
+            keys = tuple(self._reports)[:REPORTS_MAX]
+            self._batch = tuple(self._reports.pop(key) for key in keys)
+            self._batch_number += 1
+            self._batch_sent = False
+        if self._batch and not self._batch_sent:
+            message.report_number = self._batch_number
+            message.isr_reports.extend(
+                controller_pb2.IsrReport(
+                    topic_id=written.key.topic_id,
+                    partition=written.key.partition,
+                    version=written.version,
+                    isr=written.isr,
+                )
+                for written in self._batch
+            )
+            self._batch_sent = True
+
+    async def _read(self, call: StreamCall) -> None:
+        opened = False
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                answer = await call.read()
+            if answer is grpc.aio.EOF:
+                return
+            if not opened:
+                opened = True
+                self._note_open(is_open=True)
+            if answer.probe > self._probe:
+                self._probe = answer.probe
+                self._due.set()
+            if self._batch and answer.report_acknowledged >= self._batch_number:
+                self._batch = ()
+                if self._reports:
+                    self._due.set()

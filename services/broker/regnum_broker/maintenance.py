@@ -1,0 +1,81 @@
+"""What a broker does by the clock: looks at ISRs, saves high watermarks."""
+
+import asyncio
+from typing import Final
+
+from regnum_model.ids import PartitionKey
+from regnum_service.clock import Clock
+
+from regnum_broker.isr_writer import IsrWriter
+from regnum_broker.replicas import Replicas
+from regnum_broker.storage import Storage
+
+ISR_INTERVAL_S: Final = 0.5
+"""Time between two looks at leaderships whose ISR is not complete."""
+
+CHECKPOINT_INTERVAL_S: Final = 1.0
+"""Time between two checkpoints of high watermarks."""
+
+SLICE: Final = 200
+"""Partitions looked at before the event loop gets a turn."""
+
+
+class IsrWatch:
+    """Finds followers that lag or could join without any fetch saying so."""
+
+    def __init__(self, *, replicas: Replicas, writer: IsrWriter, lag_s: float, clock: Clock) -> None:
+        self._replicas: Final = replicas
+        self._writer: Final = writer
+        self._lag_s: Final = lag_s
+        self._clock: Final = clock
+
+    async def run(self) -> None:
+        """Look for ever; a task of the supervisor. All leaderships every half lag limit, incomplete ones more often."""
+        look_at_all_s = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(min(ISR_INTERVAL_S, self._lag_s / 2))
+            now_s = self._clock.monotonic()
+            look_at_all = now_s >= look_at_all_s
+            if look_at_all:
+                look_at_all_s = now_s + self._lag_s / 2
+            await self._look(look_at_all=look_at_all)
+
+    async def _look(self, *, look_at_all: bool) -> None:
+        for index, leadership in enumerate(self._replicas.leading()):
+            if index % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if leadership.partition.role is not leadership or (leadership.complete and not look_at_all):
+                continue
+            now_s = self._clock.monotonic()
+            # A follower that was about to join and has stopped no longer holds the high watermark up.
+            leadership.advance(now_s)
+            if leadership.wanted_change(now_s) is not None:
+                self._writer.wake(leadership)
+
+
+class Checkpointing:
+    """Saves the high watermarks that moved."""
+
+    def __init__(self, *, replicas: Replicas, storage: Storage, clock: Clock) -> None:
+        self._replicas: Final = replicas
+        self._storage: Final = storage
+        self._clock: Final = clock
+        self._saved: Final[dict[PartitionKey, int]] = {}
+
+    async def run(self) -> None:
+        """Save for ever; a task of the supervisor."""
+        while True:
+            await self._clock.sleep(CHECKPOINT_INTERVAL_S)
+            await self.save()
+
+    async def save(self) -> None:
+        """Save once."""
+        moved: dict[PartitionKey, int] = {}
+        for index, partition in enumerate(self._replicas):
+            if index % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if self._saved.get(partition.key) != partition.high_watermark:
+                moved[partition.key] = partition.high_watermark
+        if moved:
+            await self._storage.write(lambda: self._storage.directory.checkpoint_high_watermarks(moved))
+            self._saved.update(moved)

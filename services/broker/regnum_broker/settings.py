@@ -1,0 +1,25 @@
+"""What a broker is told."""
+
+from pathlib import Path
+
+from pydantic import Field
+from regnum_service.settings import AddressText, ServiceSettings
+
+
+class BrokerSettings(ServiceSettings):
+    """Settings of a broker; flags, REGNUM_* variables, defaults."""
+
+    broker_id: int = Field(ge=0, le=2**31 - 1, description="Id of this broker, unique in the cluster.")
+    client_listen: AddressText = Field(description="Address for clients, for example 127.0.0.1:9092.")
+    internal_listen: AddressText = Field(description="Address for the controller and other brokers.")
+    data_dir: Path = Field(description="Log directory; formatted when it is empty.")
+    rack: str | None = Field(default=None, description="Failure domain of this broker.")
+    message_bytes_max: int = Field(
+        default=1_048_588, ge=1_024, le=32 * 1024 * 1024, description="Largest record batch accepted, in bytes."
+    )
+    replica_lag_s: float = Field(
+        default=10.0, gt=0.0, description="Seconds after which a follower that is behind leaves the ISR."
+    )
+    segment_bytes: int = Field(
+        default=256 * 1024 * 1024, ge=1024 * 1024, description="Size at which a log segment is closed, in bytes."
+    )
