@@ -124,7 +124,7 @@ class ControllerCalls:
         self._clock: Final = clock
 
     async def call(
-        self, what: Callable[[controller_pb2_grpc.ControllerServiceAsyncStub], Awaitable[T]], *, timeout_s: float
+        self, what: Callable[["controller_pb2_grpc.ControllerServiceAsyncStub"], Awaitable[T]], *, timeout_s: float
     ) -> T:
         """The answer of ``what``, a call that may safely be repeated, made with CALL_TIMEOUT_S as its deadline.
 
@@ -138,7 +138,7 @@ class ControllerCalls:
         while True:
             location = self._finder.location
             if location is not None:
-                stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(
+                stub: "controller_pb2_grpc.ControllerServiceAsyncStub" = controller_pb2_grpc.ControllerServiceStub(
                     self._channels.get(location.internal)
                 )
                 try:
