@@ -15,11 +15,15 @@ Example: [set /a], [set /b], [check /a, set /c], [create /a/x] have waves 0, 0, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
 from regnum_coordination.port import Check, Create, Delete, Group, Operation, Set
+
+
+MAX_BYTES: Final = 1_000_000
+"""Paths and data of one multi or group; ZooKeeper's limit is 1 MiB, etcd's 1.5 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +72,14 @@ def footprint(operations: Sequence[Operation]) -> Footprint:
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Raise InvalidRequest for bad paths, a path written twice (safety rule S5) or checked after it was written."""
+    """Raise InvalidRequest for bad paths, too much data, a path written twice (S5) or checked after it was written."""
     written: set[str] = set()
+    total_bytes = 0
     for operation in operations:
         path = operation.path
+        total_bytes += len(path) + (len(operation.data) if isinstance(operation, Create | Set) else 0)
+        if total_bytes > MAX_BYTES:
+            raise InvalidRequest(f"paths and data exceed {MAX_BYTES} bytes at {path}; store less, or split the multi")
         if isinstance(operation, Check):
             check_path(path)
             if path in written:

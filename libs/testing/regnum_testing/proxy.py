@@ -74,10 +74,10 @@ class TcpProxy:
         """Close everything."""
         if self._server is not None:
             self._server.close()
+        self._refusing = True
+        self._answers_flow.set()
         self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks)
         if self._server is not None:
             await self._server.wait_closed()
 

@@ -158,7 +158,7 @@ def _childless(path: str, keys: Keys, overlay: _Overlay) -> list[Condition]:
 
     start, end = keys.below(path)
     result: list[Condition] = []
-    for gone in sorted(keys.key(deleted) for deleted in overlay.deleted if parent(deleted) == path):
+    for gone in sorted(keys.key(deleted) for deleted in overlay.deleted if deleted.startswith(path + "/")):
         if start < gone:
             result.append(Condition(at=(start, gone), comparison=_empty(start, gone), failure=failure))
         start = gone + b"\0"

@@ -1,0 +1,36 @@
+"""The same cases over every driver: ``world`` is a store of each kind, empty."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from regnum_coordination.port import Store
+from regnum_testing.coordination_worlds import EtcdWorld, MemoryWorld, World
+from regnum_testing.etcd_server import EtcdServer
+
+_PREFIXES = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest_asyncio.fixture(params=["memory", "etcd"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    made: World
+    if request.param == "memory":
+        made = MemoryWorld()
+    else:
+        made = EtcdWorld(request.getfixturevalue("etcd_server"), f"/world{next(_PREFIXES)}")
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def store(world: World) -> Store:
+    return await world.open()
