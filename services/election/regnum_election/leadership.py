@@ -153,8 +153,8 @@ def hand_over(
 ) -> Decision:
     """Take a partition away from brokers that are shutting down (controlled shutdown).
 
-    A leader that leaves is succeeded by an in-sync replica that stays; a follower that leaves is taken out of the ISR. The last
-    member is never taken out.
+    A leader that leaves is succeeded by an in-sync replica that stays; a follower that leaves is taken out of the ISR.
+    The last member is never taken out.
     """
     if state.controller_epoch > surroundings.controller_epoch:
         return Refusal.NEWER_REIGN

@@ -1,0 +1,283 @@
+"""A controller over a memory store, with brokers that do what they are told: for tests of the election service."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from regnum.broker.v1 import control_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.port import Store
+from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.leadership import Leadership
+from regnum_coordination.recipes.membership import Membership
+from regnum_election.cluster import Broker, Cluster
+from regnum_election.controller import Controller
+from regnum_election.reign import DeposedError, Reign
+from regnum_model import paths
+from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
+from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
+from regnum_service.clock import Clock, SystemClock
+from regnum_service.errors import RegnumError
+
+WAIT_S = 10.0
+"""Longest wait for a condition."""
+
+
+async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], *, what: str = "condition") -> None:
+    """Wait for a condition, with a deadline."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                answer = condition()
+                if answer if isinstance(answer, bool) else await answer:
+                    return
+                await asyncio.sleep(0.001)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not come true within {WAIT_S} s") from None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FakeBroker:
+    """A broker: a registration, and what it has been told."""
+
+    id: BrokerId
+    """Broker id."""
+    log_id: LogId
+    """What its log directory holds."""
+    rack: str | None = None
+    """Failure domain."""
+    epoch: BrokerEpoch = BrokerEpoch(0)
+    """Broker epoch of the registration."""
+    registration: Registration = Registration(0)
+    """Registration."""
+    store: MemoryStore | None = None
+    """Its session."""
+    states: dict[PartitionKey, control_pb2.LeaderAndIsrPartition] = field(default_factory=dict)
+    """Newest state of each partition it was told of."""
+    requests: list[control_pb2.LeaderAndIsrRequest] = field(default_factory=list)
+    """Every LeaderAndIsr it took."""
+    stops: list[control_pb2.StopReplicaPartition] = field(default_factory=list)
+    """Every stop it took."""
+    metadata: list[control_pb2.UpdateMetadataRequest] = field(default_factory=list)
+    """Every part of metadata it took."""
+    metadata_version: int = 0
+    """Version of its metadata."""
+    controller_epoch: int = 0
+    """Highest controller epoch seen."""
+    down: bool = False
+    """Whether calls fail."""
+    held: asyncio.Event | None = None
+    """While set and not fired, LeaderAndIsr does not return."""
+
+    def leaders(self) -> dict[PartitionKey, int]:
+        """Leaders as told."""
+        return {key: state.state.leader for key, state in self.states.items()}
+
+
+class FakeChannel:
+    """ControlChannel to a FakeBroker."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self._broker = broker
+
+    def _check(self, controller_epoch: int, broker_epoch: int | None) -> None:
+        broker = self._broker
+        if broker.down:
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")
+        if controller_epoch < broker.controller_epoch:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH,
+                "stale",
+                metadata={"controller_epoch": str(broker.controller_epoch)},
+            )
+        if broker_epoch is not None and broker_epoch < broker.epoch:
+            raise RegnumError(errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, "stale")
+        broker.controller_epoch = controller_epoch
+
+    async def leader_and_isr(self, request: control_pb2.LeaderAndIsrRequest) -> control_pb2.LeaderAndIsrResponse:
+        """Take it."""
+        await asyncio.sleep(0)
+        if self._broker.held is not None:
+            await self._broker.held.wait()
+        self._check(request.controller_epoch, request.broker_epoch)
+        self._broker.requests.append(request)
+        results = []
+        for item in request.partitions:
+            key = PartitionKey(TopicId(item.topic_id), item.state.partition)
+            self._broker.states[key] = item
+            results.append(control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition))
+        return control_pb2.LeaderAndIsrResponse(results=results)
+
+    async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
+        """Take it."""
+        await asyncio.sleep(0)
+        self._check(request.controller_epoch, request.broker_epoch)
+        self._broker.stops.extend(request.partitions)
+        return control_pb2.StopReplicaResponse(
+            results=[
+                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.partition)
+                for item in request.partitions
+            ]
+        )
+
+    async def update_metadata(self, parts: Sequence[bytes]) -> control_pb2.UpdateMetadataResponse:
+        """Take it."""
+        await asyncio.sleep(0)
+        messages = [control_pb2.UpdateMetadataRequest.FromString(part) for part in parts]
+        broker = self._broker
+        if broker.down:
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")
+        head = messages[0]
+        if head.from_version > broker.metadata_version:
+            return control_pb2.UpdateMetadataResponse(
+                version=broker.metadata_version, error_code=errors_pb2.ERROR_CODE_INVALID_REQUEST
+            )
+        broker.metadata.extend(messages)
+        broker.metadata_version = head.to_version
+        return control_pb2.UpdateMetadataResponse(version=head.to_version, controller_epoch=head.controller_epoch)
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+
+class FakeCluster:
+    """A memory store with fake brokers and one controller at a time."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.server = MemoryServer()
+        self.clock: Clock = clock or SystemClock()
+        self.brokers: dict[BrokerId, FakeBroker] = {}
+        self.outside: Store = MemoryStore(self.server)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.pictures: list[Cluster] = []
+        self.controller_store: MemoryStore | None = None
+        self.leadership: Leadership | None = None
+        self.running: asyncio.Task[None] | None = None
+        self.controller: Controller | None = None
+
+    async def begin(self, *ids: int) -> None:
+        """Make folders and register brokers."""
+        await ensure_folders(self.outside, paths.PERSISTENT_FOLDERS, self.clock)
+        for id in ids:
+            await self.register(id)
+
+    async def register(self, id: int, *, log_id: str | None = None) -> FakeBroker:
+        """Register a broker (anew): a new session takes the old node over."""
+        known = self.brokers.get(BrokerId(id))
+        broker = FakeBroker(
+            id=BrokerId(id), log_id=LogId(log_id or (known.log_id if known is not None else f"log-{id}"))
+        )
+        self.brokers[broker.id] = broker
+        broker.store = MemoryStore(self.server)
+        membership = Membership(
+            broker.store,
+            self.clock,
+            path=paths.broker_id(broker.id),
+            guard=paths.broker_epoch(broker.id),
+            encode=lambda registration: BrokerNode(
+                incarnation=f"{id}",
+                registration=Registration(registration),
+                rack=broker.rack,
+                directories={DirectoryId(f"dir-{id}"): broker.log_id},
+                listeners={
+                    "client": Address(host="127.0.0.1", port=10_000 + id),
+                    "internal": Address(host="127.0.0.1", port=20_000 + id),
+                },
+            ).encode(),
+            is_predecessor=lambda _: True,
+            patience_s=0.0,
+        )
+        joined = await membership.join()
+        broker.epoch = BrokerEpoch(joined.creation_id)
+        broker.registration = Registration(joined.registration or 0)
+        return broker
+
+    def kill(self, id: int) -> None:
+        """End a broker: calls to it fail and its session is over."""
+        broker = self.brokers[BrokerId(id)]
+        broker.down = True
+        if broker.store is not None:
+            self.server.expire(broker.store.session_id)
+
+    def spawn(self, name: str, coroutine: "asyncio.Future[None] | object") -> asyncio.Task[None]:
+        """Tasks of the controller; a failure is kept and raised by ``close``."""
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine, name=name)  # type: ignore[arg-type]
+        self.tasks.add(task)
+        return task
+
+    async def reign(self, id: int = 1, *, wait: bool = True, min_insync: int = 2) -> Controller:
+        """Win an election and begin to reign."""
+        store = MemoryStore(self.server)
+        self.controller_store = store
+        self.leadership = Leadership(store, self.clock, id=ElectionId(id))
+        win = await self.leadership.campaign()
+        reign = Reign(controller_id=ElectionId(id), epoch=win.epoch, epoch_version=win.epoch_version)
+        controller = Controller(
+            reign=reign,
+            store=store,
+            cluster_id="cluster",
+            client_listener=Address(host="127.0.0.1", port=9000),
+            open_channel=self._open,
+            picture_changed=self.pictures.append,
+            clock=self.clock,
+            chance=random.Random(7),
+            spawn=self.spawn,
+            min_insync_replicas=min_insync,
+        )
+        self.controller = controller
+        self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")
+        if wait:
+            ready = asyncio.ensure_future(controller.wait_ready())
+            async with asyncio.timeout(WAIT_S):
+                await asyncio.wait({ready, self.running}, return_when=asyncio.FIRST_COMPLETED)
+            if self.running.done():
+                ready.cancel()
+                self.running.result()
+        return controller
+
+    def _open(self, broker: Broker) -> FakeChannel:
+        return FakeChannel(self.brokers[broker.id])
+
+    async def end_reign(self) -> None:
+        """Kill the controller: its task ends and so does its session."""
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.wait({self.running})
+            self.running = None
+        if self.controller_store is not None:
+            self.server.expire(self.controller_store.session_id)
+
+    async def close(self) -> None:
+        """End everything; raise what failed."""
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.wait({self.running})
+            if not self.running.cancelled():
+                error = self.running.exception()
+                if error is not None and not isinstance(error, DeposedError):
+                    raise error
+        for task in self.tasks:
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+        for task in self.tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    async def state(self, topic: str, partition: int) -> LeaderAndIsr:
+        """State as the store holds it."""
+        return LeaderAndIsr.decode((await self.outside.get(paths.leader_and_isr(topic, partition))).data)
+
+    async def topic(self, name: str) -> TopicNode:
+        """Topic node as the store holds it."""
+        return TopicNode.decode((await self.outside.get(paths.topic(name))).data)
+
+    def told(self, id: int) -> dict[PartitionKey, control_pb2.LeaderAndIsrPartition]:
+        """What a broker was told last."""
+        return self.brokers[BrokerId(id)].states
+
+    def all_told(self, ids: Iterable[int], key: PartitionKey, leader: int) -> bool:
+        """Whether brokers have been told that this is the leader."""
+        return all(key in self.told(id) and self.told(id)[key].state.leader == leader for id in ids)

@@ -1,0 +1,31 @@
+"""Composition root of the election service."""
+
+import random
+import sys
+
+from regnum_service.clock import SystemClock
+from regnum_service.logs import configure
+from regnum_service.process import run
+from regnum_service.settings import load
+from regnum_service.supervisor import Supervisor
+
+from regnum_election.service import ElectionService
+from regnum_election.settings import ElectionSettings
+
+
+async def main(settings: ElectionSettings) -> int:
+    """Run until told to stop."""
+    supervisor = Supervisor("election")
+    service = ElectionService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom())
+    try:
+        await service.start()
+    except BaseException:
+        await supervisor.unwind()
+        raise
+    return await supervisor.run_until_stopped()
+
+
+if __name__ == "__main__":
+    chosen = load(ElectionSettings)
+    configure("election", chosen.log_level)
+    sys.exit(run(lambda: main(chosen)))

@@ -1,0 +1,109 @@
+"""AdminService on the client listener: turns messages into requests to the controller, and outcomes into messages."""
+
+from typing import Any, Final, assert_never
+
+import grpc
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId
+from regnum_service.errors import RegnumError
+
+from regnum_election.office import Office
+from regnum_election.topic_creation import Created
+from regnum_election.topic_deletion import Deleted
+from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
+
+DEFAULT_WAIT_S: Final = 30.0
+"""How long a call waits when the caller does not say."""
+
+ANSWER_MARGIN_S: Final = 0.1
+"""Time kept back from the caller's deadline for the answer itself."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
+    """Changes to topics."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+
+    async def CreateTopics(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.CreateTopicsRequest, context: Context
+    ) -> admin_pb2.CreateTopicsResponse:
+        """Create topics, each on its own."""
+        controller = await self._office.controller()
+        requests = tuple(_topic_request(topic) for topic in request.topics)
+        outcomes = await controller.create_topics(
+            requests, validate_only=request.validate_only, wait_s=wait_s(request.timeout_ms, context)
+        )
+        results: list[admin_pb2.CreateTopicResult] = []
+        for topic, outcome in zip(request.topics, outcomes, strict=True):
+            match outcome:
+                case Created():
+                    results.append(
+                        admin_pb2.CreateTopicResult(
+                            name=topic.name,
+                            topic_id=outcome.topic_id,
+                            partitions=outcome.partitions,
+                            replication_factor=outcome.replication_factor,
+                        )
+                    )
+                case Rejection():
+                    results.append(
+                        admin_pb2.CreateTopicResult(
+                            name=topic.name, error_code=outcome.code, error_message=outcome.message
+                        )
+                    )
+                case _:
+                    assert_never(outcome)
+        return admin_pb2.CreateTopicsResponse(results=results)
+
+    async def DeleteTopics(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DeleteTopicsRequest, context: Context
+    ) -> admin_pb2.DeleteTopicsResponse:
+        """Delete topics, each on its own."""
+        controller = await self._office.controller()
+        requests = tuple(
+            DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
+            for topic in request.topics
+        )
+        outcomes = await controller.delete_topics(requests, wait_s=wait_s(request.timeout_ms, context))
+        results: list[admin_pb2.DeleteTopicResult] = []
+        for topic, outcome in zip(request.topics, outcomes, strict=True):
+            match outcome:
+                case Deleted():
+                    results.append(admin_pb2.DeleteTopicResult(name=outcome.name, topic_id=outcome.topic_id))
+                case Rejection():
+                    results.append(
+                        admin_pb2.DeleteTopicResult(
+                            name=topic.name,
+                            topic_id=topic.topic_id,
+                            error_code=outcome.code,
+                            error_message=outcome.message,
+                        )
+                    )
+                case _:
+                    assert_never(outcome)
+        return admin_pb2.DeleteTopicsResponse(results=results)
+
+
+def wait_s(timeout_ms: int, context: Context) -> float:
+    """How long a call may wait: what the caller says, within its deadline. Raises RegnumError."""
+    if timeout_ms < 0:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative; give a positive one, or 0 for the default"
+        )
+    wanted_s = timeout_ms / 1000 if timeout_ms else DEFAULT_WAIT_S
+    remaining_s = context.time_remaining()
+    return wanted_s if remaining_s is None else max(min(wanted_s, remaining_s - ANSWER_MARGIN_S), 0.0)
+
+
+def _topic_request(topic: admin_pb2.NewTopic) -> TopicRequest:
+    return TopicRequest(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        assignment=tuple((item.partition, tuple(BrokerId(id) for id in item.replicas)) for item in topic.assignment),
+        mutation=topic.mutation_id or None,
+    )

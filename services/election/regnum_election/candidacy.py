@@ -1,0 +1,156 @@
+"""From candidate to controller and back, over and over, during one session with the store (seed 002, safety rule S7).
+
+A standby does two things at once: it campaigns (and wins as soon as ``/controller`` is free), and it watches the
+incumbent's lifeline listener. When that breaks and the port refuses twice, the incumbent is dead: the standby fences
+it and need not wait for its session to end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
+from regnum_coordination.port import Store
+from regnum_coordination.recipes.leadership import Incumbent, Leadership, Loss
+from regnum_coordination.recipes.leadership import Reign as Win
+from regnum_model import paths
+from regnum_model.ids import ControllerEpoch, ElectionId
+from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+
+from regnum_election.reign import DeposedError, Reign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownController:
+    """Whom to send those who ask the wrong process."""
+
+    id: ElectionId
+    """Election id."""
+    epoch: ControllerEpoch
+    """Controller epoch."""
+    client: Address | None
+    """Listener for clients; None when the process does not say."""
+
+
+class Detector(Protocol):
+    """Watches another process."""
+
+    async def wait_dead(self, lifeline: Address) -> None:
+        """Return when the process that listens there is proved dead."""
+
+
+RunReign = Callable[[Reign], Awaitable[DeposedError]]
+"""Reigns until deposed; returns why."""
+
+
+class Candidacy:
+    """One session's campaigns and reigns."""
+
+    def __init__(
+        self,
+        *,
+        id: ElectionId,
+        store: Store,
+        leadership: Leadership,
+        detector: Detector,
+        run_reign: RunReign,
+        known: Callable[[KnownController | None], None],
+        detects: bool,
+    ) -> None:
+        self._id = id
+        self._store = store
+        self._leadership = leadership
+        self._detector = detector
+        self._run_reign = run_reign
+        self._known = known
+        self._detects = detects
+        self._log = structlog.get_logger("candidacy").bind(election_id=id)
+
+    async def run(self) -> None:
+        """Campaign and reign until the session is over; raises SessionExpired."""
+        while True:
+            self._log.info("campaigning")
+            win = await self._campaign()
+            await self._reign(win)
+
+    async def _campaign(self) -> Win:
+        async with asyncio.TaskGroup() as tasks:
+            observer = tasks.create_task(self._observe(), name="observe-incumbent")
+            try:
+                return await self._leadership.campaign()
+            finally:
+                observer.cancel()
+
+    async def _observe(self) -> None:
+        """Know the incumbent, and fence it when it is dead."""
+        detection: asyncio.Task[None] | None = None
+        try:
+            async with aclosing(self._leadership.incumbents()) as incumbents:
+                async for incumbent in incumbents:
+                    if detection is not None:
+                        detection.cancel()
+                        detection = None
+                    lifeline = await self._introduce(incumbent)
+                    if incumbent is not None and lifeline is not None and self._detects and incumbent.id != self._id:
+                        detection = asyncio.create_task(self._detect(incumbent, lifeline), name="detect-controller")
+        except SessionExpired:
+            # The campaign ends for the same reason and says so.
+            return
+        finally:
+            if detection is not None:
+                detection.cancel()
+
+    async def _introduce(self, incumbent: Incumbent | None) -> Address | None:
+        if incumbent is None:
+            self._known(None)
+            return None
+        client: Address | None = None
+        lifeline: Address | None = None
+        try:
+            node = await self._store.get(paths.election_id(incumbent.id), current=True)
+            listeners = ElectionNode.decode(node.data).listeners
+            client, lifeline = listeners["client"], listeners["lifeline"]
+        except (NoNode, ConnectionLoss, MalformedNodeError) as error:
+            self._log.warning("controller's addresses unknown", controller=incumbent.id, reason=str(error))
+        self._known(KnownController(id=incumbent.id, epoch=incumbent.epoch, client=client))
+        return lifeline
+
+    async def _detect(self, incumbent: Incumbent, lifeline: Address) -> None:
+        await self._detector.wait_dead(lifeline)
+        self._log.warning("controller is dead, fencing it", controller=incumbent.id, epoch=incumbent.epoch)
+        try:
+            await self._leadership.fence(incumbent.epoch_version)
+        except SessionExpired:
+            return
+
+    async def _reign(self, win: Win) -> None:
+        reign = Reign(controller_id=self._id, epoch=win.epoch, epoch_version=win.epoch_version)
+        self._log.info("elected", epoch=reign.epoch)
+        holding = asyncio.create_task(self._leadership.hold(win), name="hold-controller")
+        reigning = asyncio.ensure_future(self._run_reign(reign))
+        try:
+            await asyncio.wait({holding, reigning}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (reigning, holding):
+                if not task.done():
+                    task.cancel()
+            ends = await asyncio.gather(reigning, holding, return_exceptions=True)
+        self._known(None)
+        await self._after(win, *ends)
+
+    async def _after(self, win: Win, deposed: "DeposedError | BaseException", loss: "Loss | BaseException") -> None:
+        for end in (deposed, loss):
+            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError | DeposedError):
+                raise end
+        if isinstance(deposed, DeposedError):
+            self._log.warning("deposed", epoch=win.epoch, reason=str(deposed))
+            if deposed.seen is not None:
+                self._leadership.saw_epoch(deposed.seen)
+        if isinstance(loss, Loss):
+            self._log.warning("reign lost", epoch=win.epoch, reason=loss.value)
+            if loss is Loss.SESSION:
+                raise SessionExpired("the session ended with the reign")
+        await self._leadership.resign(win)

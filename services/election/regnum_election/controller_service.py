@@ -1,0 +1,54 @@
+"""ControllerService on the internal listener: what brokers ask of the controller."""
+
+from typing import Any, Final
+
+import grpc
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerEpoch, BrokerId
+from regnum_service.errors import RegnumError
+
+from regnum_election.admin import wait_s
+from regnum_election.office import Office
+
+ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE})
+"""Errors about the broker that asks; they travel in the answer."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
+    """Calls of brokers."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+
+    async def ControlledShutdown(  # noqa: N802 - the name in the proto
+        self, request: controller_pb2.ControlledShutdownRequest, context: Context
+    ) -> controller_pb2.ControlledShutdownResponse:
+        """Move leadership away from a broker."""
+        controller = await self._office.controller()
+        try:
+            remaining = await controller.controlled_shutdown(
+                BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
+            )
+        except RegnumError as error:
+            if error.code in ITEM_ERRORS:
+                return controller_pb2.ControlledShutdownResponse(error_code=error.code)
+            raise
+        return controller_pb2.ControlledShutdownResponse(remaining_partitions=remaining)
+
+    async def AllocateProducerIds(  # noqa: N802 - the name in the proto
+        self, request: controller_pb2.AllocateProducerIdsRequest, context: Context
+    ) -> controller_pb2.AllocateProducerIdsResponse:
+        """Hand out a block of producer ids."""
+        controller = await self._office.controller()
+        try:
+            first, count = await controller.allocate_producer_ids(
+                BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
+            )
+        except RegnumError as error:
+            if error.code in ITEM_ERRORS:
+                return controller_pb2.AllocateProducerIdsResponse(error_code=error.code)
+            raise
+        return controller_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=count)

@@ -1,0 +1,231 @@
+"""The controller's end of the lifelines (safety rule S9): streams, beats, probes, and what follows when one breaks.
+
+All of it runs on one event loop, which is not the controller's (see ``lifeline_thread``), so that a long decision
+never looks like a dead broker. It decides nothing about the cluster: it reports, and the controller fences.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_election.cluster import Broker
+from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
+from regnum_election.liveness import BEAT_INTERVAL_S, Listener, Verdict, judge_silence
+from regnum_election.probing import Probe, is_dead
+
+ATTEMPTS_AFTER_BREAK: Final = 10
+"""Attempts to connect after a stream broke."""
+
+ATTEMPTS_WITHOUT_STREAM: Final = 2
+"""Attempts to connect to a live broker that has no stream."""
+
+WITHOUT_STREAM_S: Final = 1.0
+"""Time between two looks at a live broker that has no stream."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Stream:
+    """One lifeline."""
+
+    broker: BrokerId
+    """Who holds it."""
+    epoch: BrokerEpoch
+    """Broker epoch it said; 0 when it had none yet."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the broker's side is over, or the stream has been replaced."""
+    probe: int = 0
+    """Number of the newest probe sent."""
+    answered: int = 0
+    """Number of the newest probe answered."""
+    oldest_unanswered_s: float | None = None
+    """When the oldest unanswered probe was sent."""
+    report: int = 0
+    """Number of the newest batch of ISR reports taken up."""
+
+
+class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
+    """All lifelines. Belongs to one event loop; ``begin``, ``show`` and ``end`` are called on it."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        probe: Probe,
+        report: Callable[[ClusterEvent], None],
+        listening: Callable[[], Listener],
+        spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        fences: bool,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            clock: source of time.
+            probe: one attempt to connect.
+            report: takes events for the controller; called on this loop, any number of times.
+            listening: the controller's own ability to hear.
+            spawn: starts a task that ends with this loop.
+            fences: False switches detection off; beats and ISR reports go on.
+        """
+        self._clock = clock
+        self._probe = probe
+        self._report = report
+        self._listening = listening
+        self._spawn = spawn
+        self._fences = fences
+        self._epoch: ControllerEpoch | None = None
+        self._brokers: Mapping[BrokerId, Broker] = {}
+        self._streams: dict[BrokerId, Stream] = {}
+        self._looked_s: dict[BrokerId, float] = {}
+        self._looking: dict[BrokerId, asyncio.Task[None]] = {}
+        self._silence_fence_s: float | None = None
+        self._log = structlog.get_logger("lifeline")
+
+    def begin(self, epoch: ControllerEpoch) -> None:
+        """A reign began: lifelines are taken."""
+        self._epoch = epoch
+        self._looked_s.clear()
+
+    def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
+        """The live brokers of the reign."""
+        if epoch == self._epoch:
+            self._brokers = brokers
+
+    def end(self) -> None:
+        """The reign is over: brokers find the next controller."""
+        self._epoch = None
+        self._brokers = {}
+        for stream in self._streams.values():
+            stream.ended.set()
+        for task in self._looking.values():
+            task.cancel()
+
+    @property
+    def since_silence_fence_s(self) -> float | None:
+        """Seconds since a broker was last reported for silence."""
+        return None if self._silence_fence_s is None else self._clock.monotonic() - self._silence_fence_s
+
+    async def BrokerLifeline(  # noqa: N802 - the name in the proto
+        self,
+        request_iterator: AsyncIterator[controller_pb2.BrokerLifelineRequest],
+        context: object,  # noqa: ARG002
+    ) -> AsyncGenerator[controller_pb2.BrokerLifelineResponse, None]:
+        """One broker's lifeline."""
+        epoch = self._epoch
+        if epoch is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_NOT_CONTROLLER, "this process is not the controller; look at /controller"
+            )
+        first = await anext(request_iterator, None)
+        if first is None:
+            return
+        if not first.HasField("hello"):
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the first message of a lifeline carries hello")
+        stream = Stream(broker=BrokerId(first.hello.broker_id), epoch=BrokerEpoch(first.hello.broker_epoch))
+        replaced = self._streams.get(stream.broker)
+        if replaced is not None:
+            replaced.ended.set()
+        self._streams[stream.broker] = stream
+        self._hear(stream, first)
+        reader = self._spawn(f"lifeline-{stream.broker}-reader", self._read(stream, request_iterator))
+        beat = 0
+        try:
+            while not stream.ended.is_set() and self._epoch == epoch:
+                beat += 1
+                stream.probe += 1
+                if stream.oldest_unanswered_s is None:
+                    stream.oldest_unanswered_s = self._clock.monotonic()
+                yield controller_pb2.BrokerLifelineResponse(
+                    controller_epoch=epoch, beat=beat, probe=stream.probe, report_acknowledged=stream.report
+                )
+                await self._until_next_beat(stream)
+        finally:
+            reader.cancel()
+            self._ended(stream, epoch)
+
+    async def _until_next_beat(self, stream: Stream) -> None:
+        try:
+            async with asyncio.timeout(BEAT_INTERVAL_S):
+                await stream.ended.wait()
+        except TimeoutError:
+            return
+
+    async def _read(self, stream: Stream, requests: AsyncIterator[controller_pb2.BrokerLifelineRequest]) -> None:
+        try:
+            async for request in requests:
+                self._hear(stream, request)
+        finally:
+            stream.ended.set()
+
+    def _hear(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
+        if request.probe_answered > stream.answered:
+            stream.answered = min(request.probe_answered, stream.probe)
+            # Probes go out every BEAT_INTERVAL_S, so the first unanswered one is younger than this moment.
+            stream.oldest_unanswered_s = None if stream.answered == stream.probe else self._clock.monotonic()
+        if request.report_number > stream.report:
+            keys = frozenset(PartitionKey(TopicId(report.topic_id), report.partition) for report in request.isr_reports)
+            self._report(IsrsWritten(keys=keys))
+            stream.report = request.report_number
+
+    def _ended(self, stream: Stream, epoch: ControllerEpoch) -> None:
+        if self._streams.get(stream.broker) is not stream:
+            return
+        del self._streams[stream.broker]
+        if self._epoch == epoch:
+            self._log.info("lifeline ended", broker=stream.broker)
+            self._look(stream.broker, ATTEMPTS_AFTER_BREAK, "lifeline ended, port refused twice")
+
+    def _look(self, id: BrokerId, attempts: int, evidence: str) -> None:
+        broker = self._brokers.get(id)
+        if broker is None or not self._fences:
+            return
+        running = self._looking.get(id)
+        if running is not None:
+            running.cancel()
+        self._looked_s[id] = self._clock.monotonic()
+        self._looking[id] = self._spawn(f"lifeline-{id}-probes", self._probe_port(broker, attempts, evidence))
+
+    async def _probe_port(self, broker: Broker, attempts: int, evidence: str) -> None:
+        dead = await is_dead(broker.internal, self._probe, self._clock, attempts=attempts)
+        if not dead or self._brokers.get(broker.id) is not broker or not self._listening().session_connected:
+            return
+        self._report(
+            BrokerDead(broker=broker.id, epoch=broker.epoch, registration=broker.registration, evidence=evidence)
+        )
+
+    async def watch(self) -> None:
+        """Look for silent brokers, and for live ones without a lifeline; a task that never ends."""
+        while True:
+            await self._clock.sleep(BEAT_INTERVAL_S)
+            if self._epoch is None or not self._fences:
+                continue
+            now_s = self._clock.monotonic()
+            for id, broker in self._brokers.items():
+                if id in self._streams:
+                    self._judge(id, broker, now_s)
+                elif now_s - self._looked_s.setdefault(id, now_s) >= WITHOUT_STREAM_S:
+                    # It died before its lifeline reached this controller, or seemed to listen a moment longer.
+                    self._look(id, ATTEMPTS_WITHOUT_STREAM, "no lifeline, port refused twice")
+
+    def _judge(self, id: BrokerId, broker: Broker, now_s: float) -> None:
+        unanswered = {
+            other: None if stream.oldest_unanswered_s is None else now_s - stream.oldest_unanswered_s
+            for other, stream in self._streams.items()
+        }
+        verdict = judge_silence(id, unanswered, tuple(self._brokers), self._listening())
+        if verdict is Verdict.FENCE:
+            self._silence_fence_s = now_s
+            self._report(
+                BrokerDead(
+                    broker=id, epoch=broker.epoch, registration=broker.registration, evidence="probes unanswered"
+                )
+            )
+        elif verdict is not Verdict.NOT_SILENT:
+            self._log.warning("silent broker not fenced", broker=id, why=verdict.value)

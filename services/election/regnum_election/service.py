@@ -1,0 +1,257 @@
+"""The election process as a whole: listeners for its life, one store session after another, campaigns within each."""
+
+import asyncio
+import os
+import random
+import uuid
+from pathlib import Path
+from typing import Final
+
+import structlog
+from regnum.admin.v1 import admin_pb2_grpc
+from regnum.election.v1 import controller_pb2_grpc
+from regnum_coordination import open_store
+from regnum_coordination.errors import ConnectionLoss, NodeExists, SessionExpired
+from regnum_coordination.port import SessionState, Store
+from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.leadership import Leadership
+from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
+from regnum_model import paths
+from regnum_model.ids import ControllerEpoch, ElectionId, encode_id
+from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service.clock import Clock
+from regnum_service.errors import StartRefusedError
+from regnum_service.loop_lag import LoopLag
+from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.supervisor import Supervisor
+
+from regnum_election.admin import AdminServicer
+from regnum_election.broker_channel import GrpcControlChannel
+from regnum_election.candidacy import Candidacy
+from regnum_election.cluster import Cluster
+from regnum_election.controller import Controller
+from regnum_election.controller_service import ControllerServicer
+from regnum_election.detection import HealthWatchDetector
+from regnum_election.events import ClusterEvent
+from regnum_election.lifeline_thread import LifelineThread, quiet_poller
+from regnum_election.office import Office
+from regnum_election.probing import connect
+from regnum_election.reign import DeposedError, Reign
+from regnum_election.settings import ElectionSettings
+
+REOPEN_INTERVAL_S: Final = 0.5
+"""Pause before the store is tried again."""
+
+OPERATION_TIMEOUT_S: Final = 5.0
+"""Time after which a store operation without an answer counts as unknown."""
+
+
+class ElectionService:
+    """One election process."""
+
+    def __init__(
+        self, settings: ElectionSettings, *, supervisor: Supervisor, clock: Clock, chance: random.Random
+    ) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._clock = clock
+        self._chance = chance
+        self._id = ElectionId(settings.election_id)
+        self._office = Office()
+        self._store: Store | None = None
+        self._lag = LoopLag(clock)
+        self._listeners: dict[str, Address] = {}
+        self._log = structlog.get_logger("election").bind(election_id=settings.election_id)
+        self._servers = (
+            GrpcServer(
+                Address.parse(settings.client_listen),
+                [
+                    ServiceRegistration(
+                        name="regnum.admin.v1.AdminService",
+                        servicer=AdminServicer(self._office),
+                        add_to_server=admin_pb2_grpc.add_AdminServiceServicer_to_server,
+                    )
+                ],
+                supervisor=supervisor,
+            ),
+            GrpcServer(
+                Address.parse(settings.internal_listen),
+                [
+                    ServiceRegistration(
+                        name="regnum.election.v1.ControllerService",
+                        servicer=ControllerServicer(self._office),
+                        add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
+                    )
+                ],
+                supervisor=supervisor,
+            ),
+        )
+        self._lifelines = LifelineThread(
+            Address.parse(settings.lifeline_listen),
+            clock=clock,
+            supervisor=supervisor,
+            main_lag=self._lag,
+            session_connected=self._session_connected,
+            session_timeout_s=settings.session_timeout_s,
+            report=self._report,
+            fences=settings.lifeline_detection,
+        )
+
+    async def start(self) -> None:
+        """Listen and begin to campaign. Raises StartRefusedError."""
+        quiet_poller(asyncio.get_running_loop())
+        client, internal = self._servers
+        await client.start()
+        self._supervisor.defer("client listener", client.stop)
+        await internal.start()
+        self._supervisor.defer("internal listener", internal.stop)
+        lifeline = await self._lifelines.start()
+        self._supervisor.defer("lifelines", self._lifelines.stop)
+        self._listeners = {"client": client.address, "internal": internal.address, "lifeline": lifeline}
+        self._supervisor.start("loop-lag", self._lag.run())
+        self._supervisor.start("sessions", self._sessions())
+
+    async def _sessions(self) -> None:
+        """One session with the store after another, for the life of the process."""
+        while True:
+            try:
+                store = await open_store(
+                    self._settings.coordination,
+                    session_timeout_s=self._settings.session_timeout_s,
+                    operation_timeout_s=OPERATION_TIMEOUT_S,
+                )
+            except ConnectionLoss as error:
+                self._log.warning(
+                    "no store answers, trying again", store=self._settings.coordination, reason=str(error)
+                )
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+                continue
+            self._store = store
+            try:
+                await self._session(store)
+            except SessionExpired as error:
+                self._log.warning("session over, opening another", reason=str(error))
+            except ConnectionLoss as error:
+                self._log.warning("store does not answer, opening another session", reason=str(error))
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+            finally:
+                await self._serve(serving=False)
+                self._store = None
+                await store.close()
+
+    async def _session(self, store: Store) -> None:
+        await ensure_folders(store, paths.PERSISTENT_FOLDERS, self._clock)
+        cluster_id = await self._cluster_id(store)
+        incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
+        await self._register(store, incarnation)
+        leadership = Leadership(store, self._clock, id=self._id)
+
+        async def run_reign(reign: Reign) -> DeposedError:
+            return await self._reign(store, reign, cluster_id)
+
+        candidacy = Candidacy(
+            id=self._id,
+            store=store,
+            leadership=leadership,
+            detector=HealthWatchDetector(self._clock, connect),
+            run_reign=run_reign,
+            known=self._office.heard_of,
+            detects=self._settings.lifeline_detection,
+        )
+        await self._serve(serving=True)
+        await candidacy.run()
+
+    async def _register(self, store: Store, incarnation: str) -> None:
+        previous = self._previous_incarnation()
+        self._remember(incarnation)
+        membership = Membership(
+            store,
+            self._clock,
+            path=paths.election_id(self._id),
+            encode=lambda _: ElectionNode(incarnation=incarnation, listeners=self._listeners).encode(),
+            is_predecessor=lambda data: _incarnation_in(data) in previous,
+            patience_s=self._settings.session_timeout_s + 2.0,
+        )
+        try:
+            await membership.join()
+        except TakenByAnotherError as error:
+            raise StartRefusedError(str(error)) from error
+
+    def _previous_incarnation(self) -> frozenset[str]:
+        """Last incarnations of this process (safety rule S5); none without a run directory."""
+        file = self._incarnation_file()
+        if file is None or not file.exists():
+            return frozenset()
+        return frozenset(file.read_text(encoding="utf-8").split())
+
+    def _remember(self, incarnation: str) -> None:
+        file = self._incarnation_file()
+        if file is None:
+            return
+        # The one before stays too: this process may be killed before its own registration is written.
+        known = sorted(self._previous_incarnation())[-1:] if not file.exists() else file.read_text("utf-8").split()[-1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_suffix(".new")
+        fresh.write_text("\n".join((*known, incarnation)) + "\n", encoding="utf-8")
+        os.replace(fresh, file)  # noqa: PTH105 - the atomic one, named as the manual does
+
+    def _incarnation_file(self) -> Path | None:
+        folder = self._settings.run_dir
+        return None if folder is None else folder / f"election-{self._id}.incarnations"
+
+    async def _cluster_id(self, store: Store) -> str:
+        while True:
+            stat = await store.exists(paths.CLUSTER_ID, current=True)
+            if stat is not None:
+                return (await store.get(paths.CLUSTER_ID, current=True)).data.decode("utf-8", errors="replace")
+            fresh = encode_id(uuid.UUID(int=self._chance.getrandbits(128)))
+            try:
+                await store.create(paths.CLUSTER_ID, fresh.encode(), make_parents=True)
+            except NodeExists:
+                continue
+
+    async def _reign(self, store: Store, reign: Reign, cluster_id: str) -> DeposedError:
+        def picture_changed(picture: Cluster) -> None:
+            self._lifelines.show(reign.epoch, picture.brokers)
+
+        controller = Controller(
+            reign=reign,
+            store=store,
+            cluster_id=cluster_id,
+            client_listener=self._listeners["client"],
+            open_channel=lambda broker: GrpcControlChannel(broker.internal),
+            picture_changed=picture_changed,
+            clock=self._clock,
+            chance=self._chance,
+            spawn=self._supervisor.start,
+            min_insync_replicas=self._settings.min_insync_replicas,
+        )
+        self._office.hold(controller)
+        self._lifelines.begin(reign.epoch)
+        try:
+            await controller.run()
+        except DeposedError as error:
+            return error
+        finally:
+            self._lifelines.end()
+            self._office.leave()
+        raise AssertionError("a reign ends by being deposed")
+
+    def _session_connected(self) -> bool:
+        store = self._store
+        return store is not None and store.session_state is SessionState.CONNECTED
+
+    def _report(self, epoch: ControllerEpoch, event: ClusterEvent) -> None:
+        self._office.report(epoch, event)
+
+    async def _serve(self, *, serving: bool) -> None:
+        for server in self._servers:
+            await server.set_serving(serving=serving)
+        await self._lifelines.set_serving(serving=serving)
+
+
+def _incarnation_in(data: bytes) -> str | None:
+    try:
+        return ElectionNode.decode(data).incarnation
+    except MalformedNodeError:
+        return None

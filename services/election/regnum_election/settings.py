@@ -1,0 +1,20 @@
+"""Settings of the election service."""
+
+from pydantic import Field
+from regnum_service.settings import AddressText, ServiceSettings
+
+
+class ElectionSettings(ServiceSettings):
+    """What an election process is told."""
+
+    election_id: int = Field(ge=0, lt=2**31, description="Id of this election process; a space of its own.")
+    client_listen: AddressText = Field(description="Where admin calls come in, host:port.")
+    internal_listen: AddressText = Field(description="Where calls of brokers come in, host:port.")
+    lifeline_listen: AddressText = Field(description="Where lifelines of brokers come in, host:port.")
+    min_insync_replicas: int = Field(
+        default=2, ge=1, description="min.insync.replicas of all topics; at most the replication factor applies."
+    )
+    lifeline_detection: bool = Field(
+        default=True,
+        description="Whether lifelines may declare brokers and controllers dead; without, only sessions do.",
+    )

@@ -1,0 +1,480 @@
+"""The controller over a memory store, with fake brokers."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.port import Check
+from regnum_election.controller import Controller
+from regnum_election.events import BrokerDead
+from regnum_election.reign import DeposedError
+from regnum_election.topic_creation import Created
+from regnum_election.topic_deletion import Deleted
+from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
+from regnum_model import paths
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import DeletionNode, LeaderAndIsr
+from regnum_testing.reigning import FakeCluster, until
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    cluster = FakeCluster()
+    yield cluster
+    await cluster.close()
+
+
+def wanted(name: str, partitions: int = 1, factor: int = 3, mutation: str | None = None) -> TopicRequest:
+    return TopicRequest(
+        name=name, partitions=partitions, replication_factor=factor, assignment=(), mutation=mutation
+    )
+
+
+def assigned(name: str, *replicas: int) -> TopicRequest:
+    assignment = ((0, tuple(BrokerId(id) for id in replicas)),)
+    return TopicRequest(name=name, partitions=0, replication_factor=0, assignment=assignment, mutation=None)
+
+
+async def create(controller: Controller, *requests: TopicRequest) -> list[TopicId]:
+    outcomes = await controller.create_topics(requests, validate_only=False, wait_s=5.0)
+    ids: list[TopicId] = []
+    for outcome in outcomes:
+        assert isinstance(outcome, Created), outcome
+        ids.append(outcome.topic_id)
+    return ids
+
+
+async def test_create_topic_writes_and_tells(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("orders", partitions=4))
+    node = await cluster.topic("orders")
+    assert node.topic_id == id
+    assert not node.creating
+    for number in range(4):
+        state = await cluster.state("orders", number)
+        assert state.leader == node.partitions[number][0]
+        assert state.isr == node.partitions[number]
+        assert state.leader_epoch == 0
+        key = PartitionKey(id, number)
+        await until(lambda key=key, state=state: cluster.all_told((1, 2, 3), key, state.leader))
+        for broker in (1, 2, 3):
+            assert cluster.told(broker)[key].is_new
+            assert cluster.told(broker)[key].min_insync_replicas == 2
+    for broker in cluster.brokers.values():
+        await until(lambda broker=broker: any(t.name == "orders" for part in broker.metadata for t in part.topics))
+
+
+async def test_broker_death_moves_leadership(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    key = PartitionKey(id, 0)
+    cluster.kill(1)
+    await until(lambda: cluster.all_told((2, 3), key, 2))
+    state = await cluster.state("t", 0)
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 1, (2, 3))
+
+
+async def test_follower_death_shrinks_the_isr_and_tells_the_leader_alone(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    key = PartitionKey(id, 0)
+    before = len(cluster.brokers[BrokerId(2)].requests)
+    cluster.kill(3)
+    await until(lambda: list(cluster.told(1)[key].state.isr) == [1, 2])
+    state = await cluster.state("t", 0)
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 0, (1, 2))
+    assert len(cluster.brokers[BrokerId(2)].requests) == before
+
+
+async def test_last_member_is_kept_and_leads_again_when_back(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2))
+    cluster.kill(1)
+    await until(lambda: cluster.all_told((2,), PartitionKey(id, 0), 2))
+    cluster.kill(2)
+
+    async def offline() -> bool:
+        return (await cluster.state("t", 0)).leader == -1
+
+    await until(offline)
+    state = await cluster.state("t", 0)
+    assert state.isr == (2,)
+    assert state.elr == (1,)
+    back = await cluster.register(1)
+    await until(lambda: back.leaders().get(PartitionKey(id, 0)) == 1, what="the eligible replica leads")
+    state = await cluster.state("t", 0)
+    assert state.members[BrokerId(1)].broker_epoch == back.epoch
+
+
+async def test_bounce_gets_a_new_epoch_before_init(cluster: FakeCluster) -> None:
+    """A leader that comes back faster than anybody notices has failed first (safety rule S10)."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    cluster.server.hold_watches()
+    old = cluster.brokers[BrokerId(1)]
+    back = await cluster.register(1)
+    assert back.epoch > old.epoch
+    cluster.server.release_watches()
+    key = PartitionKey(id, 0)
+    await until(lambda: key in back.states)
+    first = back.requests[0]
+    assert first.init
+    assert first.broker_epoch == back.epoch
+    assert first.partitions[0].state.leader == 2
+    assert first.partitions[0].state.leader_epoch == 1
+    assert 1 not in first.partitions[0].state.isr
+
+
+async def test_fence_by_lifeline(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    dead = cluster.brokers[BrokerId(1)]
+    controller.queue.put(
+        BrokerDead(broker=dead.id, epoch=dead.epoch, registration=dead.registration, evidence="test")
+    )
+    await until(lambda: cluster.all_told((2, 3), PartitionKey(id, 0), 2))
+    assert await cluster.outside.exists(paths.broker_id(dead.id)) is None
+    guard = await cluster.outside.exists(paths.broker_epoch(dead.id))
+    assert guard is not None
+    assert guard.version == dead.registration + 1
+
+
+async def test_fence_of_an_earlier_registration_changes_nothing(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    old = cluster.brokers[BrokerId(1)]
+    back = await cluster.register(1)
+    controller.queue.put(BrokerDead(broker=old.id, epoch=old.epoch, registration=old.registration, evidence="test"))
+    await until(lambda: PartitionKey(id, 0) in back.states)
+    assert await cluster.outside.exists(paths.broker_id(old.id)) is not None
+
+
+async def test_next_controller_sends_init_to_all(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await create(controller, wanted("a", partitions=700), wanted("b", partitions=2))
+    await cluster.end_reign()
+    for broker in cluster.brokers.values():
+        broker.requests.clear()
+    cluster.kill(3)
+    following = await cluster.reign(2)
+    assert following.reign.epoch == 2
+    for id in (1, 2):
+        broker = cluster.brokers[BrokerId(id)]
+        await until(lambda broker=broker: sum(len(r.partitions) for r in broker.requests if r.init) == 702)
+        parts = [(r.part, r.parts) for r in broker.requests if r.init]
+        assert parts == [(0, 2), (1, 2)]
+        assert all(3 not in p.state.isr for r in broker.requests for p in r.partitions)
+
+
+async def test_creation_goes_on_under_the_next_controller(cluster: FakeCluster) -> None:
+    """A topic node with marks and no states yet is finished, not forgotten and not made anew."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    held = cluster.server.hold_write(touching=paths.leader_and_isr("t", 0))
+    with pytest.raises(Exception, match="controller"):
+        await controller.create_topics((wanted("t"),), validate_only=False, wait_s=0.05)
+    await held.arrived.wait()
+    await cluster.end_reign()
+    assert (await cluster.topic("t")).creating == {0}
+    await cluster.reign(2)
+    state = await cluster.state("t", 0)
+    assert state.controller_epoch == 2
+    assert not (await cluster.topic("t")).creating
+
+
+async def test_delete_topic_with_a_broker_away(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", partitions=2))
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    outcomes = await controller.delete_topics(
+        (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0
+    )
+    assert outcomes == (Deleted(name="t", topic_id=id),)
+    assert await cluster.outside.exists(paths.topic("t")) is None
+    assert await cluster.outside.exists(paths.topic_id(id)) is None
+
+    async def remaining() -> bool:
+        record = DeletionNode.decode((await cluster.outside.get(paths.deletion(id))).data)
+        return record.brokers == {BrokerId(3)}
+
+    await until(remaining)
+    repeat = await controller.delete_topics((DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0)
+    assert repeat == outcomes
+    (again,) = await create(controller, wanted("t", factor=2))
+    assert again != id
+    back = await cluster.register(3)
+    await until(lambda: any(stop.topic_id == id and stop.delete for stop in back.stops))
+
+    async def gone() -> bool:
+        return await cluster.outside.exists(paths.deletion(id)) is None
+
+    await until(gone)
+    assert await cluster.outside.exists(paths.topic("t")) is not None
+
+
+async def test_hand_written_topic_is_taken_up(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await cluster.outside.create(paths.topic("bare"), b'{"0":[1,2],"1":[3,1]}')
+    await until(lambda: "bare" in controller.picture.names)
+    id = controller.picture.names["bare"]
+    await until(lambda: cluster.all_told((1, 2), PartitionKey(id, 0), 1))
+    await until(lambda: cluster.all_told((1, 3), PartitionKey(id, 1), 3))
+    node = await cluster.topic("bare")
+    assert node.topic_id == id
+    assert not node.creating
+    assert await cluster.outside.exists(paths.topic_id(id)) is not None
+
+
+async def test_hand_written_garbage_is_left_alone(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await cluster.outside.create(paths.topic("broken"), b"{not json")
+    await create(controller, wanted("fine"))
+    assert "broken" not in controller.picture.names
+    assert (await cluster.outside.get(paths.topic("broken"))).data == b"{not json"
+
+
+async def test_topic_removed_by_hand_is_deleted(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    for path in (paths.leader_and_isr("t", 0), paths.partition("t", 0), paths.topic("t")):
+        await cluster.outside.delete(path, version=None)
+    for number in (1, 2):
+        broker = cluster.brokers[BrokerId(number)]
+        await until(lambda broker=broker: any(stop.topic_id == id and stop.delete for stop in broker.stops))
+
+    async def gone() -> bool:
+        return (
+            await cluster.outside.exists(paths.topic_id(id)) is None
+            and await cluster.outside.exists(paths.deletion(id)) is None
+        )
+
+    await until(gone)
+
+
+async def test_topic_removed_by_hand_while_no_controller_reigned(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    await cluster.end_reign()
+    for path in (paths.leader_and_isr("t", 0), paths.partition("t", 0), paths.topic("t")):
+        await cluster.outside.delete(path, version=None)
+    await cluster.reign(2)
+    broker = cluster.brokers[BrokerId(1)]
+    await until(lambda: any(stop.topic_id == id and stop.delete for stop in broker.stops))
+
+    async def gone() -> bool:
+        return await cluster.outside.exists(paths.deletion(id)) is None
+
+    await until(gone)
+    assert await cluster.outside.exists(paths.topic_id(id)) is None
+
+
+async def test_missing_state_is_offline_and_never_epoch_zero(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=2))
+    await cluster.end_reign()
+    await cluster.outside.delete(paths.leader_and_isr("t", 0), version=None)
+    following = await cluster.reign(2)
+    partition = following.picture.partitions[PartitionKey(id, 0)]
+    assert partition.trouble is not None
+    assert await cluster.outside.exists(paths.leader_and_isr("t", 0)) is None
+    broker = cluster.brokers[BrokerId(1)]
+    await until(lambda: broker.metadata_version > 0)
+
+
+async def test_unknown_outcome_is_resolved_by_repeating(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    cluster.server.lose_reply(touching=paths.leader_and_isr("t", 0))
+    cluster.kill(1)
+    await until(lambda: cluster.all_told((2, 3), PartitionKey(id, 0), 2))
+    assert (await cluster.state("t", 0)).leader_epoch == 1
+
+
+async def test_conflict_with_a_leaders_own_write_goes_round_again(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    path = paths.leader_and_isr("t", 0)
+    node = await cluster.outside.get(path)
+    state = LeaderAndIsr.decode(node.data)
+    shrunk = LeaderAndIsr.encode(
+        LeaderAndIsr(
+            topic_id=state.topic_id,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=(BrokerId(1), BrokerId(3)),
+            elr=(),
+            members={id: state.members[id] for id in (BrokerId(1), BrokerId(3))},
+            controller_epoch=state.controller_epoch,
+        )
+    )
+    await cluster.outside.set(path, shrunk, version=node.stat.version)
+    cluster.kill(1)
+    await until(lambda: cluster.all_told((2, 3), PartitionKey(id, 0), 3))
+    after = await cluster.state("t", 0)
+    assert (after.leader, after.isr) == (3, (3,))
+
+
+async def test_isr_reports_update_the_picture(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    path = paths.leader_and_isr("t", 0)
+    node = await cluster.outside.get(path)
+    state = LeaderAndIsr.decode(node.data)
+    members = {id: state.members[id] for id in (BrokerId(1), BrokerId(2))}
+    shrunk = LeaderAndIsr(
+        topic_id=state.topic_id,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=(BrokerId(1), BrokerId(2)),
+        elr=(),
+        members=members,
+        controller_epoch=state.controller_epoch,
+    )
+    await cluster.outside.set(path, shrunk.encode(), version=node.stat.version)
+    from regnum_election.events import IsrsWritten
+
+    controller.queue.put(IsrsWritten(keys=frozenset({PartitionKey(id, 0)})))
+
+    def known() -> bool:
+        held = controller.picture.partitions[PartitionKey(id, 0)].held
+        return held is not None and held.state.isr == (1, 2) and held.version == 1
+
+    await until(known)
+
+
+async def test_a_fenced_write_deposes(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    await cluster.reign()
+    stat = await cluster.outside.exists(paths.CONTROLLER_EPOCH)
+    assert stat is not None
+    await cluster.outside.set(paths.CONTROLLER_EPOCH, b"9", version=stat.version)
+    assert cluster.controller is not None
+    with pytest.raises(Exception, match="controller changed"):
+        await cluster.controller.create_topics((wanted("t"),), validate_only=False, wait_s=5.0)
+    assert cluster.running is not None
+    with pytest.raises(DeposedError):
+        await cluster.running
+    assert await cluster.outside.exists(paths.topic("t")) is None
+
+
+async def test_a_broker_that_has_seen_a_later_epoch_deposes(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    cluster.brokers[BrokerId(2)].controller_epoch = 41
+    await cluster.reign()
+    assert cluster.running is not None
+    with pytest.raises(DeposedError) as deposed:
+        await cluster.running
+    assert deposed.value.seen == 41
+
+
+async def test_creation_is_refused_item_by_item(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    requests = (wanted("ok"), wanted("bad name!"), wanted("many", factor=4), wanted("none", partitions=0))
+    outcomes = await controller.create_topics(requests, validate_only=False, wait_s=5.0)
+    assert isinstance(outcomes[0], Created)
+    codes = [outcome.code for outcome in outcomes[1:] if isinstance(outcome, Rejection)]
+    assert codes == [
+        errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
+        errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
+        errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
+    ]
+    assert set(controller.picture.names) == {"ok"}
+
+
+async def test_a_repeated_mutation_is_answered_and_not_carried_out_again(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    first = await create(controller, wanted("t", mutation="m"))
+    await cluster.end_reign()
+    following = await cluster.reign(2)
+    assert await create(following, wanted("t", mutation="m")) == first
+    (other,) = await following.create_topics((wanted("t", mutation="n"),), validate_only=False, wait_s=5.0)
+    assert isinstance(other, Rejection)
+    assert other.code == errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+
+
+async def test_validate_only_changes_nothing(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (outcome,) = await controller.create_topics((wanted("t"),), validate_only=True, wait_s=5.0)
+    assert outcome == Created(topic_id=TopicId(""), partitions=1, replication_factor=3)
+    assert await cluster.outside.exists(paths.topic("t")) is None
+
+
+async def test_controlled_shutdown_moves_leaders_and_isrs(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    (led, followed, alone) = await create(controller, assigned("a", 1, 2), assigned("b", 2, 1), assigned("c", 1))
+    broker = cluster.brokers[BrokerId(1)]
+    remaining = await controller.controlled_shutdown(broker.id, broker.epoch, wait_s=5.0)
+    assert remaining == 1
+    assert (await cluster.state("a", 0)).leader == 2
+    assert (await cluster.state("a", 0)).isr == (2,)
+    assert (await cluster.state("b", 0)).isr == (2,)
+    assert (await cluster.state("c", 0)).leader == 1
+    await until(lambda: cluster.all_told((1, 2), PartitionKey(led, 0), 2))
+    await until(lambda: any(stop.topic_id == followed and not stop.delete for stop in broker.stops))
+    assert not any(stop.topic_id == alone for stop in broker.stops)
+
+
+async def test_controlled_shutdown_of_an_earlier_registration_is_refused(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    old = cluster.brokers[BrokerId(1)].epoch
+    await cluster.register(1)
+    controller = await cluster.reign()
+    with pytest.raises(Exception, match="registered again"):
+        await controller.controlled_shutdown(BrokerId(1), old, wait_s=5.0)
+
+
+async def test_producer_ids_never_repeat(cluster: FakeCluster) -> None:
+    await cluster.begin(1)
+    controller = await cluster.reign()
+    broker = cluster.brokers[BrokerId(1)]
+    first = await controller.allocate_producer_ids(broker.id, broker.epoch, wait_s=5.0)
+    await cluster.end_reign()
+    following = await cluster.reign(2)
+    second = await following.allocate_producer_ids(broker.id, broker.epoch, wait_s=5.0)
+    assert first == (0, 1000)
+    assert second == (1000, 1000)
+
+
+async def test_a_slow_broker_does_not_hold_others_up(cluster: FakeCluster) -> None:
+    import asyncio
+
+    await cluster.begin(1, 2, 3)
+    cluster.brokers[BrokerId(3)].held = asyncio.Event()
+    controller = await cluster.reign()
+    (id,) = await create(controller, assigned("t", 1, 2, 3))
+    cluster.kill(1)
+    await until(lambda: cluster.all_told((2,), PartitionKey(id, 0), 2))
+    held = cluster.brokers[BrokerId(3)].held
+    assert held is not None
+    held.set()
+    await until(lambda: cluster.all_told((3,), PartitionKey(id, 0), 2))
+
+
+def test_every_write_of_a_reign_is_fenced() -> None:
+    from regnum_election.reign import Reign
+    from regnum_model.ids import ControllerEpoch, ElectionId
+
+    reign = Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(3), epoch_version=2)
+    assert reign.fence == Check(paths.CONTROLLER_EPOCH, 2)
