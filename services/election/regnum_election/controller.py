@@ -166,14 +166,18 @@ class Controller:
             self._picture_changed(context.picture)
 
     async def _step(self, mutation: Mutation) -> None:
+        more: bool | None = None
         try:
             await anext(mutation.steps)
+            more = True
         except StopAsyncIteration:
-            return
-        except DeposedError:
-            mutation.abandon()
-            raise
-        self._queue.put_back(mutation)
+            more = False
+        finally:
+            if more is None:
+                # Deposed or stopped in the middle of it.
+                mutation.abandon()
+        if more:
+            self._queue.put_back(mutation)
 
     def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
         self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=_nobody_waits))

@@ -1,19 +1,21 @@
 """The controller over a memory store, with fake brokers."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Check
 from regnum_election.controller import Controller
-from regnum_election.events import BrokerDead
-from regnum_election.reign import DeposedError
+from regnum_election.events import BrokerDead, IsrsWritten
+from regnum_election.reign import DeposedError, Reign
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
 from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, LeaderAndIsr
+from regnum_service.errors import RegnumError
 from regnum_testing.reigning import FakeCluster, until
 
 
@@ -179,10 +181,13 @@ async def test_creation_goes_on_under_the_next_controller(cluster: FakeCluster) 
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
     held = cluster.server.hold_write(touching=paths.leader_and_isr("t", 0))
-    with pytest.raises(Exception, match="controller"):
-        await controller.create_topics((wanted("t"),), validate_only=False, wait_s=0.05)
+    creating = asyncio.ensure_future(controller.create_topics((wanted("t"),), validate_only=False, wait_s=5.0))
     await held.arrived.wait()
+    assert cluster.controller_store is not None
+    cluster.server.disconnect(cluster.controller_store.session_id)
     await cluster.end_reign()
+    with pytest.raises(RegnumError, match="controller changed"):
+        await creating
     assert (await cluster.topic("t")).creating == {0}
     await cluster.reign(2)
     state = await cluster.state("t", 0)
@@ -349,8 +354,6 @@ async def test_isr_reports_update_the_picture(cluster: FakeCluster) -> None:
         controller_epoch=state.controller_epoch,
     )
     await cluster.outside.set(path, shrunk.encode(), version=node.stat.version)
-    from regnum_election.events import IsrsWritten
-
     controller.queue.put(IsrsWritten(keys=frozenset({PartitionKey(id, 0)})))
 
     def known() -> bool:
@@ -458,8 +461,6 @@ async def test_producer_ids_never_repeat(cluster: FakeCluster) -> None:
 
 
 async def test_a_slow_broker_does_not_hold_others_up(cluster: FakeCluster) -> None:
-    import asyncio
-
     await cluster.begin(1, 2, 3)
     cluster.brokers[BrokerId(3)].held = asyncio.Event()
     controller = await cluster.reign()
@@ -473,8 +474,5 @@ async def test_a_slow_broker_does_not_hold_others_up(cluster: FakeCluster) -> No
 
 
 def test_every_write_of_a_reign_is_fenced() -> None:
-    from regnum_election.reign import Reign
-    from regnum_model.ids import ControllerEpoch, ElectionId
-
     reign = Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(3), epoch_version=2)
     assert reign.fence == Check(paths.CONTROLLER_EPOCH, 2)
