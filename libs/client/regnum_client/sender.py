@@ -263,7 +263,8 @@ class Sender:
         if verdict.fate is Fate.ACKNOWLEDGED:
             route.trouble.succeeded()
             self._outcomes.acknowledged(item.partition, batch, base_offset)
-        else:
+        elif code != errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER:
+            # (A batch that came too early needs no pause: it waits for the one before it.)
             route.trouble.failed(
                 item.term,
                 message,
@@ -274,7 +275,7 @@ class Sender:
             if verdict.refresh_metadata:
                 self._metadata.request()
         for lost in failed:
-            if lost is batch:
+            if lost is batch and verdict.fate is Fate.REFUSED:
                 self._outcomes.refused(item.partition, lost, code, message)
             else:
                 self._outcomes.sequence_broken(item.partition, lost, because=message)

@@ -350,6 +350,7 @@ class FakeBroker(
         self, _request: log_pb2.ConsumeRequest, _context: Context
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Not used by the SDK: an empty stream."""
+        nothing: log_pb2.ConsumeResponse
         for nothing in ():
             yield nothing
 

@@ -1,0 +1,127 @@
+"""The admin client finds the controller, repeats safely, and tells the truth about each topic."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest
+from regnum.types.v1 import errors_pb2
+from regnum_client import Admin, NewTopic
+from regnum_client.admin import CreatedTopic
+from regnum_service.errors import RegnumError
+from regnum_testing.fake_cluster import FakeCluster
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        yield running
+
+
+def admin_of(cluster: FakeCluster, *, timeout_s: float = 10.0) -> Admin:
+    return Admin(cluster.bootstrap, timeout_s=timeout_s, chance=random.Random(3))
+
+
+async def test_create_describe_list_delete(cluster: FakeCluster) -> None:
+    async with admin_of(cluster) as admin:
+        created = await admin.create_topic("orders", partitions=4)
+        assert (created.partitions, created.topic_id) == (4, cluster.topic_ids["orders"])
+        view = await admin.describe_topic("orders")
+        assert [one.leader for one in view.partitions.values()] == [1, 2, 3, 1]
+        assert [topic.name for topic in await admin.list_topics()] == ["orders"]
+        assert (await admin.delete_topic("orders")).topic_id == created.topic_id
+        assert await admin.list_topics() == ()
+        with pytest.raises(RegnumError, match="regnum topics create orders"):
+            await admin.describe_topic("orders")
+
+
+async def test_each_topic_has_its_own_answer(cluster: FakeCluster) -> None:
+    cluster.create("old")
+    async with admin_of(cluster) as admin:
+        answers = await admin.create_topics([NewTopic(name="old"), NewTopic(name="new")])
+        assert isinstance(answers["new"], CreatedTopic)
+        refused = answers["old"]
+        assert isinstance(refused, RegnumError)
+        assert refused.code == errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+        with pytest.raises(RegnumError, match="exists"):
+            await admin.create_topic("old")
+        with pytest.raises(RegnumError, match="does not exist"):
+            await admin.delete_topic("nowhere")
+    assert cluster.calls["DeleteTopics"] == 1, "what the controller does not know does not exist: no repeat"
+
+
+async def test_not_controller_leads_to_the_controller(cluster: FakeCluster) -> None:
+    """The brokers still name the old controller; its refusal names the new one."""
+    async with admin_of(cluster) as admin:
+        answer = await cluster.brokers[1].GetMetadata(GetMetadataRequest(), None)
+        for broker in cluster.brokers.values():
+            broker.stale = answer
+        cluster.controller, cluster.controller_epoch = 2, 2
+        await admin.create_topic("orders")
+    assert "orders" in cluster.topic_ids
+    assert cluster.calls["CreateTopics"] == 2
+
+
+async def test_a_lost_answer_is_asked_again_and_the_topic_created_once(cluster: FakeCluster) -> None:
+    cluster.elections[1].silent_answers = 2
+    async with admin_of(cluster) as admin:
+        created = await admin.create_topic("orders")
+        assert created.topic_id == cluster.topic_ids["orders"]
+        cluster.elections[1].silent_answers = 2
+        await admin.delete_topic("orders")
+    assert (cluster.calls["CreateTopics"], cluster.calls["DeleteTopics"]) == (3, 3)
+    assert cluster.topic_ids == {}
+
+
+async def test_a_repeated_delete_does_not_hit_the_next_topic_of_that_name(cluster: FakeCluster) -> None:
+    """By topic id: between the first delete and its repeat somebody creates the topic anew."""
+    cluster.create("orders")
+    election = cluster.elections[1]
+    async with admin_of(cluster) as admin:
+        election.silent_answers = 1
+        deleting = asyncio.create_task(admin.delete_topic("orders"))
+        async with asyncio.timeout(10):
+            while "orders" in cluster.topic_ids:
+                await asyncio.sleep(0.002)
+        election.mutations.clear()
+        cluster.create("orders")
+        with pytest.raises(RegnumError, match="another topic"):
+            await deleting
+    assert "orders" in cluster.topic_ids
+
+
+async def test_a_dead_controller_is_waited_for(cluster: FakeCluster) -> None:
+    async with admin_of(cluster) as admin:
+        await cluster.elections[1].stop()
+        creating = asyncio.create_task(admin.create_topic("orders"))
+        calls = cluster.calls["GetMetadata"]
+        async with asyncio.timeout(10):
+            while cluster.calls["GetMetadata"] < calls + 3:
+                await asyncio.sleep(0.002)
+        cluster.controller, cluster.controller_epoch = 2, 2
+        assert (await creating).name == "orders"
+
+
+async def test_nobody_answers_in_time(cluster: FakeCluster) -> None:
+    async with admin_of(cluster, timeout_s=0.5) as admin:
+        await cluster.elections[1].stop()
+        with pytest.raises(RegnumError) as caught:
+            await admin.create_topic("orders")
+        assert caught.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+
+
+async def test_validate_only_creates_nothing(cluster: FakeCluster) -> None:
+    async with admin_of(cluster) as admin:
+        assert (await admin.create_topic("orders", partitions=2, validate_only=True)).topic_id == ""
+    assert cluster.topic_ids == {}
+
+
+async def test_describe_cluster(cluster: FakeCluster) -> None:
+    async with admin_of(cluster) as admin:
+        view = await admin.describe_cluster()
+        assert sorted(view.brokers) == [1, 2, 3]
+        assert view.controller is not None
+        assert view.controller.address == cluster.elections[1].address
+        await cluster.brokers[2].stop()
+        assert sorted((await admin.describe_cluster()).brokers) == [1, 3]

@@ -1,0 +1,237 @@
+"""The consumer: from where it was told, each record once and in order, whatever happens to leaders."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_client import (
+    EARLIEST,
+    LATEST,
+    ClientClosedError,
+    Consumer,
+    ConsumerSettings,
+    OffsetOutOfRangeError,
+    ResetPolicy,
+    TopicPartition,
+    UnreadableBatchError,
+)
+from regnum_client.records import ConsumedRecord
+from regnum_records.build import build_batch
+from regnum_records.header import read_header
+from regnum_records.record import NewRecord
+from regnum_service.errors import RegnumError
+from regnum_testing.fake_cluster import FakeCluster
+
+DEADLINE_S = 20.0
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        running.create("t")
+        yield running
+
+
+def consumer_of(cluster: FakeCluster, **settings: object) -> Consumer:
+    return Consumer(
+        cluster.bootstrap,
+        settings=ConsumerSettings(**{"fetch_wait_ms": 50, **settings}),  # type: ignore[arg-type]
+        chance=random.Random(5),
+    )
+
+
+def write(
+    cluster: FakeCluster, first: int, last: int, *, topic: str = "t", partition: int = 0, batch: int = 10
+) -> None:
+    """Records numbered first .. last - 1, some to a batch."""
+    for start in range(first, last, batch):
+        records = [NewRecord(value=str(number).encode()) for number in range(start, min(start + batch, last))]
+        cluster.partitions[(topic, partition)].append(build_batch(records, timestamp_ms=1000))
+
+
+async def read(consumer: Consumer, count: int) -> list[ConsumedRecord]:
+    records: list[ConsumedRecord] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(records) < count:
+            records += await consumer.read(records_max=count - len(records), timeout_s=1.0)
+    return records
+
+
+def offsets(records: list[ConsumedRecord]) -> list[int]:
+    return [record.offset for record in records]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_from_the_first_record_to_the_last_and_on(cluster: FakeCluster) -> None:
+    write(cluster, 0, 95)
+    async with consumer_of(cluster) as consumer:
+        assert await consumer.assign("t", start=EARLIEST) == (T0,)
+        assert offsets(await read(consumer, 95)) == list(range(95))
+        assert consumer.position(T0) == 95
+        assert await consumer.read(timeout_s=0.05) == []
+        write(cluster, 95, 100)
+        assert [record.value for record in await read(consumer, 5)] == [b"95", b"96", b"97", b"98", b"99"]
+
+
+async def test_from_the_middle_of_a_batch(cluster: FakeCluster) -> None:
+    write(cluster, 0, 40)
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t", start=17)
+        assert offsets(await read(consumer, 23)) == list(range(17, 40))
+
+
+async def test_from_the_end(cluster: FakeCluster) -> None:
+    write(cluster, 0, 40)
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t", start=LATEST)
+        write(cluster, 40, 43)
+        assert offsets(await read(consumer, 3)) == [40, 41, 42]
+
+
+async def test_iteration_waits_for_records(cluster: FakeCluster) -> None:
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t")
+        first = asyncio.create_task(anext(aiter(consumer)))
+        fetches = cluster.calls["Fetch"]
+        await until(lambda: cluster.calls["Fetch"] > fetches)
+        write(cluster, 0, 1)
+        assert (await first).value == b"0"
+
+
+async def test_all_partitions_each_in_order(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=5)
+    for partition in range(5):
+        write(cluster, 0, 100, topic="wide", partition=partition)
+    async with consumer_of(cluster, partition_max_bytes=200) as consumer:
+        await consumer.assign("wide")
+        records = await read(consumer, 500)
+    for partition in range(5):
+        assert [record.offset for record in records if record.partition == partition] == list(range(100))
+
+
+async def test_a_change_of_leader_skips_nothing_and_repeats_nothing(cluster: FakeCluster) -> None:
+    write(cluster, 0, 50)
+    async with consumer_of(cluster, partition_max_bytes=200) as consumer:
+        await consumer.assign("t")
+        records = await read(consumer, 25)
+        await cluster.brokers[1].stop()
+        cluster.elect("t", 0, 2)
+        write(cluster, 50, 80)
+        records += await read(consumer, 40)
+        cluster.elect("t", 0, 3)
+        write(cluster, 80, 100)
+        records += await read(consumer, 35)
+    assert offsets(records) == list(range(100))
+
+
+async def test_a_frozen_leader_is_left_when_another_leads(cluster: FakeCluster) -> None:
+    write(cluster, 0, 10)
+    async with consumer_of(cluster, request_timeout_s=60.0) as consumer:
+        await consumer.assign("t")
+        await read(consumer, 10)
+        await cluster.brokers[1].freeze()
+        fetches = cluster.calls["Fetch"]
+        await until(lambda: cluster.calls["Fetch"] > fetches)
+        cluster.elect("t", 0, 2)
+        write(cluster, 10, 20)
+        assert offsets(await read(consumer, 10)) == list(range(10, 20))
+        cluster.brokers[1].thawed.set()
+
+
+async def test_an_offset_that_is_gone_is_an_error_by_default(cluster: FakeCluster) -> None:
+    cluster.partitions[("t", 0)].log_start = 100
+    write(cluster, 100, 110)
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t", start=5)
+        with pytest.raises(OffsetOutOfRangeError, match=r"offset 5 of t-0 .*the log has 100 to 110"):
+            await read(consumer, 1)
+        consumer.seek(T0, 105)
+        assert offsets(await read(consumer, 5)) == list(range(105, 110))
+
+
+@pytest.mark.parametrize(("policy", "first"), [(ResetPolicy.EARLIEST, 100), (ResetPolicy.LATEST, 110)])
+async def test_an_offset_that_is_gone_can_be_replaced(cluster: FakeCluster, policy: ResetPolicy, first: int) -> None:
+    cluster.partitions[("t", 0)].log_start = 100
+    write(cluster, 100, 110)
+    async with consumer_of(cluster, reset=policy) as consumer:
+        await consumer.assign("t", start=5)
+        await until(lambda: consumer.position(T0) == first)
+        write(cluster, 110, 111)
+        assert (await read(consumer, 1))[0].offset == first
+
+
+async def test_a_bad_batch_is_named_and_can_be_left_out(cluster: FakeCluster) -> None:
+    write(cluster, 0, 30)
+    batches = cluster.partitions[("t", 0)].batches
+    damaged = bytearray(batches[1][1])
+    damaged[-3] ^= 0xFF
+    batches[1] = (read_header(damaged), bytes(damaged))
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t")
+        assert offsets(await read(consumer, 10)) == list(range(10))
+        with pytest.raises(UnreadableBatchError, match=r"offset 10 of t-0 .*seek\(\) to 20") as caught:
+            await read(consumer, 1)
+        with pytest.raises(UnreadableBatchError):
+            await read(consumer, 1)
+        assert caught.value.next_offset == 20
+        consumer.seek(T0, 20)
+        assert offsets(await read(consumer, 10)) == list(range(20, 30))
+
+
+async def test_seek_forgets_what_was_fetched(cluster: FakeCluster) -> None:
+    write(cluster, 0, 100)
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t")
+        await read(consumer, 3)
+        consumer.seek(T0, 90)
+        assert offsets(await read(consumer, 10)) == list(range(90, 100))
+        consumer.seek(T0, 0)
+        assert offsets(await read(consumer, 2)) == [0, 1]
+
+
+async def test_a_recreated_topic_is_not_read_on_with_old_positions(cluster: FakeCluster) -> None:
+    write(cluster, 0, 10)
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t")
+        await read(consumer, 10)
+        cluster.delete("t")
+        cluster.create("t")
+        write(cluster, 0, 20)
+        with pytest.raises(RegnumError, match="deleted and created again") as caught:
+            await read(consumer, 1)
+        assert caught.value.code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID
+
+
+async def test_ends_are_asked_of_leaders(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=3)
+    write(cluster, 0, 7, topic="wide", partition=1)
+    cluster.partitions[("wide", 2)].log_start = 4
+    async with consumer_of(cluster) as consumer:
+        wide = [TopicPartition("wide", number) for number in range(3)]
+        cluster.elect("wide", 0, 3)
+        assert list((await consumer.end_offsets(wide)).values()) == [0, 7, 4] or await consumer.end_offsets(wide) == {
+            wide[0]: 0,
+            wide[1]: 7,
+            wide[2]: 4,
+        }
+        assert (await consumer.beginning_offsets(wide))[wide[2]] == 4
+
+
+async def test_what_does_not_exist(cluster: FakeCluster) -> None:
+    async with consumer_of(cluster, topic_wait_s=0.1) as consumer:
+        with pytest.raises(RegnumError, match="topic 'nowhere' does not exist"):
+            await consumer.assign("nowhere")
+        with pytest.raises(RegnumError, match="has no partition 3"):
+            await consumer.assign("t", partitions=[3])
+        with pytest.raises(RegnumError, match="is not assigned"):
+            consumer.position(T0)
+    with pytest.raises(ClientClosedError):
+        await consumer.read()

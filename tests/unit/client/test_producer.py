@@ -1,0 +1,295 @@
+"""The producer against brokers that fail: every record once, in order, and the truth about those that are not."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_client import (
+    BufferFullError,
+    ClientClosedError,
+    DeliveryTimeoutError,
+    Producer,
+    ProducerSettings,
+    SequenceBrokenError,
+)
+from regnum_records.header import read_header
+from regnum_service.errors import RegnumError
+from regnum_testing.fake_cluster import FakeBroker, FakeCluster
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        running.create("t")
+        yield running
+
+
+def producer_to(cluster: FakeCluster, **settings: object) -> Producer:
+    return Producer(
+        cluster.bootstrap,
+        settings=ProducerSettings(**{"linger_ms": 1.0, **settings}),  # type: ignore[arg-type]
+        chance=random.Random(7),
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that some other task brings about."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def numbered(first: int, last: int) -> list[bytes | None]:
+    return [str(number).encode() for number in range(first, last)]
+
+
+async def test_records_arrive_once_in_order_with_their_offsets(cluster: FakeCluster) -> None:
+    async with producer_to(cluster, batch_bytes=512) as producer:
+        deliveries = [await producer.send("t", value) for value in numbered(0, 300)]
+        offsets = [(await delivery).offset for delivery in deliveries]
+    assert offsets == list(range(300))
+    assert cluster.values("t") == numbered(0, 300)
+
+
+async def test_records_share_batches_and_partitions_share_calls(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=6)
+    seen: list[int] = []
+
+    async def note(_broker: FakeBroker, request: log_pb2.ProduceRequest) -> None:
+        seen.append(len(request.partitions))
+
+    cluster.before_produce = note
+    async with producer_to(cluster, linger_ms=30.0) as producer:
+        for number in range(60):
+            await producer.send("wide", b"x", partition=number % 6)
+        await producer.flush()
+    assert seen == [2, 2, 2], "three leaders, two partitions each, ten records a batch"
+    assert [len(cluster.values("wide", number)) for number in range(6)] == [10] * 6
+
+
+async def test_keys_decide_the_partition_and_keyless_batches_go_round(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=3)
+    async with producer_to(cluster) as producer:
+        keyed = [await (await producer.send("wide", b"v", key=b"same")) for _ in range(3)]
+        keyless = [await (await producer.send("wide", b"v")) for _ in range(3)]
+    assert len({where.partition for where in keyed}) == 1
+    assert {where.partition for where in keyless} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
+        errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
+        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+        errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
+    ],
+)
+async def test_refusals_that_pass_are_repeated_in_order(
+    cluster: FakeCluster, code: errors_pb2.ErrorCode.ValueType
+) -> None:
+    async with producer_to(cluster, batch_bytes=256) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.answers[("t", 0)] = deque([code] * 4)
+        deliveries = [await producer.send("t", value) for value in numbered(1, 100)]
+        assert [(await delivery).offset for delivery in deliveries] == list(range(1, 100))
+    assert cluster.values("t") == numbered(0, 100)
+
+
+async def test_an_append_whose_answer_is_lost_is_not_repeated_in_the_log(cluster: FakeCluster) -> None:
+    lies = [errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+    async with producer_to(cluster, batch_bytes=256) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.answers_after_append[("t", 0)] = deque(lies)
+        deliveries = [await producer.send("t", value) for value in numbered(1, 100)]
+        assert [(await delivery).offset for delivery in deliveries] == list(range(1, 100))
+    assert cluster.values("t") == numbered(0, 100)
+
+
+async def test_a_killed_leader_costs_a_pause_and_nothing_else(cluster: FakeCluster) -> None:
+    async with producer_to(cluster, batch_bytes=256) as producer:
+        deliveries = [await producer.send("t", value) for value in numbered(0, 50)]
+        await asyncio.gather(*deliveries)
+        deliveries += [await producer.send("t", value) for value in numbered(50, 100)]
+        await cluster.brokers[1].stop()
+        deliveries += [await producer.send("t", value) for value in numbered(100, 150)]
+        cluster.elect("t", 0, 2)
+        assert [(await delivery).offset for delivery in deliveries] == list(range(150))
+    assert cluster.values("t") == numbered(0, 150)
+
+
+async def test_after_a_leader_change_the_next_acknowledgement_comes_at_once(cluster: FakeCluster) -> None:
+    loop = asyncio.get_running_loop()
+    async with producer_to(cluster) as producer:
+        await (await producer.send("t", b"0"))
+        await cluster.brokers[1].stop()
+        waiting = await producer.send("t", b"1")
+        calls = cluster.calls["GetMetadata"]
+        await until(lambda: cluster.calls["GetMetadata"] >= calls + 5)
+        assert not waiting.done()
+        elected_s = loop.time()
+        cluster.elect("t", 0, 3)
+        assert (await waiting).offset == 1
+        # 20 ms between questions and a few for the calls; ten times that, for a machine under load.
+        assert loop.time() - elected_s < 1.0
+
+
+async def test_a_frozen_leader_is_left_when_another_leads(cluster: FakeCluster) -> None:
+    async with producer_to(cluster, request_timeout_s=60.0) as producer:
+        await (await producer.send("t", b"0"))
+        await cluster.brokers[1].freeze()
+        waiting = await producer.send("t", b"1")
+        produced = cluster.calls["Produce"]
+        await until(lambda: cluster.calls["Produce"] > produced)
+        cluster.elect("t", 0, 2)
+        async with asyncio.timeout(10):
+            assert (await waiting).offset == 1
+        cluster.brokers[1].thawed.set()
+    assert cluster.values("t") == [b"0", b"1"]
+
+
+async def test_batches_that_overtake_one_another_end_in_order(cluster: FakeCluster) -> None:
+    """The broker handles every other call late."""
+    calls = 0
+
+    async def shuffle(_broker: FakeBroker, _request: log_pb2.ProduceRequest) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    cluster.before_produce = shuffle
+    async with producer_to(cluster, batch_bytes=256, linger_ms=0.0) as producer:
+        deliveries = []
+        for value in numbered(0, 400):
+            deliveries.append(await producer.send("t", value))
+            await asyncio.sleep(0)
+        assert [(await delivery).offset for delivery in deliveries] == list(range(400))
+    assert cluster.values("t") == numbered(0, 400)
+
+
+async def test_a_refused_batch_fails_alone_and_what_follows_gets_a_new_identity(cluster: FakeCluster) -> None:
+    async with producer_to(cluster) as producer:
+        first = await (await producer.send("t", b"good"))
+        cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE])
+        bad = await producer.send("t", b"bad")
+        with pytest.raises(RegnumError, match="t-0: said the test") as caught:
+            await bad
+        assert caught.value.code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
+        last = await (await producer.send("t", b"later"))
+    assert (first.offset, last.offset) == (0, 1)
+    identities = [header.producer_id for header, _ in cluster.partitions[("t", 0)].batches]
+    assert len(set(identities)) == 2
+    assert [header.base_sequence for header, _ in cluster.partitions[("t", 0)].batches] == [0, 0]
+
+
+async def test_a_lost_log_ends_the_sequence_loudly(cluster: FakeCluster) -> None:
+    """The leader answers OUT_OF_ORDER to a batch with nothing before it: acknowledged records are missing."""
+    async with producer_to(cluster) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER])
+        lost = await producer.send("t", b"1")
+        with pytest.raises(SequenceBrokenError, match="read the partition's end") as caught:
+            await lost
+        assert not caught.value.maybe_written
+        assert (await (await producer.send("t", b"2"))).offset == 1
+
+
+async def test_time_runs_out_and_says_whether_it_may_be_written(cluster: FakeCluster) -> None:
+    async with producer_to(cluster, delivery_timeout_s=0.4) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS] * 1000)
+        with pytest.raises(DeliveryTimeoutError, match=r"was not written.*said the test") as caught:
+            await (await producer.send("t", b"1"))
+        assert not caught.value.maybe_written
+        del cluster.answers[("t", 0)]
+        cluster.answers_after_append[("t", 0)] = deque([errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT] * 1000)
+        with pytest.raises(DeliveryTimeoutError, match="may be in the log") as caught:
+            await (await producer.send("t", b"2"))
+        assert caught.value.maybe_written
+
+
+async def test_a_full_buffer_makes_send_wait_and_then_fail(cluster: FakeCluster) -> None:
+    await cluster.brokers[1].freeze()
+    async with producer_to(cluster, buffer_bytes=1000, buffer_wait_s=0.2) as producer:
+        for _ in range(5):
+            await producer.send("t", b"x" * 100)
+        with pytest.raises(BufferFullError, match=r"stayed full for 0\.2 s"):
+            await producer.send("t", b"x" * 500)
+        waiting = [asyncio.create_task(producer.send("t", b"y" * 500)) for _ in range(2)]
+        cluster.brokers[1].frozen.clear()
+        cluster.brokers[1].thawed.set()
+        for task in waiting:
+            await (await task)
+    assert len(cluster.values("t")) == 7
+
+
+async def test_an_unknown_topic_and_a_wrong_partition(cluster: FakeCluster) -> None:
+    async with producer_to(cluster, topic_wait_s=0.2) as producer:
+        with pytest.raises(RegnumError, match="regnum topics create nowhere") as caught:
+            await producer.send("nowhere", b"x")
+        assert caught.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(RegnumError, match="has no partition 4; it has 0 to 0"):
+            await producer.send("t", b"x", partition=4)
+
+
+async def test_a_topic_created_just_now_is_waited_for(cluster: FakeCluster) -> None:
+    async with producer_to(cluster) as producer:
+        sending = asyncio.create_task(producer.send("soon", b"x"))
+        calls = cluster.calls["GetMetadata"]
+        await until(lambda: cluster.calls["GetMetadata"] >= calls + 2)
+        cluster.create("soon")
+        assert (await (await sending)).offset == 0
+
+
+async def test_a_producer_is_closed_for_good(cluster: FakeCluster) -> None:
+    producer = producer_to(cluster)
+    with pytest.raises(ClientClosedError):
+        await producer.send("t", b"early")
+    await producer.start()
+    delivery = await producer.send("t", b"x")
+    await producer.close()
+    assert delivery.result().offset == 0
+    with pytest.raises(ClientClosedError):
+        await producer.send("t", b"late")
+
+
+async def test_closing_with_a_limit_fails_what_is_open(cluster: FakeCluster) -> None:
+    producer = producer_to(cluster)
+    await producer.start()
+    await cluster.brokers[1].freeze()
+    delivery = await producer.send("t", b"x")
+    await producer.close(wait_s=0.1)
+    with pytest.raises(ClientClosedError):
+        await delivery
+    cluster.brokers[1].thawed.set()
+
+
+async def test_every_codec_and_headers_survive(cluster: FakeCluster) -> None:
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        async with producer_to(cluster, compression=codec) as producer:
+            await producer.send("t", b"x" * 1000, headers=[("trace", b"1"), ("none", None)])
+    assert cluster.values("t") == [b"x" * 1000] * 5
+    codecs = [read_header(batch).codec for _, batch in cluster.partitions[("t", 0)].batches]
+    assert sorted(codecs) == [0, 1, 2, 3, 4]
+
+
+async def test_without_idempotence_there_is_no_producer_id(cluster: FakeCluster) -> None:
+    async with producer_to(cluster, acks=1) as producer:
+        assert (await (await producer.send("t", b"x"))).offset == 0
+    assert cluster.partitions[("t", 0)].batches[0][0].producer_id == -1
+
+
+async def test_no_broker_answers(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        await broker.stop()
+    with pytest.raises(RegnumError) as caught:
+        await producer_to(cluster, topic_wait_s=0.3).start()
+    assert caught.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
