@@ -136,7 +136,8 @@ class Fetcher:
     def _turn(self) -> float:
         now_s = self._clock.monotonic()
         view = self._metadata.view
-        again_s = self._look_at_slow_polls(now_s, view)
+        self._look_at_slow_polls(now_s, view)
+        again_s = now_s + IDLE_S
         gathered: dict[BrokerId, list[tuple[Cursor, int, LeaderTerm]]] = {}
         for cursor in self.cursors.values():
             if not cursor.wants_more(CHUNKS_MAX):
@@ -151,6 +152,7 @@ class Fetcher:
                 gathered.setdefault(term.leader, []).append((cursor, cursor.generation, term))
         for leader, asked in gathered.items():
             self._poll(leader, asked, view, now_s)
+        again_s = min([again_s, *(poll.look_s for poll in self._polls)])
         return max(0.0, again_s - now_s)
 
     def _term(self, cursor: Cursor, view: ClusterView, now_s: float) -> LeaderTerm | None:
@@ -305,8 +307,7 @@ class Fetcher:
         if refresh:
             self._metadata.request()
 
-    def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> float:
-        again_s = now_s + IDLE_S
+    def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> None:
         for poll in self._polls:
             if now_s >= poll.look_s:
                 poll.look_s = now_s + SLOW_S
@@ -314,8 +315,6 @@ class Fetcher:
                 if poll.task is not None and all(_moved(cursor, term, view) for cursor, _, term in poll.asked):
                     poll.abandoned = True
                     poll.task.cancel()
-            again_s = min(again_s, poll.look_s)
-        return again_s
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

@@ -24,6 +24,7 @@ from regnum_records.read import read_records
 from regnum_service.errors import Code, RegnumError
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.ports import free_port
+from regnum_service.server import SERVER_OPTIONS
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -162,7 +163,7 @@ class _Member:
         def failed(what: str, error: BaseException) -> None:
             self.cluster.failures.append((what, error))
 
-        self.server = grpc.aio.server(interceptors=(ErrorInterceptor(failed),), options=(("grpc.so_reuseport", 0),))
+        self.server = grpc.aio.server(interceptors=(ErrorInterceptor(failed),), options=SERVER_OPTIONS)
         self.register(self.server)
         self.server.add_insecure_port(str(self.address))
         await self.server.start()
