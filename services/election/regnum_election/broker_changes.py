@@ -5,12 +5,12 @@ broker only followed, whose ISR shrinks so that acks=all does not wait for the l
 then a start (safety rule S10).
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from regnum_coordination.errors import BadVersion, NodeFailure
 from regnum_coordination.port import Delete, Set
 from regnum_model import paths
-from regnum_model.ids import NO_LEADER, TOPIC_DELETED_EPOCH, BrokerEpoch, BrokerId, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, TOPIC_DELETED_EPOCH, BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.nodes import BrokerNode, MalformedNodeError
 
 from regnum_election.cluster import Broker, Cluster, Partition
@@ -112,27 +112,46 @@ async def react(context: ControllerContext, difference: Difference) -> None:
 
 async def settle(context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]) -> None:
     """Fit partitions to the live brokers: those that need a leader first."""
+    urgent, rest = by_urgency(context, keys, changed)
+    await settle_some(context, urgent)
+    await settle_some(context, rest)
+
+
+def by_urgency(
+    context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]
+) -> tuple[list[PartitionKey], list[PartitionKey]]:
+    """Partitions that may need a leader, and the others.
+
+    Args:
+        context: the reign.
+        keys: partitions to divide.
+        changed: brokers that came, went or bounced.
+    """
     urgent: list[PartitionKey] = []
     rest: list[PartitionKey] = []
-    unfinished: set[TopicId] = set()
     for key in keys:
         held = context.picture.partitions[key].held
-        if context.picture.partitions[key].creating:
-            unfinished.add(key.topic_id)
         needs_leader = held is None or held.state.leader == NO_LEADER or held.state.leader in changed
         (urgent if needs_leader else rest).append(key)
-    first = await context.change(urgent, context.settle)
-    await context.tell(first)
-    second = await context.change(rest, context.settle)
-    await context.tell(second)
-    await finish_creation(context, unfinished)
-    if urgent or rest:
-        context.log.info(
-            "partitions settled",
-            elected=len(first.everywhere) + len(second.everywhere),
-            isr_only=len(first.leaders) + len(second.leaders),
-            left=len(first.unfinished) + len(second.unfinished),
-        )
+    return urgent, rest
+
+
+async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
+    """One round: decide, write, tell, and finish creations that get their first states."""
+    if not keys:
+        return
+    creating = {key.topic_id for key in keys if context.picture.partitions[key].creating}
+    applied = await context.change(keys, context.settle)
+    await context.tell(applied)
+    if creating:
+        await finish_creation(context, creating)
+    context.log.info(
+        "partitions settled",
+        partitions=len(keys),
+        new_state=len(applied.everywhere),
+        new_isr=len(applied.leaders),
+        unfinished=len(applied.unfinished),
+    )
 
 
 async def take_up_isrs(context: ControllerContext, keys: Iterable[PartitionKey]) -> None:

@@ -1,17 +1,17 @@
 """The beginning of a reign: read everything, judge it, put it right, and tell everybody.
 
-Everything is read as of now, after the win (a read from before may be stale). Members that bounced or are away are
-treated first, which also raises the leader epoch where the leader is one of them (safety rule S10); only then does
-INIT go out (safety rule S12).
+Everything is read as of now, after the win (a read from before may be stale). Partitions whose leader bounced or is
+away are treated first, which raises their leader epoch (safety rule S10); only then does INIT go out (safety rule S12).
+ISRs that only have to shrink are written after that, as after any failure: their leaders lead already.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from regnum_coordination.port import Node
 from regnum_model import paths
-from regnum_model.ids import ControllerEpoch, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch, TopicId
 
-from regnum_election.broker_changes import read_brokers, settle, tell_deletions
+from regnum_election.broker_changes import by_urgency, read_brokers, settle_some, tell_deletions
 from regnum_election.context import ControllerContext
 from regnum_election.reign import DeposedError
 from regnum_election.topic_adoption import TopicAdopter, read_guards
@@ -31,7 +31,8 @@ async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None
     read_s = context.clock.monotonic()
     keys = tuple(context.picture.partitions)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
-    await settle(context, keys, ())
+    urgent, rest = by_urgency(context, keys, frozenset(_unsettled_leaders(context)))
+    await settle_some(context, urgent)
     await context.publish(brokers_changed=True)
     for broker in context.picture.brokers.values():
         context.dispatch.begin(broker)
@@ -45,6 +46,7 @@ async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None
         read_ms=round((read_s - started_s) * 1000),
         settled_ms=round((context.clock.monotonic() - read_s) * 1000),
     )
+    await settle_some(context, rest)
 
 
 async def _read_deletions(context: ControllerContext) -> None:
@@ -82,3 +84,12 @@ async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> No
         if node is None or name in context.picture.names:
             await adopter.removed_while_away(name, id)
         # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.
+
+
+def _unsettled_leaders(context: ControllerContext) -> Iterator[BrokerId]:
+    """Leaders that are away, or that bounced since some state recorded them."""
+    for partition in context.picture.partitions.values():
+        if partition.held is not None:
+            state = partition.held.state
+            if state.leader == NO_LEADER or not context.surroundings.is_intact(state.leader, state.members):
+                yield state.leader
