@@ -21,7 +21,6 @@ from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
 from regnum_coordination.port import Check, Create, Delete, Group, Operation, Set
 
-
 MAX_BYTES: Final = 1_000_000
 """Paths and data of one multi or group; ZooKeeper's limit is 1 MiB, etcd's 1.5 MiB."""
 

@@ -200,6 +200,7 @@ class Leadership:
             return
         except NotEmpty:
             await self._remove_below(CONTROLLER)
+            await self._clock.sleep(self._backoff.pause_s(1))
 
     async def _remove_below(self, folder: str) -> None:
         """Nodes that somebody put below ``/controller`` must not keep it alive."""

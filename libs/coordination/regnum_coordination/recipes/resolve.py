@@ -126,6 +126,8 @@ def _check_repeatable(group: Group) -> None:
 
 def _as_written(group: Group, nodes: dict[str, Node | None], session_id: int) -> Written | None:
     """The group's results if every node it writes looks exactly as it leaves it."""
+    if all(isinstance(operation, Check) for operation in group):
+        return None
     results: list[OperationResult] = []
     for operation in group:
         node = nodes[operation.path]

@@ -14,11 +14,11 @@ Faults, each a method, so that a test reads as a story:
 
 import asyncio
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from regnum_coordination.drivers.memory.tree import Touched, Tree
+from regnum_coordination.drivers.session_state import SessionStateFeed
 from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty
 from regnum_coordination.paths import check_written_path
 from regnum_coordination.port import (
@@ -59,10 +59,8 @@ class Session:
     """Session id."""
     alive: bool = True
     """Whether the server still honours it."""
-    state: SessionState = SessionState.CONNECTED
+    feed: SessionStateFeed = field(default_factory=lambda: SessionStateFeed(SessionState.CONNECTED))
     """What the owner knows."""
-    listeners: set[Callable[[], None]] = field(default_factory=set)
-    """Called after every change of ``state``."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -157,26 +155,19 @@ class MemoryServer:
 
     def announce(self, session_id: int) -> None:
         """Tell the owner that its session is over."""
-        self._tell(self._sessions[session_id], SessionState.LOST)
+        self._sessions[session_id].feed.set(SessionState.LOST)
 
     def disconnect(self, session_id: int) -> None:
         """From now on nothing of the session gets through; its owner sees SUSPENDED."""
-        self._tell(self._sessions[session_id], SessionState.SUSPENDED)
+        self._sessions[session_id].feed.set(SessionState.SUSPENDED)
 
     def reconnect(self, session_id: int) -> None:
         """Undo ``disconnect``; a session that ended meanwhile is LOST."""
         session = self._sessions[session_id]
-        self._tell(session, SessionState.CONNECTED if session.alive else SessionState.LOST)
+        session.feed.set(SessionState.CONNECTED if session.alive else SessionState.LOST)
         for watch in self._watches:
             if watch.session_id == session_id:
                 watch.changed.set()
-
-    def _tell(self, session: Session, state: SessionState) -> None:
-        if session.state in {state, SessionState.LOST}:
-            return
-        session.state = state
-        for listener in tuple(session.listeners):
-            listener()
 
     # Faults
 
@@ -232,7 +223,7 @@ class MemoryServer:
 
     def send(self, transaction: Transaction) -> tuple[Outcome, ...]:
         """Carry out a transaction, or what the planned faults make of it; raises ConnectionLoss for no answer."""
-        if self._sessions[transaction.session_id].state is SessionState.SUSPENDED:
+        if self._sessions[transaction.session_id].feed.state is SessionState.SUSPENDED:
             raise ConnectionLoss("the session is disconnected; resolve by repeating (safety rule S1)")
         planned = next((fault for fault in self._faults if fault.matches(transaction)), None)
         if planned is None:

@@ -7,7 +7,8 @@ from typing import assert_never
 
 from regnum_coordination.drivers.memory.server import MemoryServer, Transaction, Watch
 from regnum_coordination.drivers.memory.tree import Tree
-from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode, SessionExpired
+from regnum_coordination.drivers.session_state import expired
+from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode
 from regnum_coordination.paths import check_path, check_written_path, parent
 from regnum_coordination.port import (
     Check,
@@ -48,29 +49,17 @@ class MemoryStore(Store):
     @property
     def session_state(self) -> SessionState:
         """What the owner has been told."""
-        return self._session.state
+        return self._session.feed.state
 
     async def wait_lost(self) -> None:
         """Return when the session is LOST."""
-        async with aclosing(self.session_states()) as states:
-            async for _ in states:
-                pass
+        await self._session.feed.wait_lost()
 
     async def session_states(self) -> AsyncGenerator[SessionState, None]:
-        """The present state and every change; changes that come faster than the reader merge."""
-        changed = asyncio.Event()
-        self._session.listeners.add(changed.set)
-        try:
-            known: SessionState | None = None
-            while known is not SessionState.LOST:
-                changed.clear()
-                if (state := self._session.state) is not known:
-                    known = state
-                    yield state
-                else:
-                    await changed.wait()
-        finally:
-            self._session.listeners.discard(changed.set)
+        """The present state and every change."""
+        async with aclosing(self._session.feed.states()) as states:
+            async for state in states:
+                yield state
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False, make_parents: bool = False
@@ -145,7 +134,7 @@ class MemoryStore(Store):
             case Refused(error=error):
                 raise error
             case Expired():
-                raise SessionExpired("the session is over; open a new store")
+                raise expired()
             case Unknown():
                 raise ConnectionLoss("no answer; resolve by repeating (safety rule S1)")
             case Fenced():
@@ -168,7 +157,7 @@ class MemoryStore(Store):
 
     async def _send(self, groups: tuple[Group, ...], fence: Check | None) -> tuple[Outcome, ...]:
         await asyncio.sleep(0)
-        if self._session.state is SessionState.LOST:
+        if self._session.feed.state is SessionState.LOST:
             return (Expired(),) * len(groups)
         transaction = Transaction(session_id=self._session.id, groups=groups, fence=fence)
         try:
@@ -180,9 +169,9 @@ class MemoryStore(Store):
 
     async def _read(self, *, current: bool) -> Tree:
         await asyncio.sleep(0)
-        match self._session.state:
+        match self._session.feed.state:
             case SessionState.LOST:
-                raise SessionExpired("the session is over; open a new store")
+                raise expired()
             case SessionState.SUSPENDED:
                 raise ConnectionLoss("the session is disconnected; read again later")
             case SessionState.CONNECTED:
@@ -218,22 +207,22 @@ class MemoryStore(Store):
         check_path(path)
         watch = Watch(session_id=self._session.id, path=path, of_children=of_children)
         self._server.watch(watch)
-        self._session.listeners.add(watch.changed.set)
+        self._session.feed.listen(watch.changed)
         watch.changed.set()
         try:
             while True:
                 await watch.changed.wait()
                 watch.changed.clear()
-                match self._session.state:
+                match self._session.feed.state:
                     case SessionState.LOST:
-                        raise SessionExpired("the session is over; open a new store and watch again")
+                        raise expired()
                     case SessionState.SUSPENDED:
                         continue
                     case SessionState.CONNECTED:
                         yield self._server.reading(current=True)
         finally:
             self._server.unwatch(watch)
-            self._session.listeners.discard(watch.changed.set)
+            self._session.feed.unlisten(watch.changed)
 
     async def close(self) -> None:
         """End the session."""
