@@ -1,0 +1,91 @@
+"""Groups as etcd transactions: sizes, packing, and who is named when one fails."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from regnum_coordination.drivers.etcd.conditions import Seen, conditions, first_failure, places
+from regnum_coordination.drivers.etcd.keys import Keys
+from regnum_coordination.drivers.etcd.transactions import MAX_TRANSACTION_BYTES, check_size, pack, part
+from regnum_coordination.errors import BadVersion, InvalidRequest, NodeExists, NoNode, NotEmpty
+from regnum_coordination.port import Check, Create, Delete, Operation, Set
+
+KEYS = Keys("")
+ABSENT = Seen(version=0, lease=0)
+
+
+def _failure(operations: list[Operation], present: dict[bytes, Seen]) -> str:
+    wanted = conditions(operations, KEYS)
+    seen = {}
+    for start, end in places(wanted):
+        keys = [key for key in sorted(present) if key == start or (end is not None and start <= key < end)]
+        seen[start, end] = present[keys[0]] if keys else ABSENT
+    return str(first_failure(wanted, seen))
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ([Check("/a", 2)], "None"),
+        ([Check("/")], "None"),
+        ([Check("/a", 0)], str(BadVersion("/a", expected=0, found=2))),
+        ([Check("/x")], str(NoNode("/x"))),
+        ([Create("/a/n", b"")], "None"),
+        ([Create("/n", b"")], "None"),
+        ([Create("/a/b", b"")], str(NodeExists("/a/b"))),
+        ([Create("/x/n", b"")], str(NoNode("/x/n", "its parent does not exist"))),
+        ([Create("/e/n", b"")], str(NoNode("/e/n", "its parent is ephemeral"))),
+        ([Set("/a", b"", 1)], str(BadVersion("/a", expected=1, found=2))),
+        ([Delete("/a", 2)], str(NotEmpty("/a"))),
+        ([Delete("/a/b", 0), Delete("/a", 2)], "None"),
+        ([Delete("/a", None), Delete("/a/b", 0)], str(NotEmpty("/a"))),
+        ([Set("/a", b"", 2), Create("/a/b", b""), Check("/x")], str(NodeExists("/a/b"))),
+    ],
+)
+def test_the_first_failing_operation_is_named(operations: list[Operation], expected: str) -> None:
+    present = {
+        b"/a": Seen(version=3, lease=0),
+        b"/a/b": Seen(version=1, lease=0),
+        b"/e": Seen(version=1, lease=77),
+    }
+    assert _failure(operations, present) == expected
+
+
+def test_deleted_descendants_are_cut_out_of_what_must_be_empty() -> None:
+    wanted = conditions([Delete("/t/0/s", 0), Delete("/t/0", 0), Delete("/t", 0)], KEYS)
+    assert [place for place in places(wanted) if place[1] is not None and place[0].startswith(b"/t/")] == [
+        (b"/t/0/s/", b"/t/0/s0"),
+        (b"/t/0/", b"/t/0/s"),
+        (b"/t/0/s\0", b"/t/00"),
+        (b"/t/", b"/t/0"),
+        (b"/t/0\0", b"/t/0/s"),
+        (b"/t/0/s\0", b"/t0"),
+    ]
+
+
+def test_a_part_is_as_long_as_its_longest_list() -> None:
+    assert part([Check("/a", 0)], KEYS, 1).size == 1
+    assert part([Check("/a", 0), Set("/b", b"", 1)], KEYS, 1).size == 2
+    assert part([Create("/a/b", b"")], KEYS, 1).size == 3
+
+
+def test_a_part_that_fits_nowhere() -> None:
+    big = part([Check(f"/{number}") for number in range(127)], KEYS, 1)
+    check_size(big, 129)
+    with pytest.raises(InvalidRequest, match="--max-txn-ops"):
+        check_size(big, 128)
+
+
+def test_127_groups_of_one_comparison_fill_a_default_transaction() -> None:
+    assert [len(indexes) for indexes in pack([(1, 10)] * 300, 128)] == [127, 127, 46]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, MAX_TRANSACTION_BYTES)), max_size=60), st.integers(24, 300)
+)
+def test_packs_keep_the_limits_and_the_order(sizes: list[tuple[int, int]], limit: int) -> None:
+    packs = pack(sizes, limit)
+    assert [index for indexes in packs for index in indexes] == list(range(len(sizes)))
+    for indexes in packs:
+        assert indexes
+        assert len(indexes) + max(sizes[index][0] for index in indexes) <= limit
+        assert len(indexes) == 1 or sum(sizes[index][1] for index in indexes) <= MAX_TRANSACTION_BYTES
