@@ -5,7 +5,8 @@ broker only followed, whose ISR shrinks so that acks=all does not wait for the l
 then a start (safety rule S10).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from typing import Final
 
 from regnum_coordination.errors import BadVersion, NodeFailure
 from regnum_coordination.port import Delete, Set
@@ -21,7 +22,10 @@ from regnum_election.outbox import Stop
 from regnum_election.registrations import Difference, compare
 from regnum_election.topic_creation import finish_creation
 
-FENCED_CONTENT = b"fenced"
+PARTITIONS_PER_STEP: Final = 1_000
+"""Partitions of one step of work that is not urgent."""
+
+FENCED_CONTENT: Final = b"fenced"
 """Content of a guard node after a fence; only its version means something."""
 
 
@@ -99,7 +103,13 @@ async def react(context: ControllerContext, difference: Difference) -> None:
     )
     changed = difference.gone | {broker.id for broker in difference.arrived}
     keys = dict.fromkeys(key for id in changed for key in picture.of_broker(id))
-    await settle(context, keys, changed)
+    urgent, rest = by_urgency(context, keys, changed)
+    await settle_some(context, urgent)
+    if difference.arrived:
+        # A broker that bounced is out of the ISRs before it is told anything.
+        await settle_some(context, rest)
+    elif rest:
+        context.defer("settle followed partitions", settle_in_steps(context, rest))
     await context.publish(brokers_changed=True)
     for broker in difference.arrived:
         context.dispatch.begin(broker)
@@ -134,6 +144,19 @@ def by_urgency(
         needs_leader = held is None or held.state.leader == NO_LEADER or held.state.leader in changed
         (urgent if needs_leader else rest).append(key)
     return urgent, rest
+
+
+async def settle_in_steps(context: ControllerContext, keys: Sequence[PartitionKey]) -> AsyncGenerator[None, None]:
+    """Partitions whose leader stands: in steps, so that the next failure waits for one of them at most."""
+    for start in range(0, len(keys), PARTITIONS_PER_STEP):
+        await settle_some(
+            context, [key for key in keys[start : start + PARTITIONS_PER_STEP] if _is_known(context, key)]
+        )
+        yield
+
+
+def _is_known(context: ControllerContext, key: PartitionKey) -> bool:
+    return key in context.picture.partitions
 
 
 async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:

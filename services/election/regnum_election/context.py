@@ -7,7 +7,7 @@ again together (safety rule S4).
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,6 +66,7 @@ class ControllerContext:
         clock: Clock,
         chance: random.Random,
         min_insync_replicas: int,
+        defer: Callable[[str, AsyncGenerator[None, None]], None],
     ) -> None:
         self.reign: Final = reign
         self.store: Final = store
@@ -73,6 +74,8 @@ class ControllerContext:
         self.image: Final = image
         self.clock: Final = clock
         self.chance: Final = chance
+        self.defer: Final = defer
+        """Puts work into the queue whose steps other cluster events may come between."""
         self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
         self.picture = Cluster()
         self.deletions: dict[TopicId, Deletion] = {}

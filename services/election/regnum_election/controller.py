@@ -94,6 +94,7 @@ class Controller:
             clock=clock,
             chance=chance,
             min_insync_replicas=min_insync_replicas,
+            defer=self._put_internal,
         )
         self._deleter = TopicDeleter(self._context)
         self._adopter = TopicAdopter(self._context, self._deleter)

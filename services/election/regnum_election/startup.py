@@ -5,17 +5,22 @@ away are treated first, which raises their leader epoch (safety rule S10); only 
 ISRs that only have to shrink are written after that, as after any failure: their leaders lead already.
 """
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Mapping
+from typing import Final
 
 from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch, TopicId
 
-from regnum_election.broker_changes import by_urgency, read_brokers, settle_some, tell_deletions
+from regnum_election.broker_changes import by_urgency, read_brokers, settle_in_steps, settle_some, tell_deletions
 from regnum_election.context import ControllerContext
 from regnum_election.reign import DeposedError
 from regnum_election.topic_adoption import TopicAdopter, read_guards
 from regnum_election.topic_deletion import read_deletions
+
+PARTITIONS_PER_TURN: Final = 5_000
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
 
 
 async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None:
@@ -26,12 +31,11 @@ async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None
     await _read_deletions(context)
     names = await context.store.names(paths.TOPICS)
     await adopter.take_up(names)
-    _refuse_older_reign(context)
     await _find_removed(context, adopter)
     read_s = context.clock.monotonic()
     keys = tuple(context.picture.partitions)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
-    urgent, rest = by_urgency(context, keys, frozenset(_unsettled_leaders(context)))
+    urgent, rest = by_urgency(context, keys, await _unsettled_leaders(context))
     await settle_some(context, urgent)
     await context.publish(brokers_changed=True)
     for broker in context.picture.brokers.values():
@@ -46,7 +50,8 @@ async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None
         read_ms=round((read_s - started_s) * 1000),
         settled_ms=round((context.clock.monotonic() - read_s) * 1000),
     )
-    await settle_some(context, rest)
+    if rest:
+        context.defer("settle followed partitions", settle_in_steps(context, rest))
 
 
 async def _read_deletions(context: ControllerContext) -> None:
@@ -58,20 +63,6 @@ async def _read_deletions(context: ControllerContext) -> None:
     for name, reason in unreadable.items():
         context.log.error("deletion record ignored", topic_id=name, reason=f"{reason}; delete it or correct it")
     context.deletions.update(deletions)
-
-
-def _refuse_older_reign(context: ControllerContext) -> None:
-    """States of a later reign mean that ``/controller_epoch`` was restored: reign again above them (safety rule S7)."""
-    latest = max(
-        (
-            partition.held.state.controller_epoch
-            for partition in context.picture.partitions.values()
-            if partition.held is not None
-        ),
-        default=ControllerEpoch(0),
-    )
-    if latest > context.reign.epoch:
-        raise DeposedError(f"a partition's state is from controller epoch {latest}", seen=latest)
 
 
 async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> None:
@@ -86,10 +77,26 @@ async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> No
         # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.
 
 
-def _unsettled_leaders(context: ControllerContext) -> Iterator[BrokerId]:
-    """Leaders that are away, or that bounced since some state recorded them."""
-    for partition in context.picture.partitions.values():
-        if partition.held is not None:
-            state = partition.held.state
-            if state.leader == NO_LEADER or not context.surroundings.is_intact(state.leader, state.members):
-                yield state.leader
+async def _unsettled_leaders(context: ControllerContext) -> frozenset[BrokerId]:
+    """Leaders that are away, or that bounced since some state recorded them.
+
+    A state from a later reign means that ``/controller_epoch`` was deleted or restored: then this reign ends, and the
+    next one begins above it (safety rule S7).
+    """
+    surroundings = context.surroundings
+    leaders: set[BrokerId] = set()
+    latest = ControllerEpoch(0)
+    for count, partition in enumerate(context.picture.partitions.values()):
+        if count % PARTITIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        if partition.held is None:
+            continue
+        state = partition.held.state
+        latest = max(latest, state.controller_epoch)
+        if state.leader not in leaders and (
+            state.leader == NO_LEADER or not surroundings.is_intact(state.leader, state.members)
+        ):
+            leaders.add(state.leader)
+    if latest > context.reign.epoch:
+        raise DeposedError(f"a partition's state is from controller epoch {latest}", seen=latest)
+    return frozenset(leaders)

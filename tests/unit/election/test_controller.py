@@ -173,7 +173,14 @@ async def test_next_controller_sends_init_to_all(cluster: FakeCluster) -> None:
         await until(lambda broker=broker: sum(len(r.partitions) for r in broker.requests if r.init) == 702)
         parts = [(r.part, r.parts) for r in broker.requests if r.init]
         assert parts == [(0, 2), (1, 2)]
-        assert all(3 not in p.state.isr for r in broker.requests for p in r.partitions)
+        assert all(p.state.leader != 3 for r in broker.requests for p in r.partitions)
+
+    async def shrunk() -> bool:
+        paths_ = [paths.leader_and_isr("a", number) for number in range(700)]
+        nodes = await cluster.outside.get_many(paths_)
+        return all(node is not None and 3 not in LeaderAndIsr.decode(node.data).isr for node in nodes)
+
+    await until(shrunk)
 
 
 async def test_creation_goes_on_under_the_next_controller(cluster: FakeCluster) -> None:
