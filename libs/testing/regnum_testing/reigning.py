@@ -21,6 +21,9 @@ from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 
+NOT_REGISTERED = BrokerEpoch(0)
+NO_REGISTRATION = Registration(0)
+
 WAIT_S = 10.0
 """Longest wait for a condition."""
 
@@ -48,9 +51,9 @@ class FakeBroker:
     """What its log directory holds."""
     rack: str | None = None
     """Failure domain."""
-    epoch: BrokerEpoch = BrokerEpoch(0)
+    epoch: BrokerEpoch = NOT_REGISTERED
     """Broker epoch of the registration."""
-    registration: Registration = Registration(0)
+    registration: Registration = NO_REGISTRATION
     """Registration."""
     store: MemoryStore | None = None
     """Its session."""

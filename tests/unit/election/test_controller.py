@@ -27,9 +27,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 def wanted(name: str, partitions: int = 1, factor: int = 3, mutation: str | None = None) -> TopicRequest:
-    return TopicRequest(
-        name=name, partitions=partitions, replication_factor=factor, assignment=(), mutation=mutation
-    )
+    return TopicRequest(name=name, partitions=partitions, replication_factor=factor, assignment=(), mutation=mutation)
 
 
 def assigned(name: str, *replicas: int) -> TopicRequest:
@@ -137,9 +135,7 @@ async def test_fence_by_lifeline(cluster: FakeCluster) -> None:
     controller = await cluster.reign()
     (id,) = await create(controller, assigned("t", 1, 2, 3))
     dead = cluster.brokers[BrokerId(1)]
-    controller.queue.put(
-        BrokerDead(broker=dead.id, epoch=dead.epoch, registration=dead.registration, evidence="test")
-    )
+    controller.queue.put(BrokerDead(broker=dead.id, epoch=dead.epoch, registration=dead.registration, evidence="test"))
     await until(lambda: cluster.all_told((2, 3), PartitionKey(id, 0), 2))
     assert await cluster.outside.exists(paths.broker_id(dead.id)) is None
     guard = await cluster.outside.exists(paths.broker_epoch(dead.id))
@@ -208,9 +204,7 @@ async def test_delete_topic_with_a_broker_away(cluster: FakeCluster) -> None:
     (id,) = await create(controller, wanted("t", partitions=2))
     cluster.kill(3)
     await until(lambda: BrokerId(3) not in controller.picture.brokers)
-    outcomes = await controller.delete_topics(
-        (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0
-    )
+    outcomes = await controller.delete_topics((DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0)
     assert outcomes == (Deleted(name="t", topic_id=id),)
     assert await cluster.outside.exists(paths.topic("t")) is None
     assert await cluster.outside.exists(paths.topic_id(id)) is None

@@ -1,0 +1,127 @@
+"""Placement against Kafka's vectors and properties (AdminRackAwareTest, AdminUtilsTest)."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from regnum_election.placement import Assignment, PlacementError, alternate_racks, place
+from regnum_model.ids import BrokerId
+
+RACKS = {0: "r1", 1: "r2", 2: "r2", 3: "r3", 4: "r3", 5: "r1"}
+
+
+def brokers(racks: dict[int, str]) -> dict[BrokerId, str | None]:
+    return {BrokerId(id): rack for id, rack in racks.items()}
+
+
+def bare(count: int) -> dict[BrokerId, str | None]:
+    return dict.fromkeys((BrokerId(id) for id in range(count)), None)
+
+
+def racks_of(assignment: Assignment, racks: dict[int, str]) -> list[int]:
+    return [len({racks[id] for id in ids}) for ids in assignment.values()]
+
+
+def leaders(assignment: Assignment) -> Counter[int]:
+    return Counter(int(ids[0]) for ids in assignment.values())
+
+
+def load(assignment: Assignment) -> Counter[int]:
+    return Counter(int(id) for ids in assignment.values() for id in ids)
+
+
+def test_rack_unaware_vector() -> None:
+    placed = place(bare(5), partitions=10, replication_factor=3, start=0, shift=0)
+    expected = ["012", "123", "234", "340", "401", "023", "134", "240", "301", "412"]
+    assert ["".join(str(id) for id in placed[p]) for p in range(10)] == expected
+
+
+def test_alternated_list_vectors() -> None:
+    mixed = {0: "r1", 1: "r3", 2: "r3", 3: "r2", 4: "r2", 5: "r1"}
+    as_ids = {BrokerId(id): rack for id, rack in mixed.items()}
+    assert alternate_racks(as_ids) == (0, 3, 1, 5, 4, 2)
+    del as_ids[BrokerId(5)]
+    assert alternate_racks(as_ids) == (0, 3, 1, 4, 2)
+    even = {BrokerId(id): f"r{id // 3}" for id in range(9)}
+    assert alternate_racks(even) == (0, 3, 6, 1, 4, 7, 2, 5, 8)
+
+
+@pytest.mark.parametrize(
+    ("racks", "partitions", "factor", "start", "shift", "first"),
+    [
+        (RACKS, 6, 3, 2, 2, 0),
+        (RACKS, 6, 3, 4, 1, 0),
+        (RACKS, 12, 2, 0, 0, 0),
+        (RACKS, 6, 2, 1, 3, 0),
+        ({id + 6: rack for id, rack in RACKS.items()}, 12, 2, 0, 0, 12),
+        ({0: "r1", 1: "r2", 2: "r3"}, 3, 2, 0, 0, 0),
+        ({id: f"r{id % 3}" for id in range(12)}, 96, 3, 5, 7, 0),
+    ],
+)
+def test_rack_aware_is_distinct_and_even(
+    racks: dict[int, str], partitions: int, factor: int, start: int, shift: int, first: int
+) -> None:
+    placed = place(
+        brokers(racks),
+        partitions=partitions,
+        replication_factor=factor,
+        start=start,
+        shift=shift,
+        first_partition=first,
+    )
+    assert list(placed) == list(range(first, first + partitions))
+    assert set(racks_of(placed, racks)) == {factor}
+    assert set(leaders(placed).values()) == {partitions // len(racks)}
+    assert set(load(placed).values()) == {partitions * factor // len(racks)}
+
+
+@pytest.mark.parametrize(
+    ("racks", "partitions"), [(RACKS, 13), ({0: "r1", 1: "r1", 5: "r1", 2: "r2", 3: "r3", 4: "r3"}, 12)]
+)
+def test_rack_aware_uneven_is_distinct(racks: dict[int, str], partitions: int) -> None:
+    placed = place(brokers(racks), partitions=partitions, replication_factor=3, start=1, shift=1)
+    assert set(racks_of(placed, racks)) == {3}
+
+
+def test_more_replicas_than_racks_uses_every_rack() -> None:
+    placed = place(brokers(RACKS), partitions=6, replication_factor=5, start=0, shift=0)
+    assert set(racks_of(placed, RACKS)) == {3}
+    assert all(len(set(ids)) == 5 for ids in placed.values())
+
+
+def test_fewer_replicas_than_racks_uses_as_many_racks() -> None:
+    placed = place(brokers(RACKS), partitions=6, replication_factor=2, start=0, shift=0)
+    assert set(racks_of(placed, RACKS)) == {2}
+
+
+def test_single_rack_spreads_leaders() -> None:
+    one = dict.fromkeys(range(6), "r")
+    placed = place(brokers(one), partitions=6, replication_factor=3, start=0, shift=0)
+    assert set(leaders(placed).values()) == {1}
+
+
+@pytest.mark.parametrize(("partitions", "factor"), [(0, 1), (-1, 1), (1, 0), (1, 4)])
+def test_numbers_that_do_not_fit_are_refused(partitions: int, factor: int) -> None:
+    with pytest.raises(PlacementError):
+        place(bare(3), partitions=partitions, replication_factor=factor, start=0, shift=0)
+
+
+def test_some_racks_and_some_none_is_refused() -> None:
+    with pytest.raises(PlacementError, match="no rack"):
+        place({BrokerId(1): "r", BrokerId(2): None}, partitions=1, replication_factor=1, start=0, shift=0)
+
+
+@given(
+    racks=st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b", "c"]), min_size=1, max_size=9),
+    partitions=st.integers(1, 30),
+    data=st.data(),
+)
+def test_replicas_are_distinct_whatever_the_racks(racks: dict[int, str], partitions: int, data: st.DataObject) -> None:
+    factor = data.draw(st.integers(1, len(racks)))
+    start, shift = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 20))
+    for given_brokers in (brokers(racks), dict.fromkeys(brokers(racks), None)):
+        placed = place(given_brokers, partitions=partitions, replication_factor=factor, start=start, shift=shift)
+        assert all(len(set(ids)) == factor for ids in placed.values())
+        counts = leaders(placed)
+        assert max(counts.values()) - min(counts.get(id, 0) for id in racks) <= 1
