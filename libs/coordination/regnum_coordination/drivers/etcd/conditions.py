@@ -70,7 +70,8 @@ def exists(key: bytes) -> Any:
 
 def at_version(key: bytes, version: int) -> Any:
     """Comparison: the key is at a version of ours, which is etcd's minus one; -1 means absent."""
-    return (transactions.Version(key) == version + 1).build_message()
+    # Not through etcd3's builder, which takes four times as long: every group of a batch has one.
+    return rpc_pb2.Compare(target=rpc_pb2.Compare.VERSION, result=rpc_pb2.Compare.EQUAL, key=key, version=version + 1)
 
 
 def _without_lease(key: bytes) -> Any:

@@ -65,6 +65,13 @@ class LeaseSession:
         return self._deadline_s - asyncio.get_running_loop().time()
 
     async def _keep_alive(self) -> None:
+        try:
+            await self._keep_alive_until_over()
+        finally:
+            # However this task ends, nobody keeps the lease alive any more, and waiters must learn of it.
+            self.feed.set(SessionState.LOST)
+
+    async def _keep_alive_until_over(self) -> None:
         pause_s = 0.05
         while not self._is_over():
             stream = self._rpc.keep_alive_stream()

@@ -19,7 +19,7 @@ from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.reading import EtcdReader
 from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
 from regnum_coordination.drivers.etcd.session import LeaseSession
-from regnum_coordination.drivers.etcd.transactions import batch_outcomes, batch_request, check_size, pack, part
+from regnum_coordination.drivers.etcd.transactions import Part, batch_outcomes, batch_request, check_size, pack, part
 from regnum_coordination.drivers.etcd.watch import EtcdWatcher
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.errors import ConnectionLoss, CoordinationError, NodeExists, NoNode, SessionExpired
@@ -54,8 +54,11 @@ MIN_SESSION_TIMEOUT_S: Final = 5.0
 PARALLEL_TRANSACTIONS: Final = 8
 """Transactions of a batch in flight."""
 
-_SLICE: Final = 500
-"""Groups of a batch that are handled without letting other tasks run (safety rule S22)."""
+_SLICE: Final = 1000
+"""Groups of a batch that are packed together; the next ones follow when they are written."""
+
+_STRIDE: Final = 100
+"""Groups that are translated before other tasks may run (safety rule S22)."""
 
 
 async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: float) -> Store:
@@ -181,7 +184,7 @@ class EtcdStore(Store):
             item.message.compare.append(at_version(counter, number - 1))
             item.message.success.add(request_put=rpc_pb2.PutRequest(key=counter))
             request = batch_request([item], self._keys.session(self.session_id), ())
-            (outcome,) = batch_outcomes([item], await self._rpc.txn(request))
+            (outcome,) = batch_outcomes([item], await self._rpc.txn(request), self._keys)
             if not isinstance(outcome, Unknown):
                 (result,) = self._results(outcome)
                 return _created(result)
@@ -237,7 +240,7 @@ class EtcdStore(Store):
         item = part(operations, self._keys, self.session_id)
         check_size(item, self._max_txn_ops)
         request = batch_request([item], self._keys.session(self.session_id), ())
-        (outcome,) = batch_outcomes([item], await self._rpc.txn(request))
+        (outcome,) = batch_outcomes([item], await self._rpc.txn(request), self._keys)
         return self._results(outcome)
 
     def _results(self, outcome: Outcome) -> tuple[OperationResult, ...]:
@@ -268,9 +271,13 @@ class EtcdStore(Store):
         return tuple(outcomes)
 
     async def _write_slice(self, groups: Sequence[Group], fence: Check | None) -> list[Outcome]:
-        parts = [part(group, self._keys, self.session_id) for group in groups]
-        for item in parts:
+        parts: list[Part] = []
+        for group in groups:
+            item = part(group, self._keys, self.session_id)
             check_size(item, self._max_txn_ops)
+            parts.append(item)
+            if len(parts) % _STRIDE == 0:
+                await asyncio.sleep(0)
         outcomes: list[Outcome] = [Expired()] * len(groups)
         gate = asyncio.Semaphore(PARALLEL_TRANSACTIONS)
 
@@ -286,7 +293,7 @@ class EtcdStore(Store):
             await asyncio.gather(*(send(indexes) for indexes in packs))
         return outcomes
 
-    async def _send(self, parts: Sequence[Any], fence: Check | None) -> tuple[Outcome, ...]:
+    async def _send(self, parts: Sequence[Part], fence: Check | None) -> tuple[Outcome, ...]:
         if self._session.state is SessionState.LOST:
             return (Expired(),) * len(parts)
         fences = () if fence is None else conditions([fence], self._keys)
@@ -297,7 +304,7 @@ class EtcdStore(Store):
         except SessionExpired:
             self._session.feed.set(SessionState.LOST)
             return (Expired(),) * len(parts)
-        outcomes = batch_outcomes(parts, answer)
+        outcomes = batch_outcomes(parts, answer, self._keys)
         if any(isinstance(outcome, Expired) for outcome in outcomes):
             self._session.feed.set(SessionState.LOST)
         return outcomes

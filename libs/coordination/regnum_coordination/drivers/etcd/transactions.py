@@ -51,8 +51,6 @@ class Part:
     """What it does."""
     session_id: int
     """Owner of what it creates as ephemeral."""
-    conditions: tuple[Condition, ...]
-    """What must hold."""
     message: Any
     """``TxnRequest``."""
     size: int
@@ -82,9 +80,7 @@ def part(operations: Sequence[Operation], keys: Keys, session_id: int) -> Part:
                 assert_never(operation)
     message.failure.extend(_look(at) for at in places(wanted))
     size = max(len(message.compare), len(message.success), len(message.failure), 1)
-    return Part(
-        operations=tuple(operations), session_id=session_id, conditions=tuple(wanted), message=message, size=size
-    )
+    return Part(operations=tuple(operations), session_id=session_id, message=message, size=size)
 
 
 def check_size(item: Part, max_txn_ops: int) -> None:
@@ -125,22 +121,25 @@ def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Con
     return message
 
 
-def batch_outcomes(parts: Sequence[Part], answer: Any) -> tuple[Outcome, ...]:
+def batch_outcomes(parts: Sequence[Part], answer: Any, keys: Keys) -> tuple[Outcome, ...]:
     """What became of each group."""
     if not answer.succeeded:
         alive = answer.responses[0].response_range.count > 0
         return ((Fenced() if alive else Expired()),) * len(parts)
     revision = answer.header.revision
     return tuple(
-        _outcome(item, response.response_txn, revision) for item, response in zip(parts, answer.responses, strict=True)
+        _outcome(item, response.response_txn, revision, keys)
+        for item, response in zip(parts, answer.responses, strict=True)
     )
 
 
-def _outcome(item: Part, answer: Any, revision: int) -> Outcome:
+def _outcome(item: Part, answer: Any, revision: int, keys: Keys) -> Outcome:
     if answer.succeeded:
         return Written(_results(item, answer.responses, revision))
-    looked = zip(places(item.conditions), answer.responses, strict=True)
-    failure = first_failure(item.conditions, {at: _seen(response) for at, response in looked})
+    # The conditions are made again rather than kept: failures are rare, and batches are large.
+    wanted = conditions(item.operations, keys)
+    looked = zip(places(wanted), answer.responses, strict=True)
+    failure = first_failure(wanted, {at: _seen(response) for at, response in looked})
     # Comparisons and failure branch belong to one transaction, so one of the conditions must have failed.
     return Unknown() if failure is None else Refused(failure)
 
