@@ -1,7 +1,7 @@
 """A disk that fails when told to."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from regnum_broker.log.disk import Disk, WriteBuffer
 
@@ -15,6 +15,8 @@ class FaultyDisk(Disk):
         self.fail_reads: int | None = None
         self.short_writes: int | None = None
         """Bytes that one write takes at most."""
+        self.amid_read: Callable[[], None] | None = None
+        """Runs once, in the middle of the next read."""
         self.syncs = 0
         """Syncs asked for so far."""
         self.writes = 0
@@ -24,7 +26,13 @@ class FaultyDisk(Disk):
         """Read, or fail."""
         if self.fail_reads is not None:
             raise OSError(self.fail_reads, errno.errorcode[self.fail_reads])
-        return super().pread(descriptor, size, position)
+        if self.amid_read is None:
+            return super().pread(descriptor, size, position)
+        half = size // 2
+        data = super().pread(descriptor, half, position)
+        happening, self.amid_read = self.amid_read, None
+        happening()
+        return data + super().pread(descriptor, size - half, position + half)
 
     def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
         """Write, write less, or fail."""

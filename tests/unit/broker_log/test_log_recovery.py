@@ -260,6 +260,12 @@ def test_a_newest_epoch_without_records_is_remembered(place):
         assert replica.highest_leader_epoch == 9
 
 
+def test_epochs_that_batches_showed_go_into_the_journal_before_later_ones(place):
+    lead(place.replica(), b"a", epoch=1)
+    place.now.record_leader_epochs([(KEY, LeaderEpoch(2), 1)])
+    assert place.stop_and_open().epochs.entries == ((1, 0), (2, 1))
+
+
 def test_the_highest_epoch_outlives_truncation(place):
     fill(place)
     place.now.replicas[KEY].truncate(10)

@@ -129,6 +129,15 @@ def test_a_producer_that_repeats_itself_is_stored_once(place):
     assert everything(replica) == [b"a", b"b", b"c"]
 
 
+def test_the_last_five_batches_of_a_producer_are_known_again(place):
+    replica = place.replica()
+    batches = [batch_of(b"v", producer_id=5, producer_epoch=0, base_sequence=number) for number in range(8)]
+    replica.append_as_leader(batches, leader_epoch=EPOCH)
+    assert replica.append_as_leader(batches[3:], leader_epoch=EPOCH) == [
+        Duplicate(base_offset=number, last_offset=number) for number in range(3, 8)
+    ]
+
+
 def test_a_leader_of_an_older_epoch_cannot_append(place):
     replica = place.replica()
     place.now.record_leader_epochs([(KEY, LeaderEpoch(4), 0)])
@@ -227,6 +236,23 @@ def test_truncation_takes_epochs_and_producers_with_it(place):
     ]
 
 
+def test_producers_of_truncated_records_do_not_come_back(place):
+    """1. a snapshot at a roll; 2. truncation below it; 3. other records beyond it in one segment; 4. truncation."""
+    replica = place.replica()
+    for number in range(4):
+        batch = batch_of(b"x" * 400, producer_id=5, producer_epoch=0, base_sequence=number)
+        replica.append_as_leader([batch], leader_epoch=EPOCH)
+    snapshot = max(int(path.stem) for path in place.folder().glob("*.producers"))
+    assert snapshot > 1
+    replica.truncate(1)
+    while replica.log_end_offset < snapshot + 3:
+        lead(replica, b"y")
+    replica.append_as_leader([batch_of(b"z", producer_id=6, producer_epoch=0, base_sequence=0)], leader_epoch=EPOCH)
+    replica.truncate(snapshot + 3)
+    assert list(replica.producers.entries) == [5]
+    assert replica.producers.entries[5].batches[-1].last_sequence == 0
+
+
 def test_truncating_before_the_start_begins_there(place):
     replica = place.replica()
     replica.truncate_fully_and_start_at(100)
@@ -275,6 +301,28 @@ def test_a_deleted_replica_cannot_be_read(place):
     with pytest.raises(UnknownReplicaError):
         replica.read(0, bytes_max=100)
     assert not place.folder().exists()
+
+
+def test_a_read_amid_a_truncation_is_all_old_or_all_new(place, disk):
+    replica = place.replica()
+    for number in range(2):
+        lead(replica, b"%d" % number * 4000, epoch=0)
+
+    def rewrite() -> None:
+        replica.truncate(0)
+        for value in (b"a", b"b"):
+            lead(replica, value * 4000, epoch=1)
+
+    disk.amid_read = rewrite
+    assert values_of(replica.read(0, bytes_max=20_000)) == [b"a" * 4000]
+
+
+def test_a_read_amid_a_deletion_is_whole_and_the_next_one_is_refused(place, disk):
+    replica = filled(place)
+    disk.amid_read = lambda: place.now.delete_replicas([KEY])
+    assert values_of(replica.read(0, bytes_max=100)) == [b"0", b"1"]
+    with pytest.raises(UnknownReplicaError):
+        replica.read(0, bytes_max=100)
 
 
 def test_reads_beside_appends_and_truncations_are_whole(place):

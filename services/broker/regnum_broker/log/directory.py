@@ -291,7 +291,11 @@ class LogDirectory:
             if self._replicas[key].epochs.assign(epoch, start) is not self._replicas[key].epochs
         ]
         if new:
-            self.record(new, sync=True)
+            # The journal is folded in order, so what earlier batches showed goes first.
+            earlier = [
+                entry for key in {entry.key for entry in new} for entry in self._replicas[key].take_unjournaled()
+            ]
+            self.record([*earlier, *new], sync=True)
             for entry in new:
                 self._replicas[entry.key].assign_epoch(entry.epoch, entry.start_offset)
 

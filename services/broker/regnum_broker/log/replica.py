@@ -328,6 +328,11 @@ class ReplicaLog:
         self._epochs = self._epochs.assign(epoch, start_offset)
         self._highest_epoch = max(self._highest_epoch, epoch)
 
+    def take_unjournaled(self) -> list[EpochBegun]:
+        """Epochs that batches showed and the journal lacks; the caller writes them there. For LogDirectory only."""
+        unjournaled, self._unjournaled = self._unjournaled, []
+        return unjournaled
+
     def flush(self) -> None:
         """Bring to the disk what was appended.
 
@@ -353,9 +358,8 @@ class ReplicaLog:
         if self._changed:
             last.save_index()
             save_snapshot(self._folder, self._disk, self._log_end_offset, self._producers)
-        unjournaled, self._unjournaled = self._unjournaled, []
         end = CleanEnd(base_offset=last.base_offset, size_bytes=last.size_bytes, log_end_offset=self._log_end_offset)
-        return end, unjournaled
+        return end, self.take_unjournaled()
 
     def mark_deleted(self) -> None:
         """Refuse reads from now on. For LogDirectory.delete_replicas only."""
@@ -411,8 +415,7 @@ class ReplicaLog:
         last.sync()
         last.save_index()
         save_snapshot(self._folder, self._disk, last.next_offset, self._producers)
-        self._host.record(self._unjournaled, sync=True)
-        self._unjournaled = []
+        self._host.record(self.take_unjournaled(), sync=True)
         following = Segment.empty(self._folder, self._disk, last.next_offset)
         following.create()
         self._segments = (*self._segments, following)
