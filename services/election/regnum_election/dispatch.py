@@ -23,7 +23,10 @@ from regnum_election.orders import OrderBook
 from regnum_election.outbox import Outbox, StatesCall, Stop, StopsCall
 
 RETRY_INTERVAL_S: Final = 0.1
-"""Pause after a call that got no answer."""
+"""Pause after the first call in a row that got no answer; it doubles with each."""
+
+RETRY_INTERVAL_S_MAX: Final = 1.0
+"""Longest such pause."""
 
 REFUSED_INTERVAL_S: Final = 1.0
 """Pause before single partitions that were refused are told again."""
@@ -215,6 +218,7 @@ class BrokerDispatch:
         self._metadata_wake = asyncio.Event()
         self._metadata_version = 0
         self._metadata_moved = asyncio.Condition()
+        self._failures: dict[str, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("dispatch").bind(broker=broker.id, broker_epoch=broker.epoch)
 
@@ -300,6 +304,7 @@ class BrokerDispatch:
             self._outbox.fail(call)
             await self._after_failure("LeaderAndIsr", error)
             return
+        self._succeeded("LeaderAndIsr")
         self._outbox.acknowledge(call)
         for key, result in zip(keys, response.results, strict=False):
             if result.error_code == errors_pb2.ERROR_CODE_NONE:
@@ -317,6 +322,7 @@ class BrokerDispatch:
             self._outbox.fail(call)
             await self._after_failure("StopReplica", error)
             return
+        self._succeeded("StopReplica")
         self._outbox.acknowledge(call)
         for stop, result in zip(call.stops, response.results, strict=False):
             succeeded = result.error_code == errors_pb2.ERROR_CODE_NONE
@@ -333,13 +339,20 @@ class BrokerDispatch:
             self._refused_until_s = self._owner.clock.monotonic() + REFUSED_INTERVAL_S
 
     async def _after_failure(self, call: str, error: RegnumError) -> None:
-        self._log.warning("call failed", call=call, error=reason_of(error.code), message=error.message)
+        failures = self._failures[call] = self._failures.get(call, 0) + 1
+        if failures == 1:
+            self._log.warning("call failed", call=call, error=reason_of(error.code), message=error.message)
         if error.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
             self._owner.listener.superseded(seen_epoch(error))
         elif error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
             self._owner.listener.broker_outdated(self._broker.id)
             await self._owner.clock.sleep(REFUSED_INTERVAL_S)
-        await self._owner.clock.sleep(RETRY_INTERVAL_S)
+        await self._owner.clock.sleep(min(RETRY_INTERVAL_S * 2 ** min(failures - 1, 5), RETRY_INTERVAL_S_MAX))
+
+    def _succeeded(self, call: str) -> None:
+        failures = self._failures.pop(call, 0)
+        if failures:
+            self._log.info("call answered again", call=call, failures=failures)
 
     async def _metadata(self) -> None:
         while True:
@@ -357,6 +370,7 @@ class BrokerDispatch:
             # Whether the change arrived is unknown; the broker says which version it has when it gets one twice.
             await self._after_failure("UpdateMetadata", error)
             return
+        self._succeeded("UpdateMetadata")
         match response.error_code:
             case errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
                 self._owner.listener.superseded(ControllerEpoch(response.controller_epoch))

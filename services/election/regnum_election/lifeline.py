@@ -27,7 +27,7 @@ ATTEMPTS_AFTER_BREAK: Final = 10
 ATTEMPTS_WITHOUT_STREAM: Final = 2
 """Attempts to connect to a live broker that has no stream."""
 
-WITHOUT_STREAM_S: Final = 1.0
+WITHOUT_STREAM_S: Final = 0.3
 """Time between two looks at a live broker that has no stream."""
 
 
