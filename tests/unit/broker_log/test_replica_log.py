@@ -132,7 +132,8 @@ def test_a_producer_that_repeats_itself_is_stored_once(place):
 def test_the_last_five_batches_of_a_producer_are_known_again(place):
     replica = place.replica()
     batches = [batch_of(b"v", producer_id=5, producer_epoch=0, base_sequence=number) for number in range(8)]
-    replica.append_as_leader(batches, leader_epoch=EPOCH)
+    for batch in batches:
+        replica.append_as_leader([batch], leader_epoch=EPOCH)
     assert replica.append_as_leader(batches[3:], leader_epoch=EPOCH) == [
         Duplicate(base_offset=number, last_offset=number) for number in range(3, 8)
     ]
