@@ -22,12 +22,11 @@ from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import (
     CorruptLogError,
     DirectoryUnusableError,
-    MalformedDirectoryError,
     UnknownReplicaError,
-    WrongBrokerError,
     WrongClusterError,
 )
 from regnum_broker.log.folders import folder_of, tidy
+from regnum_broker.log.formatting import read_or_format
 from regnum_broker.log.identity import CleanStop, Identity
 from regnum_broker.log.journal import (
     EpochBegun,
@@ -111,7 +110,7 @@ class LogDirectory:
             raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
         guarded = GuardedDisk(path, disk if disk is not None else Disk(), open_files_max=open_files_max)
         try:
-            identity = _read_or_format(path, guarded, broker_id, mint_id)
+            identity = read_or_format(path, guarded, broker_id, mint_id)
             return cls._opened(path, lock, guarded, identity, mint_id, boot_id, segment_bytes)
         except BaseException:
             guarded.close()
@@ -382,33 +381,6 @@ class LogDirectory:
             temporary = self._path / "meta.json.failed"
             temporary.write_bytes(self._identity.failed().encode())
             temporary.replace(self._path / "meta.json")
-
-
-def _read_or_format(path: Path, disk: GuardedDisk, broker_id: BrokerId, mint_id: Callable[[], str]) -> Identity:
-    meta = path / "meta.json"
-    data = disk.read_whole(str(meta))
-    if data is not None:
-        identity = Identity.decode(data, where=str(meta))
-        if identity.broker_id != broker_id:
-            raise WrongBrokerError(
-                f"{path} belongs to broker {identity.broker_id}, this is broker {broker_id}: give each broker its own"
-                " directory"
-            )
-        return identity
-    if (path / "journal").exists() or any((path / "replicas").iterdir()):
-        raise MalformedDirectoryError(
-            f"{path} holds replicas but no meta.json: restore it, or start with an empty directory and let the replicas"
-            " be copied from their leaders"
-        )
-    identity = Identity(
-        broker_id=broker_id,
-        directory_id=DirectoryId(mint_id()),
-        log_id=LogId(mint_id()),
-        boot_id="",
-        cluster_id=None,
-    )
-    disk.replace(str(meta), identity.encode(), sync=True)
-    return identity
 
 
 def _is_whole(recovered: Recovered, high_watermark: int, stop: CleanStop | None, key: PartitionKey) -> bool:
