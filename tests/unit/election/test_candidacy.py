@@ -1,0 +1,168 @@
+"""Candidates over a memory store: winning, standing by, fencing the dead, and what people write into /controller."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.errors import SessionExpired
+from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.leadership import Leadership
+from regnum_election.candidacy import Candidacy, KnownController
+from regnum_election.reign import DeposedError, Reign
+from regnum_model import paths
+from regnum_model.ids import ControllerEpoch, ElectionId
+from regnum_model.nodes import Address, ElectionNode
+from regnum_service.clock import SystemClock
+from regnum_testing.reigning import until
+
+
+class FakeDetector:
+    """Says that a process is dead when the test says so."""
+
+    def __init__(self) -> None:
+        self.dead: dict[int, asyncio.Event] = {}
+
+    async def wait_dead(self, lifeline: Address) -> None:
+        await self.dead.setdefault(lifeline.port, asyncio.Event()).wait()
+
+
+class Candidate:
+    """One election process without a controller behind it."""
+
+    def __init__(self, server: MemoryServer, id: int, detector: FakeDetector) -> None:
+        self.id = id
+        self.server = server
+        self.store = MemoryStore(server)
+        self.clock = SystemClock()
+        self.reigns: list[Reign] = []
+        self.reigning = False
+        self.known: KnownController | None = None
+        self.depose: asyncio.Future[DeposedError] | None = None
+        self.leadership = Leadership(self.store, self.clock, id=ElectionId(id))
+        self.candidacy = Candidacy(
+            id=ElectionId(id),
+            store=self.store,
+            leadership=self.leadership,
+            detector=detector,
+            run_reign=self.run_reign,
+            known=self.hear,
+            detects=True,
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    def hear(self, known: KnownController | None) -> None:
+        self.known = known
+
+    async def run_reign(self, reign: Reign) -> DeposedError:
+        self.reigns.append(reign)
+        self.reigning = True
+        self.depose = asyncio.get_running_loop().create_future()
+        try:
+            return await self.depose
+        finally:
+            self.reigning = False
+
+    async def start(self) -> None:
+        node = ElectionNode(
+            incarnation=str(self.id),
+            listeners={
+                "client": Address(host="h", port=1_000 + self.id),
+                "internal": Address(host="h", port=2_000 + self.id),
+                "lifeline": Address(host="h", port=3_000 + self.id),
+            },
+        )
+        await self.store.create(paths.election_id(ElectionId(self.id)), node.encode(), ephemeral=True)
+        self.task = asyncio.create_task(self.candidacy.run())
+
+
+class Candidates:
+    """Several of them."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer()
+        self.detector = FakeDetector()
+        self.outside = MemoryStore(self.server)
+        self.all: list[Candidate] = []
+
+    async def start(self, id: int) -> Candidate:
+        await ensure_folders(self.outside, paths.PERSISTENT_FOLDERS, SystemClock())
+        candidate = Candidate(self.server, id, self.detector)
+        self.all.append(candidate)
+        await candidate.start()
+        return candidate
+
+    async def close(self) -> None:
+        for candidate in self.all:
+            if candidate.task is not None:
+                candidate.task.cancel()
+                await asyncio.wait([candidate.task])
+
+
+@pytest.fixture
+async def candidates() -> AsyncIterator[Candidates]:
+    candidates = Candidates()
+    yield candidates
+    await candidates.close()
+    assert candidates.server.watches_open() == 0
+
+
+async def test_one_wins_and_the_other_knows_it(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    two = await candidates.start(2)
+    await until(lambda: two.known is not None)
+    assert two.known == KnownController(
+        id=ElectionId(1), epoch=ControllerEpoch(1), client=Address(host="h", port=1_001)
+    )
+    assert not two.reigns
+
+
+async def test_a_dead_controller_is_fenced_before_its_session_ends(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    two = await candidates.start(2)
+    await until(lambda: 3_001 in candidates.detector.dead)
+    candidates.detector.dead[3_001].set()
+    await until(lambda: two.reigning)
+    assert two.reigns[0].epoch == 2
+
+
+async def test_the_end_of_the_session_frees_the_office(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    two = await candidates.start(2)
+    candidates.server.expire(one.store.session_id)
+    await until(lambda: two.reigning)
+    assert one.task is not None
+    with pytest.raises(SessionExpired):
+        await one.task
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage{", b'{"brokerid":-1}', b'{"version":1,"brokerid":9,"timestamp":"0"}']
+)
+async def test_what_people_write_into_the_node_leads_to_a_new_election(candidates: Candidates, content: bytes) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    await candidates.start(2)
+    candidates.server.overwrite(paths.CONTROLLER, content)
+    await until(lambda: sum(len(c.reigns) for c in candidates.all) == 2 and any(c.reigning for c in candidates.all))
+    latest = max((reign for c in candidates.all for reign in c.reigns), key=lambda reign: reign.epoch)
+    assert latest.epoch == 2
+
+
+async def test_content_without_an_owner_does_not_outlive_its_author(candidates: Candidates) -> None:
+    """Nobody reigns, and a node that belongs to no session stands in the way."""
+    candidates.server.overwrite(paths.CONTROLLER, b'{"version":1,"brokerid":7,"timestamp":"0"}')
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+
+
+async def test_the_next_reign_is_above_every_epoch_seen(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    assert one.depose is not None
+    one.depose.set_result(DeposedError("a broker has seen 41", seen=ControllerEpoch(41)))
+    await until(lambda: len(one.reigns) == 2)
+    assert one.reigns[1].epoch == 42

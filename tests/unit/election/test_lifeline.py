@@ -1,0 +1,260 @@
+"""The lifelines' end at the controller: over real gRPC on its own thread, and with a clock that a test moves."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum_election.cluster import Broker
+from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
+from regnum_election.lifeline import Lifelines, Stream
+from regnum_election.lifeline_thread import LifelineThread
+from regnum_election.liveness import Contact, Listener
+from regnum_election.probing import connect, is_dead
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.nodes import Address
+from regnum_service.channel import open_channel
+from regnum_service.clock import SystemClock
+from regnum_service.loop_lag import LoopLag
+from regnum_service.supervisor import Supervisor
+from regnum_testing.clock import FakeClock
+from regnum_testing.election_values import broker
+from regnum_testing.ports import unused_port
+from regnum_testing.reigning import until
+
+
+class Thread:
+    """A lifeline thread and what it reports."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, ClusterEvent]] = []
+        self.address = Address(host="127.0.0.1", port=unused_port())
+        clock = SystemClock()
+        self.supervisor = Supervisor("test")
+        self.thread = LifelineThread(
+            self.address,
+            clock=clock,
+            supervisor=self.supervisor,
+            main_lag=LoopLag(clock),
+            session_connected=lambda: True,
+            session_timeout_s=6.0,
+            report=lambda epoch, event: self.events.append((epoch, event)),
+            fences=True,
+        )
+
+
+@pytest.fixture
+async def lifelines() -> AsyncIterator[Thread]:
+    thread = Thread()
+    await thread.thread.start()
+    yield thread
+    await thread.thread.stop()
+    await thread.supervisor.unwind()
+    assert thread.supervisor.failure is None
+
+
+class FakeBrokerEnd:
+    """A broker's end: a listening port and a lifeline that answers probes."""
+
+    def __init__(self, lifelines: Thread, id: int) -> None:
+        self.channel = open_channel(lifelines.address)
+        self.server = socket.socket()
+        self.server.bind(("127.0.0.1", unused_port()))
+        self.server.listen()
+        port = self.server.getsockname()[1]
+        base = broker(id)
+        self.broker = Broker(
+            id=base.id,
+            epoch=base.epoch,
+            registration=base.registration,
+            node_version=0,
+            rack=None,
+            log_ids=base.log_ids,
+            client=base.client,
+            internal=Address(host="127.0.0.1", port=port),
+        )
+        self.stream = controller_pb2_grpc.LifelineServiceStub(self.channel).BrokerLifeline()
+        self.responses: list[controller_pb2.BrokerLifelineResponse] = []
+
+    async def hello(self) -> controller_pb2.BrokerLifelineResponse:
+        hello = controller_pb2.LifelineHello(broker_id=self.broker.id, broker_epoch=self.broker.epoch)
+        await self.stream.write(controller_pb2.BrokerLifelineRequest(hello=hello, beat=1))
+        response = await self.stream.read()
+        assert isinstance(response, controller_pb2.BrokerLifelineResponse)
+        return response
+
+    async def die(self) -> None:
+        self.server.close()
+        self.stream.cancel()
+        await self.channel.close()
+
+
+async def test_a_process_that_does_not_reign_takes_no_lifeline(lifelines: Thread) -> None:
+    end = FakeBrokerEnd(lifelines, 1)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await end.hello()
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await end.die()
+
+
+async def test_a_broken_lifeline_and_a_refused_port_report_death(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3))
+    end = FakeBrokerEnd(lifelines, 1)
+    lifelines.thread.show(ControllerEpoch(3), {end.broker.id: end.broker})
+    response = await end.hello()
+    assert response.controller_epoch == 3
+    assert response.probe == 1
+    await end.die()
+    await until(lambda: bool(lifelines.events))
+    epoch, event = lifelines.events[0]
+    assert epoch == 3
+    assert isinstance(event, BrokerDead)
+    assert (event.broker, event.epoch) == (end.broker.id, end.broker.epoch)
+
+
+async def test_a_live_broker_without_a_lifeline_is_left_alone_while_its_port_answers(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3))
+    standing, gone = FakeBrokerEnd(lifelines, 1), FakeBrokerEnd(lifelines, 2)
+    await gone.die()
+    lifelines.thread.show(ControllerEpoch(3), {end.broker.id: end.broker for end in (standing, gone)})
+    await until(lambda: bool(lifelines.events))
+    assert [event.broker for _, event in lifelines.events if isinstance(event, BrokerDead)] == [2]
+    await standing.die()
+
+
+async def test_isr_reports_are_handed_over_once_and_acknowledged(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3))
+    end = FakeBrokerEnd(lifelines, 1)
+    await end.hello()
+    report = controller_pb2.BrokerLifelineRequest(
+        beat=2,
+        report_number=4,
+        isr_reports=[controller_pb2.IsrReport(topic_id="t" * 22, partition=1, version=2, isr=[1])],
+    )
+    await end.stream.write(report)
+    await end.stream.write(report)
+
+    async def acknowledged() -> bool:
+        response = await end.stream.read()
+        assert isinstance(response, controller_pb2.BrokerLifelineResponse)
+        return response.report_acknowledged == 4
+
+    await until(acknowledged)
+    expected = IsrsWritten(keys=frozenset({PartitionKey(TopicId("t" * 22), 1)}))
+    await until(lambda: bool(lifelines.events))
+    assert lifelines.events == [(3, expected)]
+    await end.die()
+
+
+async def test_the_end_of_the_reign_ends_the_lifelines(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3))
+    end = FakeBrokerEnd(lifelines, 1)
+    await end.hello()
+    lifelines.thread.end()
+
+    async def over() -> bool:
+        return await end.stream.read() is grpc.aio.EOF
+
+    await until(over)
+    await end.die()
+
+
+# Probes
+
+
+async def test_connect_tells_refused_from_accepted() -> None:
+    port = unused_port()
+    address = Address(host="127.0.0.1", port=port)
+    assert await connect(address) is Contact.REFUSED
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", port))
+        server.listen()
+        assert await connect(address) is Contact.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("contacts", "dead"),
+    [
+        ([Contact.REFUSED, Contact.REFUSED], True),
+        ([Contact.ACCEPTED, Contact.REFUSED, Contact.REFUSED], True),
+        ([Contact.REFUSED, Contact.ACCEPTED, Contact.ACCEPTED, Contact.ACCEPTED], False),
+        ([Contact.REFUSED, Contact.NO_ANSWER], False),
+        ([Contact.ACCEPTED] * 4, False),
+    ],
+)
+async def test_death_takes_two_refusals_in_a_row(contacts: list[Contact], dead: bool) -> None:
+    left = iter(contacts)
+
+    async def probe(_: Address) -> Contact:
+        return next(left)
+
+    clock = FakeClock()
+    answer = asyncio.create_task(is_dead(Address(host="h", port=1), probe, clock, attempts=4))
+    for _ in range(4):
+        await clock.advance(0.1)
+    assert await answer is dead
+
+
+# Silence, with a clock that a test moves
+
+
+class Silence:
+    """Lifelines with streams that answer or not."""
+
+    def __init__(self, *ids: int) -> None:
+        self.clock = FakeClock()
+        self.events: list[ClusterEvent] = []
+        self.lag_s = 0.0
+        self.tasks: list[asyncio.Task[None]] = []
+        self.lifelines = Lifelines(
+            clock=self.clock,
+            probe=self.probe,
+            report=self.events.append,
+            listening=lambda: Listener(
+                session_connected=True,
+                loop_lag_s=self.lag_s,
+                since_silence_fence_s=self.lifelines.since_silence_fence_s,
+                session_timeout_s=6.0,
+            ),
+            spawn=self.spawn,
+            fences=True,
+        )
+        self.lifelines.begin(ControllerEpoch(1))
+        self.lifelines.show(ControllerEpoch(1), {BrokerId(id): broker(id) for id in ids})
+        self.streams = {id: Stream(broker=BrokerId(id), epoch=BrokerEpoch(id)) for id in ids}
+        for id, stream in self.streams.items():
+            self.lifelines._streams[BrokerId(id)] = stream
+
+    async def probe(self, _: Address) -> Contact:
+        return Contact.ACCEPTED
+
+    def spawn(self, name: str, coroutine: object) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = asyncio.create_task(coroutine, name=name)  # type: ignore[arg-type]
+        self.tasks.append(task)
+        return task
+
+    async def run(self, seconds: float, *, silent: int) -> None:
+        stream = self.streams[silent]
+        stream.oldest_unanswered_s = self.clock.monotonic()
+        watch = self.spawn("watch", self.lifelines.watch())
+        await self.clock.advance(seconds)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+async def test_two_seconds_of_silence_report_death() -> None:
+    silence = Silence(1, 2, 3)
+    await silence.run(1.9, silent=1)
+    assert not silence.events
+    silence = Silence(1, 2, 3)
+    await silence.run(2.2, silent=1)
+    assert [event.broker for event in silence.events if isinstance(event, BrokerDead)] == [1]
+
+
+async def test_a_controller_that_lags_reports_nobody() -> None:
+    silence = Silence(1, 2, 3)
+    silence.lag_s = 0.2
+    await silence.run(5.0, silent=1)
+    assert not silence.events
