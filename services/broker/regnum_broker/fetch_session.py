@@ -37,7 +37,17 @@ WAIT_S_MAX: Final = 5.0
 class _Position:
     """One partition of the session."""
 
-    __slots__ = ("awaited", "epoch", "key", "last_epoch", "offset", "sent_high_watermark", "session", "signal")
+    __slots__ = (
+        "awaited",
+        "counted",
+        "epoch",
+        "key",
+        "last_epoch",
+        "offset",
+        "sent_high_watermark",
+        "session",
+        "signal",
+    )
 
     def __init__(self, session: "FetchSession", key: PartitionKey) -> None:
         self.session: Final = session
@@ -48,6 +58,8 @@ class _Position:
         self.sent_high_watermark = -1
         self.awaited = False
         """Whether the follower has to name its position before it is answered again."""
+        self.counted = False
+        """Whether the leadership has taken the position up."""
         self.signal: Signal | None = None
 
     def set(self) -> None:
@@ -182,9 +194,9 @@ class FetchSession:
             position.epoch = wanted.current_leader_epoch
             position.offset = wanted.fetch_offset
             position.last_epoch = wanted.last_fetched_epoch
-            position.awaited = False
+            position.awaited = position.counted = False
             self._subscribe(position)
-            self._record(position, stream, now_s)
+            self._count(position, stream, now_s)
             self._dirty[key] = None
 
     def _subscribe(self, position: _Position) -> None:
@@ -196,14 +208,15 @@ class FetchSession:
                 signal.attach(position)
             position.signal = signal
 
-    def _record(self, position: _Position, stream: FollowerStream, now_s: float) -> None:
-        """Tell the leadership how far the follower is, if the position is one it can count."""
+    def _count(self, position: _Position, stream: FollowerStream, now_s: float) -> None:
+        """Tell the leadership how far the follower is, once for each position, as soon as it can be counted."""
         partition = self._find(position.key)
-        if partition is None or self._refusal(position, partition) is not None:
+        if position.counted or partition is None or self._refusal(position, partition) is not None:
             return
         leadership = partition.role
         assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
         if _divergence(position, partition) is None:
+            position.counted = True
             leadership.record_fetch(stream, offset=position.offset, now_s=now_s)
             if leadership.wanted_change(now_s) is not None:
                 self._caught_up(leadership)
@@ -251,7 +264,11 @@ class FetchSession:
             if diverging is not None:
                 _add(answer, position, partition).diverging_epoch.CopyFrom(diverging)
                 position.awaited = True
-            elif position.offset < partition.log.log_end_offset:
+                continue
+            if not position.counted and self._stream is not None:
+                # It waited for this broker to become leader.
+                self._count(position, self._stream, self._clock.monotonic())
+            if position.offset < partition.log.log_end_offset:
                 reads.append(_Read(position, partition, leadership))
         if reads:
             await self._read(answer, reads, bytes_max)
