@@ -210,7 +210,9 @@ class FakeCluster:
         self.tasks.add(task)
         return task
 
-    async def reign(self, id: int = 1, *, wait: bool = True, min_insync: int = 2) -> Controller:
+    async def reign(
+        self, id: int = 1, *, wait: bool = True, min_insync: int = 2, balance_interval_s: float = 300.0
+    ) -> Controller:
         """Win an election and begin to reign."""
         store = MemoryStore(self.server)
         self.controller_store = store
@@ -228,6 +230,7 @@ class FakeCluster:
             chance=random.Random(7),
             spawn=self.spawn,
             min_insync_replicas=min_insync,
+            balance_interval_s=balance_interval_s,
         )
         self.controller = controller
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")

@@ -22,6 +22,9 @@ from regnum_election.outbox import Stop
 from regnum_election.registrations import Difference, compare
 from regnum_election.topic_creation import finish_creation
 
+PARTITIONS_PER_WRITE: Final = 500
+"""Partitions that are written and told together after a failure."""
+
 PARTITIONS_PER_STEP: Final = 1_000
 """Partitions of one step of work that is not urgent."""
 
@@ -104,7 +107,9 @@ async def react(context: ControllerContext, difference: Difference) -> None:
     changed = difference.gone | {broker.id for broker in difference.arrived}
     keys = dict.fromkeys(key for id in changed for key in picture.of_broker(id))
     urgent, rest = by_urgency(context, keys, changed)
-    await settle_some(context, urgent)
+    for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
+        # The first leaders need not wait for the last to be written.
+        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
     if difference.arrived:
         # A broker that bounced is out of the ISRs before it is told anything.
         await settle_some(context, rest)

@@ -14,11 +14,11 @@ from typing import Final, TypeVar, assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
-from regnum_coordination.port import Create, Set, Store
+from regnum_coordination.errors import SessionExpired
+from regnum_coordination.port import Store
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
-from regnum_model.nodes import Address, MalformedNodeError, ProducerIdBlockNode
+from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -38,8 +38,10 @@ from regnum_election.events import (
     Superseded,
     TopicsChanged,
 )
+from regnum_election.leader_balance import balance_leaders
 from regnum_election.metadata_image import MetadataImage
 from regnum_election.orders import OrderBook
+from regnum_election.producer_ids import next_block
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
@@ -47,9 +49,6 @@ from regnum_election.topic_creation import Created, Creation, CreationOutcome, c
 from regnum_election.topic_deletion import DeletionCall, DeletionOutcome, TopicDeleter
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
 from regnum_election.writing import FencedStore
-
-PRODUCER_IDS_PER_BLOCK: Final = 1_000
-"""Producer ids that one call hands out."""
 
 T = TypeVar("T")
 
@@ -70,11 +69,13 @@ class Controller:
         chance: random.Random,
         spawn: Spawn,
         min_insync_replicas: int,
+        balance_interval_s: float,
     ) -> None:
         self._reign = reign
         self._store = store
         self._picture_changed = picture_changed
         self._spawn = spawn
+        self._balance_interval_s = balance_interval_s
         self._queue = EventQueue()
         self._log = structlog.get_logger("controller").bind(epoch=reign.epoch)
         image = MetadataImage(reign, cluster_id=cluster_id, client_listener=client_listener)
@@ -124,6 +125,7 @@ class Controller:
         watches = [
             self._spawn("watch-brokers", self._watch_brokers()),
             self._spawn("watch-topics", self._watch_topics()),
+            self._spawn("leader-balance", self._balance()),
         ]
         try:
             await take_office(self._context, self._adopter)
@@ -182,6 +184,15 @@ class Controller:
 
     def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
         self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=_nobody_waits))
+
+    async def _balance(self) -> None:
+        while True:
+            await self._context.clock.sleep(self._balance_interval_s)
+            steps = balance_leaders(self._context)
+            try:
+                self._queue.put_mutation(Mutation(name="leader balance", steps=steps, abandon=_nobody_waits))
+            except QueueFullError:
+                await steps.aclose()
 
     async def _watch_brokers(self) -> None:
         try:
@@ -281,7 +292,7 @@ class Controller:
             if error is not None:
                 result.set_exception(error)
                 return
-            block = await self._next_block()
+            block = await next_block(self._context.store)
             if not result.done():
                 result.set_result(block)
             return
@@ -301,32 +312,6 @@ class Controller:
         return RegnumError(
             errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, f"broker {broker} has registered again, at epoch {known.epoch}"
         )
-
-    async def _next_block(self) -> tuple[int, int]:
-        store = self._context.store
-        while True:
-            node = (await store.read_many((paths.PRODUCER_ID_BLOCK,))).get(paths.PRODUCER_ID_BLOCK)
-            first = 0
-            if node is not None:
-                try:
-                    latest = ProducerIdBlockNode.decode(node.data)
-                except MalformedNodeError as error:
-                    raise RegnumError(
-                        errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR,
-                        f"{paths.PRODUCER_ID_BLOCK} cannot be read ({error}); write back a block above all ids in use",
-                    ) from error
-                first = latest.first + latest.count
-            block = ProducerIdBlockNode(first=first, count=PRODUCER_IDS_PER_BLOCK)
-            operation = (
-                Create(paths.PRODUCER_ID_BLOCK, block.encode())
-                if node is None
-                else Set(paths.PRODUCER_ID_BLOCK, block.encode(), node.stat.version)
-            )
-            try:
-                await store.multi((operation,))
-            except (BadVersion, NodeExists, NoNode):
-                continue
-            return block.first, block.count
 
     async def _answer(
         self,

@@ -225,6 +225,7 @@ class ElectionService:
             chance=self._chance,
             spawn=self._supervisor.start,
             min_insync_replicas=self._settings.min_insync_replicas,
+            balance_interval_s=self._settings.leader_balance_interval_s,
         )
         self._office.hold(controller)
         self._lifelines.begin(reign.epoch)

@@ -14,6 +14,9 @@ class ElectionSettings(ServiceSettings):
     min_insync_replicas: int = Field(
         default=2, ge=1, description="min.insync.replicas of all topics; at most the replication factor applies."
     )
+    leader_balance_interval_s: float = Field(
+        default=300.0, gt=0.0, description="Seconds between two rounds that move leaders back to preferred replicas."
+    )
     lifeline_detection: bool = Field(
         default=True,
         description="Whether lifelines may declare brokers and controllers dead; without, only sessions do.",

@@ -1,5 +1,6 @@
 """Topics written or deleted by hand (safety rule S14); the same judgement for every topic when a reign begins."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from typing import Final
@@ -17,7 +18,7 @@ from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.topic_deletion import TopicDeleter
 
-TOPICS_PER_READ: Final = 500
+TOPICS_PER_READ: Final = 100
 """Topics judged together."""
 
 
@@ -75,6 +76,7 @@ class TopicAdopter:
         guards = await self._guards(nodes, found_states)
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
         for name in numbers:
+            await asyncio.sleep(0)
             node = nodes[f"{paths.TOPICS}/{name}"]
             verdict = judge_topic(
                 name,

@@ -14,7 +14,8 @@ from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
-from regnum_model.nodes import DeletionNode, LeaderAndIsr
+from regnum_model.insync import with_isr
+from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import FakeCluster, until
 
@@ -477,3 +478,25 @@ async def test_a_slow_broker_does_not_hold_others_up(cluster: FakeCluster) -> No
 def test_every_write_of_a_reign_is_fenced() -> None:
     reign = Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(3), epoch_version=2)
     assert reign.fence == Check(paths.CONTROLLER_EPOCH, 2)
+
+
+async def test_leaders_go_back_to_preferred_replicas(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign(balance_interval_s=0.05)
+    (id,) = await create(controller, assigned("t", 1, 2))
+    key = PartitionKey(id, 0)
+    cluster.kill(1)
+    await until(lambda: cluster.all_told((2,), key, 2))
+    back = await cluster.register(1)
+    path = paths.leader_and_isr("t", 0)
+    node = await cluster.outside.get(path)
+    joined = with_isr(
+        LeaderAndIsr.decode(node.data),
+        (BrokerId(2), BrokerId(1)),
+        min_insync=2,
+        joining={BrokerId(1): Membership(broker_epoch=back.epoch, log_id=back.log_id)},
+    )
+    await cluster.outside.set(path, joined.encode(), version=node.stat.version)
+    controller.queue.put(IsrsWritten(keys=frozenset({key})))
+    await until(lambda: cluster.all_told((1, 2), key, 1))
+    assert (await cluster.state("t", 0)).leader_epoch == 2

@@ -1,0 +1,62 @@
+"""Leadership back to preferred replicas, now and then, so that a cluster that has seen failures does not stay lopsided.
+
+Kafka's rule: a broker is out of balance when more than a tenth of the partitions that prefer it are led by others.
+Only in-sync preferred replicas take over, a few hundred partitions at a time.
+"""
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from regnum_model.ids import BrokerId, PartitionKey
+
+from regnum_election.cluster import Cluster, Partition
+from regnum_election.context import ControllerContext
+from regnum_election.leadership import Decision, prefer
+
+IMBALANCE_MAX: Final = 0.1
+"""Share of a broker's preferred partitions that others may lead."""
+
+PARTITIONS_PER_STEP: Final = 300
+"""Partitions moved in one step."""
+
+
+def misplaced(picture: Cluster) -> tuple[PartitionKey, ...]:
+    """Partitions whose preferred replica is live and does not lead, of brokers that are out of balance."""
+    preferred: Counter[BrokerId] = Counter()
+    elsewhere: dict[BrokerId, list[PartitionKey]] = {}
+    for key, partition in picture.partitions.items():
+        broker = partition.replicas[0]
+        if partition.held is None or broker not in picture.brokers or broker in picture.leaving:
+            continue
+        preferred[broker] += 1
+        if partition.held.state.leader != broker:
+            elsewhere.setdefault(broker, []).append(key)
+    return tuple(
+        key for broker, keys in elsewhere.items() if len(keys) > preferred[broker] * IMBALANCE_MAX for key in keys
+    )
+
+
+async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, None]:
+    """The steps of one round."""
+
+    def decide(_picture: Cluster, _key: PartitionKey, partition: Partition) -> Decision:
+        if partition.held is None:
+            raise AssertionError("partitions without state are not misplaced")
+        return prefer(partition.held.state, partition.replicas, context.surroundings)
+
+    keys = misplaced(context.picture)
+    moved = 0
+    for start in range(0, len(keys), PARTITIONS_PER_STEP):
+        known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if _has_state(context.picture, key)]
+        applied = await context.change(known, decide)
+        await context.tell(applied)
+        moved += len(applied.everywhere)
+        yield
+    if moved:
+        context.log.info("leaders moved to preferred replicas", partitions=moved)
+
+
+def _has_state(picture: Cluster, key: PartitionKey) -> bool:
+    partition = picture.partitions.get(key)
+    return partition is not None and partition.held is not None
