@@ -69,17 +69,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         emit_failure(error.failure, output)
         return error.failure.exit_status
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except typer.TyperException as error:
         return _wrong_use(error, output_failure=output)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has seen enough (`| head`). Nothing may be flushed into the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _reader_gone()
+    except SystemExit as ended:
+        # typer's own answer to a closed pipe.
+        if isinstance(ended.__context__, BrokenPipeError):
+            return _reader_gone()
+        raise
     return status if isinstance(status, int) else 0
+
+
+def _reader_gone() -> int:
+    """Whoever read us has seen enough (`| head`). Nothing may be flushed into the closed pipe at exit."""
+    sys.stdout = sys.__stdout__
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 def _wrong_use(error: typer.TyperException, *, output_failure: Output) -> int:

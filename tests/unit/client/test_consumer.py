@@ -99,7 +99,7 @@ async def test_from_the_end(cluster: FakeCluster) -> None:
 async def test_iteration_waits_for_records(cluster: FakeCluster) -> None:
     async with consumer_of(cluster) as consumer:
         await consumer.assign("t")
-        first = asyncio.create_task(anext(aiter(consumer)))
+        first = asyncio.ensure_future(anext(aiter(consumer)))
         fetches = cluster.calls["Fetch"]
         await until(lambda: cluster.calls["Fetch"] > fetches)
         write(cluster, 0, 1)
