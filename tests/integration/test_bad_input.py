@@ -15,7 +15,7 @@ from regnum_client import Admin, TopicPartition
 from regnum_local.cluster import LocalCluster
 from regnum_model.nodes import Address
 from regnum_records.build import build_batch
-from regnum_records.read import Record
+from regnum_records.record import NewRecord
 from regnum_service.channel import open_channel
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
@@ -104,8 +104,8 @@ async def test_an_unknown_topic_cannot_be_deleted(controller: "admin_pb2_grpc.Ad
 
 
 def batch(*, count: int = 3) -> bytes:
-    records = [Record(offset=i, timestamp_ms=1, key=None, value=b"v%d" % i, headers=()) for i in range(count)]
-    return build_batch(records)
+    records = [NewRecord(value=b"v%d" % i) for i in range(count)]
+    return build_batch(records, timestamp_ms=1)
 
 
 def with_right_crc(data: bytes) -> bytes:
@@ -152,7 +152,7 @@ async def test_a_malformed_batch_is_refused_and_nothing_is_appended(
 
 async def test_an_oversize_batch_is_refused(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     before = await end_offset(leader)
-    big = build_batch([Record(offset=0, timestamp_ms=1, key=None, value=b"x" * 3_000_000, headers=())])
+    big = build_batch([NewRecord(value=b"x" * 3_000_000)], timestamp_ms=1)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=big)
     answer = await leader.Produce(log_pb2.ProduceRequest(acks=-1, partitions=[part]), timeout=10)
     assert answer.results[0].error_code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE

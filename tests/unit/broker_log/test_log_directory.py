@@ -15,7 +15,9 @@ from regnum_broker.log.errors import (
     WrongBrokerError,
     WrongClusterError,
 )
+from regnum_broker.log.replica import Appended
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
+from regnum_testing.batches import batch_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
 
 
@@ -195,3 +197,14 @@ def test_flush_syncs_only_what_was_written(place, disk):
     lead(replica, b"b")
     replica.flush()
     assert disk.syncs == syncs + 1
+
+
+def test_replicas_created_together_know_nothing_of_one_another(place):
+    """The same producer begins with sequence 0 in each partition: that repeats nothing."""
+    place.now.create_replicas([(key(7), "t"), (key(8), "t")])
+    produced = [batch_of(b"x", producer_id=1, producer_epoch=0, base_sequence=0) for _ in range(2)]
+    outcomes = [
+        place.now.replicas[key(number)].append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+        for number, batch in zip((7, 8), produced, strict=True)
+    ]
+    assert outcomes == [[Appended(base_offset=0, last_offset=0)]] * 2

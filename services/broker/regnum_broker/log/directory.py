@@ -247,10 +247,7 @@ class LogDirectory:
         if not new:
             return
         self.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=True)
-        nothing = Recovered(
-            segments=(), epochs=EpochCache(), highest_epoch=NO_EPOCH, producers=ProducerStates(), lost=None
-        )
-        created = {key: self._replica(key, topic, nothing) for key, topic in new.items()}
+        created = {key: self._replica(key, topic, _nothing()) for key, topic in new.items()}
         self._replicas = MappingProxyType({**self._replicas, **created})
 
     def delete_replicas(self, keys: Sequence[PartitionKey]) -> None:
@@ -408,3 +405,8 @@ def _recovered_state(state: JournalState, found: Mapping[PartitionKey, Recovered
         )
 
     return JournalState(replicas={key: seen(key, journaled) for key, journaled in state.replicas.items()})
+
+
+def _nothing() -> Recovered:
+    """What a replica begins with; made for each, because producer states change in place."""
+    return Recovered(segments=(), epochs=EpochCache(), highest_epoch=NO_EPOCH, producers=ProducerStates(), lost=None)
