@@ -17,6 +17,7 @@ from regnum_model.nodes import Address
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import open_channel
+from regnum_service.status import from_rpc_error
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
@@ -207,8 +208,10 @@ async def test_a_bad_partition_is_refused(
 async def test_acks_other_than_minus_one_zero_and_one_are_refused(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     before = await end_offset(leader)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=batch())
-    answer = await leader.Produce(log_pb2.ProduceRequest(acks=2, partitions=[part]), timeout=10)
-    assert answer.results[0].error_code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await leader.Produce(log_pb2.ProduceRequest(acks=2, partitions=[part]), timeout=10)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert from_rpc_error(caught.value).code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
     assert await end_offset(leader) == before
 
 
