@@ -138,7 +138,7 @@ class ControllerCalls:
         while True:
             location = self._finder.location
             if location is not None:
-                stub: "controller_pb2_grpc.ControllerServiceAsyncStub" = controller_pb2_grpc.ControllerServiceStub(
+                stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(
                     self._channels.get(location.internal)
                 )
                 try:

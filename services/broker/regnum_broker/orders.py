@@ -297,11 +297,9 @@ class Orders:
 
 def _record(directory: LogDirectory, orders: Sequence[_Order], *, broker: BrokerId) -> dict[PartitionKey, int]:
     """On the writer thread, after every append handed in before: make missing replicas, record epochs to be led in."""
-    # One call for each: replicas made in one call share what they remember of producers, and a producer's batch for one
-    # partition is then taken for a repeat in another. One fsync for all comes back when the directory keeps them apart.
-    for order in orders:
-        if order.key not in directory.replicas:
-            directory.create_replicas([(order.key, order.topic)])
+    missing = [(order.key, order.topic) for order in orders if order.key not in directory.replicas]
+    if missing:
+        directory.create_replicas(missing)
     leading = [
         (order.key, order.state.leader_epoch, directory.replicas[order.key].log_end_offset)
         for order in orders

@@ -1,11 +1,21 @@
 """Groups as etcd transactions: sizes, packing, and who is named when one fails."""
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_coordination.drivers.etcd.conditions import Seen, conditions, first_failure, places
 from regnum_coordination.drivers.etcd.keys import Keys
-from regnum_coordination.drivers.etcd.transactions import MAX_TRANSACTION_BYTES, check_size, pack, part
+from regnum_coordination.drivers.etcd.rpc import EtcdRpc
+from regnum_coordination.drivers.etcd.transactions import (
+    MAX_TRANSACTION_BYTES,
+    batch_request,
+    check_size,
+    is_read_only,
+    pack,
+    part,
+    read_request,
+)
 from regnum_coordination.errors import BadVersion, InvalidRequest, NodeExists, NoNode, NotEmpty
 from regnum_coordination.port import Check, Create, Delete, Operation, Set
 
@@ -89,3 +99,56 @@ def test_packs_keep_the_limits_and_the_order(sizes: list[tuple[int, int]], limit
         assert indexes
         assert len(indexes) + max(sizes[index][0] for index in indexes) <= limit
         assert len(indexes) == 1 or sum(sizes[index][1] for index in indexes) <= MAX_TRANSACTION_BYTES
+
+
+NAMES = st.sampled_from(["/a", "/a/b", "/c"])
+VERSIONS = st.one_of(st.none(), st.integers(0, 3))
+OPERATIONS = st.one_of(
+    st.builds(Check, NAMES, VERSIONS),
+    st.builds(Create, NAMES, st.just(b"")),
+    st.builds(Set, NAMES, st.just(b""), VERSIONS),
+    st.builds(Delete, NAMES, VERSIONS),
+)
+
+
+@given(st.lists(st.lists(OPERATIONS, min_size=1, max_size=3), min_size=1, max_size=4), st.one_of(st.none(), VERSIONS))
+def test_no_write_is_a_read_only_transaction(groups: list[list[Operation]], fence: int | None) -> None:
+    parts = [part(group, KEYS, 1) for group in groups]
+    fences = () if fence is None else conditions([Check("/f", fence)], KEYS)
+    assert not is_read_only(batch_request(parts, KEYS.session(1), fences))
+
+
+def test_checks_alone_are_no_read_only_transaction() -> None:
+    """The root needs not even a comparison."""
+    for checked in ("/", "/a"):
+        assert not is_read_only(batch_request([part([Check(checked)], KEYS, 1)], KEYS.session(1), ()))
+
+
+@pytest.mark.parametrize("keys_only", [False, True])
+def test_no_read_is_a_read_only_transaction_or_deletes_a_node(keys_only: bool) -> None:
+    request = read_request([b"/a", b"/b"], KEYS, keys_only=keys_only)
+    assert not is_read_only(request)
+    assert [operation.request_range.key for operation in request.success] == [b"/a", b"/b"]
+    # etcd never grants a lease with the id 0.
+    assert [operation.request_delete_range.key for operation in request.failure] == [b"/.sessions/" + b"0" * 16]
+    assert not any(operation.request_delete_range.range_end for operation in request.failure)
+
+
+def test_ranges_in_both_branches_are_a_read_only_transaction() -> None:
+    from etcd3.etcdrpc import rpc_pb2  # noqa: PLC0415 - loadable once the driver is
+
+    look = rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=b"/a"))
+    write = rpc_pb2.RequestOp(request_put=rpc_pb2.PutRequest(key=b"/a"))
+    assert is_read_only(rpc_pb2.TxnRequest())
+    assert is_read_only(rpc_pb2.TxnRequest(success=[look], failure=[look]))
+    assert not is_read_only(rpc_pb2.TxnRequest(success=[look], failure=[look, write]))
+    assert not is_read_only(rpc_pb2.TxnRequest(success=[write], failure=[look]))
+
+
+async def test_a_read_only_transaction_is_not_sent() -> None:
+    from etcd3.etcdrpc import rpc_pb2  # noqa: PLC0415 - loadable once the driver is
+
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+        rpc = EtcdRpc(channel, timeout_s=1.0)
+        with pytest.raises(AssertionError, match="read-only"):
+            await rpc.txn(rpc_pb2.TxnRequest())

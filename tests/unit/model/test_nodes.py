@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regnum_model import nodes
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, LogId, Registration, TopicId
+from regnum_model.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    ElectionId,
+    LeaderEpoch,
+    LogId,
+    Registration,
+    TopicId,
+)
 
 TOPIC_ID = TopicId("A" * 22)
 

@@ -47,10 +47,13 @@ async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator
                 )
                 narrator.step("writing to every partition, and reading along")
                 ticker = asyncio.create_task(_tick(load, clock, narrator), name="progress")
-                await load.start()
-                outages, usual_s = await _hurt(stage, clock)
-                await load.finish()
-                ticker.cancel()
+                try:
+                    await load.start()
+                    outages, usual_s = await _hurt(stage, clock)
+                    await load.finish()
+                finally:
+                    ticker.cancel()
+                    await load.abandon()
         narrator.step("reading everything from the beginning")
         logs = await read_everything(bootstrap, partitions)
         narrator.detail("stopping the cluster, then comparing the replicas' files")

@@ -80,6 +80,12 @@ class Load:
             self._tasks.append(asyncio.create_task(self._write(partition), name=name))
         self._tasks.append(asyncio.create_task(self._follow(), name="read"))
 
+    async def abandon(self) -> None:
+        """End at once, with whatever is on its way; does nothing after ``finish``."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def finish(self) -> None:
         """Stop writing, wait for every acknowledgement, read what is left; raises what a task raised."""
         self._stopping.set()

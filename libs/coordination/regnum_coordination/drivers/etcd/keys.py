@@ -25,6 +25,11 @@ class Keys:
         """Key that exists as long as the session's lease (safety rule S6)."""
         return f"{self.prefix}/.sessions/{lease_id:016x}".encode("ascii")
 
+    @property
+    def never(self) -> bytes:
+        """Key that never exists: etcd gives no lease the id 0."""
+        return self.session(0)
+
     def sequence(self, folder: str) -> bytes:
         """Key whose version numbers the sequential nodes of a folder."""
         return f"{self.prefix}/.sequences{'' if folder == ROOT else folder}".encode()

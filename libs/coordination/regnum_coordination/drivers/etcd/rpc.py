@@ -7,6 +7,7 @@ from typing import Any, Final
 import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
+from regnum_coordination.drivers.etcd.transactions import is_read_only
 from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
 
 CHANNEL_OPTIONS: Final = (
@@ -86,7 +87,11 @@ class EtcdRpc:
         return await self._answer(self._kv.Put(request, timeout=self._timeout_s, metadata=HAS_LEADER))
 
     async def txn(self, request: Any) -> Any:
-        """Carry out a transaction."""
+        """Carry out a transaction, which must not be read-only."""
+        if is_read_only(request):
+            raise AssertionError(
+                "etcd may not survive a read-only transaction; give it an operation that is not a range"
+            )
         return await self._answer(self._kv.Txn(request, timeout=self._timeout_s, metadata=HAS_LEADER))
 
     def keep_alive_stream(self) -> Any:

@@ -1,8 +1,13 @@
-"""Multis and batches as etcd transactions, and what their answers mean. Pure.
+"""Multis, batches and large reads as etcd transactions, and what their answers mean. Pure.
 
 A multi is one transaction. A batch is transactions of one nested transaction for each group, all under the session's
 key and the fence (safety rules S3, S4, S6): so each group has its own outcome. The limit that etcd sets applies to
 the outer list plus the longest list of any nested transaction.
+
+No transaction may be read-only, which etcd takes it for when both its lists hold nothing but ranges. Such a one is
+evaluated outside of raft under the context of its caller, and etcd 3.5 ends its process when that context ends in the
+middle: a client that is killed would take the store along. A nested transaction suffices, also one of comparisons
+only; a read of many keys has the deletion of a key that never exists, in the branch that is never taken.
 """
 
 from collections.abc import Sequence
@@ -118,6 +123,21 @@ def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Con
     for item in parts:
         message.success.add(request_txn=item.message)
     message.failure.append(_look((session_key, None)))
+    return message
+
+
+def is_read_only(request: Any) -> bool:
+    """Whether etcd would evaluate the transaction outside of raft; see the head of the module."""
+    branches = (request.failure, request.success)
+    return all(operation.WhichOneof("request") == "request_range" for branch in branches for operation in branch)
+
+
+def read_request(wanted: Sequence[bytes], keys: Keys, *, keys_only: bool) -> Any:
+    """One transaction that reads many keys and changes nothing."""
+    message = rpc_pb2.TxnRequest()
+    for key in wanted:
+        message.success.add(request_range=rpc_pb2.RangeRequest(key=key, keys_only=keys_only))
+    message.failure.add(request_delete_range=rpc_pb2.DeleteRangeRequest(key=keys.never))
     return message
 
 

@@ -53,7 +53,8 @@ class ReplicationServiceServicer:
 
     def FetchReplica(self, request_iterator, context):
         """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
-        since the last, an answer only partitions with something to say. One request is outstanding at a time.
+        since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
+        the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,8 @@ class ReplicationServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ReplicationServiceAsyncStub: ...
     FetchReplica: _grpc.StreamStreamMultiCallable[_replication_pb2.FetchReplicaRequest, _replication_pb2.FetchReplicaResponse]
     """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
-    since the last, an answer only partitions with something to say. One request is outstanding at a time.
+    since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
+    the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
     """
     OffsetForLeaderEpoch: _grpc.UnaryUnaryMultiCallable[_replication_pb2.OffsetForLeaderEpochRequest, _replication_pb2.OffsetForLeaderEpochResponse]
     """Where leader epochs end in the leader's log, so that a follower knows where to truncate (KIP-101, KIP-279)."""
@@ -47,7 +48,8 @@ class ReplicationServiceAsyncStub(ReplicationServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     FetchReplica: _aio.StreamStreamMultiCallable[_replication_pb2.FetchReplicaRequest, _replication_pb2.FetchReplicaResponse]  # type: ignore[assignment]
     """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
-    since the last, an answer only partitions with something to say. One request is outstanding at a time.
+    since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
+    the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
     """
     OffsetForLeaderEpoch: _aio.UnaryUnaryMultiCallable[_replication_pb2.OffsetForLeaderEpochRequest, _replication_pb2.OffsetForLeaderEpochResponse]  # type: ignore[assignment]
     """Where leader epochs end in the leader's log, so that a follower knows where to truncate (KIP-101, KIP-279)."""
@@ -62,7 +64,8 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replication_pb2.FetchReplicaResponse], _abc.AsyncIterator[_replication_pb2.FetchReplicaResponse]]:
         """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
-        since the last, an answer only partitions with something to say. One request is outstanding at a time.
+        since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
+        the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
         """
 
     @_abc_1.abstractmethod

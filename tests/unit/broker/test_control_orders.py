@@ -1,0 +1,221 @@
+"""Which orders of a controller a broker takes (safety rules S7, S10 to S13; defects D19, D20)."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from regnum.broker.v1 import control_pb2, log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model import paths
+from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
+from regnum_service.status import from_rpc_error
+from regnum_testing.batches import batch_of
+from regnum_testing.broker_world import TOPIC_ID, BrokerWorld, refusal
+from regnum_testing.waiting import eventually
+
+OTHER_LIFE = TopicId("U" * 22)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
+    made = BrokerWorld(tmp_path)
+    await made.begin()
+    await made.start(1)
+    yield made
+    await made.close()
+
+
+async def stop(
+    world: BrokerWorld, *, partition: int = 0, leader_epoch: int = -2, delete: bool = True, topic_id: str = TOPIC_ID
+) -> int:
+    epoch, _ = await world.registration(1)
+    response = await world.control(1).StopReplica(
+        control_pb2.StopReplicaRequest(
+            controller_id=1,
+            controller_epoch=world.controller_epoch,
+            broker_epoch=epoch,
+            partitions=[
+                control_pb2.StopReplicaPartition(
+                    topic="t", topic_id=topic_id, partition=partition, leader_epoch=leader_epoch, delete=delete
+                )
+            ],
+        ),
+        timeout=10,
+    )
+    return response.results[0].error_code
+
+
+async def test_a_replaced_controller_is_refused_and_told_the_newest_epoch(world: BrokerWorld) -> None:
+    await world.send(1, [], controller_epoch=7)
+    error = await refusal(world.send(1, [], controller_epoch=6))
+    assert error.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
+    assert error.metadata["controller_epoch"] == "7"
+
+
+async def test_an_order_for_an_earlier_life_is_refused_and_one_for_a_later_is_taken(world: BrokerWorld) -> None:
+    epoch, _ = await world.registration(1)
+    error = await refusal(world.send(1, [], broker_epoch=epoch - 1))
+    assert error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
+    await world.send(1, [], broker_epoch=epoch + 1)
+
+
+async def test_more_partitions_than_a_message_may_have(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1], tell=[])
+    error = await refusal(world.send(1, [world.order(state, 0)] * 501))
+    assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
+async def test_a_repeated_order_changes_nothing(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1])
+    role = world.brokers[BrokerId(1)].partition().role
+    await world.send(1, [world.order(state, 0)])
+    assert world.brokers[BrokerId(1)].partition().role is role
+
+
+async def test_an_older_order_is_answered_none_and_ignored(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1], epoch=3)
+    older = replace(state, leader=BrokerId(2), isr=(BrokerId(2), BrokerId(1)), leader_epoch=LeaderEpoch(2))
+    older = replace(older, members={**state.members, BrokerId(2): state.members[BrokerId(1)]})
+    response = await world.send(1, [world.order(older, 9)])
+    assert response.results[0].error_code == errors_pb2.ERROR_CODE_NONE
+    assert world.brokers[BrokerId(1)].leads()
+
+
+async def test_the_same_epoch_with_a_higher_version_changes_the_isr_only(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1], replicas=[1, 2], tell=[1])
+    role = world.brokers[BrokerId(1)].partition().role
+    wider = replace(
+        state,
+        isr=(BrokerId(1), BrokerId(2)),
+        members={**state.members, BrokerId(2): state.members[BrokerId(1)]},
+    )
+    await world.send(1, [world.order(wider, 5, replicas=[1, 2])])
+    partition = world.brokers[BrokerId(1)].partition()
+    assert partition.role is role
+    assert partition.version == 5
+    assert role.state.isr == (BrokerId(1), BrokerId(2))  # type: ignore[union-attr]
+
+
+async def test_leading_with_another_log_is_refused(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1], tell=[])
+    foreign = replace(state, members={BrokerId(1): replace(state.members[BrokerId(1)], log_id=LogId("another"))})
+    response = await world.send(1, [world.order(foreign, 0)])
+    assert response.results[0].error_code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+    assert world.brokers[BrokerId(1)].broker.replicas.get(PartitionKey(TOPIC_ID, 0)) is None
+
+
+async def test_a_restarted_leader_needs_a_new_epoch(world: BrokerWorld) -> None:
+    """Traces T3 and T4: the old epoch is refused, so the controller must raise it."""
+    state = await world.elect(1, [1], epoch=4)
+    await world.produce(1, batch_of(b"kept"))
+    await world.stop(1)
+    await world.start(1)
+    assert not world.brokers[BrokerId(1)].leads()
+    response = await world.send(1, [world.order(state, 0)])
+    assert response.results[0].error_code == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+    await world.elect(1, [1], epoch=5)
+    result = await world.produce(1, batch_of(b"more"))
+    assert (result.error_code, result.base_offset) == (errors_pb2.ERROR_CODE_NONE, 1)
+
+
+async def test_orders_that_contradict_themselves_are_refused_one_by_one(world: BrokerWorld) -> None:
+    good = await world.elect(1, [1], tell=[])
+    nameless = world.order(good, 0, topic="a/b")
+    memberless = world.order(good, 0, partition=1)
+    del memberless.members[:]
+    negative = world.order(good, 0, partition=-1)
+    response = await world.send(1, [nameless, memberless, negative, world.order(good, 0), world.order(good, 0)])
+    wrong, right = errors_pb2.ERROR_CODE_INVALID_REQUEST, errors_pb2.ERROR_CODE_NONE
+    assert [result.error_code for result in response.results] == [wrong, wrong, wrong, right, wrong]
+
+
+async def test_another_life_of_a_topic_takes_the_name_and_leaves_the_old_files(world: BrokerWorld) -> None:
+    await world.elect(1, [1])
+    await world.produce(1, batch_of(b"former"))
+    await world.elect(1, [1], topic_id=OTHER_LIFE, epoch=1)
+    result = await world.produce(1, batch_of(b"later"))
+    assert result.base_offset == 0
+    running = world.brokers[BrokerId(1)]
+    assert running.partition().role is None
+    assert running.partition().log.log_end_offset == 1
+    request = log_pb2.ProduceRequest(
+        acks=1,
+        partitions=[log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=0, record_batch=batch_of(b"x"))],
+    )
+    response = await world.call(1, request)
+    assert response.results[0].error_code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID
+
+
+async def test_deleting_a_topic_removes_its_replicas(world: BrokerWorld) -> None:
+    await world.elect(1, [1], epoch=3)
+    assert await stop(world, partition=-1) == errors_pb2.ERROR_CODE_NONE
+    assert len(world.brokers[BrokerId(1)].broker.replicas) == 0
+    result = await world.produce(1, batch_of(b"a"))
+    assert result.error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_stop_of_an_earlier_epoch_is_refused(world: BrokerWorld) -> None:
+    await world.elect(1, [1], epoch=3)
+    assert await stop(world, leader_epoch=2) == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+    assert world.brokers[BrokerId(1)].leads()
+    assert await stop(world, leader_epoch=3, delete=False) == errors_pb2.ERROR_CODE_NONE
+    assert world.brokers[BrokerId(1)].partition().role is None
+
+
+async def test_stopping_what_is_not_here_is_done_already(world: BrokerWorld) -> None:
+    assert await stop(world, topic_id=OTHER_LIFE) == errors_pb2.ERROR_CODE_NONE
+
+
+async def test_a_full_set_that_is_short_deletes_nothing(world: BrokerWorld) -> None:
+    await world.elect(1, [1])
+    epoch, _ = await world.registration(1)
+    await world.control(1).LeaderAndIsr(
+        control_pb2.LeaderAndIsrRequest(
+            controller_id=1, controller_epoch=1, broker_epoch=epoch, init=True, part=0, parts=1
+        ),
+        timeout=10,
+    )
+    assert world.brokers[BrokerId(1)].leads()
+
+
+async def test_a_lost_session_registers_anew_and_gives_leadership_up(world: BrokerWorld) -> None:
+    await world.elect(1, [1])
+    running = world.brokers[BrokerId(1)]
+    before, node = await world.registration(1)
+    world.server.expire(running.sessions[-1])
+
+    async def registered_anew() -> bool:
+        identity = running.broker.fence.identity
+        return identity is not None and identity.broker_epoch > before
+
+    await eventually(registered_anew)
+    after, node_after = await world.registration(1)
+    assert after > before
+    assert node_after.registration == node.registration + 1
+    assert node_after.directories == node.directories
+    assert not running.leads()
+    error = await refusal(world.send(1, [], broker_epoch=before))
+    assert error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
+
+
+async def test_a_fenced_broker_does_not_register_without_a_lifeline(world: BrokerWorld) -> None:
+    await world.elect(1, [1])
+    running = world.brokers[BrokerId(1)]
+    path = paths.broker_id(BrokerId(1))
+    node = await world.store.get(path)
+    await world.store.delete(path, version=node.stat.version)
+    result = await world.produce(1, batch_of(b"a"))
+    assert result.error_code == errors_pb2.ERROR_CODE_NONE
+    assert await world.store.exists(path) is None
+    assert running.supervisor.failure is None
+
+
+async def test_a_batch_of_garbage_is_no_order(world: BrokerWorld) -> None:
+    call = world.channel(world.brokers[BrokerId(1)].settings.internal_listen).unary_unary(
+        "/regnum.broker.v1.ReplicaControlService/LeaderAndIsr"
+    )
+    with pytest.raises(grpc.RpcError) as raised:
+        await call(b"\xff\xff\xff", timeout=10)
+    assert from_rpc_error(raised.value).code == errors_pb2.ERROR_CODE_INVALID_REQUEST

@@ -1,0 +1,244 @@
+"""What clients may ask of a leader, and what they are told (semantics 4.2 and 4.4)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_records.header import assign
+from regnum_testing.batches import batch_of, values_of
+from regnum_testing.broker_world import BrokerWorld, refusal
+from regnum_testing.waiting import within
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
+    made = BrokerWorld(tmp_path)
+    await made.begin()
+    await made.start(1)
+    await made.elect(1, [1])
+    yield made
+    await made.close()
+
+
+def request(*partitions: log_pb2.ProducePartition, acks: int = -1, timeout_ms: int = 5_000) -> log_pb2.ProduceRequest:
+    return log_pb2.ProduceRequest(acks=acks, timeout_ms=timeout_ms, partitions=partitions)
+
+
+async def fetch(world: BrokerWorld, offset: int, **settings: object) -> log_pb2.FetchResult:
+    epoch = settings.pop("epoch", None)
+    item = log_pb2.FetchPartition(topic="t", partition=0, offset=offset)
+    if epoch is not None:
+        item.current_leader_epoch = epoch  # type: ignore[assignment]
+    response = await world.log(1).Fetch(log_pb2.FetchRequest(partitions=[item], **settings), timeout=10)  # type: ignore[arg-type]
+    return response.results[0]
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+async def test_acks_other_than_three_values(world: BrokerWorld, acks: int) -> None:
+    item = log_pb2.ProducePartition(topic="t", partition=0, record_batch=batch_of(b"a"))
+    error = await refusal(world.call(1, request(item, acks=acks)))
+    assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
+
+
+async def test_a_partition_named_twice_appends_nothing(world: BrokerWorld) -> None:
+    item = log_pb2.ProducePartition(topic="t", partition=0, record_batch=batch_of(b"a"))
+    error = await refusal(world.call(1, request(item, item)))
+    assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert (await fetch(world, 0)).high_watermark == 0
+
+
+def damaged(position: int) -> bytes:
+    batch = bytearray(batch_of(b"value"))
+    batch[position] ^= 0xFF
+    return bytes(batch)
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (b"", errors_pb2.ERROR_CODE_INVALID_REQUEST),
+        (b"nonsense", errors_pb2.ERROR_CODE_CORRUPT_MESSAGE),
+        (damaged(-1), errors_pb2.ERROR_CODE_CORRUPT_MESSAGE),
+        (damaged(17), errors_pb2.ERROR_CODE_CORRUPT_MESSAGE),
+        (batch_of(b"a") + batch_of(b"b"), errors_pb2.ERROR_CODE_CORRUPT_MESSAGE),
+        (batch_of(bytes(1_100_000)), errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE),
+    ],
+)
+async def test_bad_batches_are_named_and_change_nothing(world: BrokerWorld, batch: bytes, code: int) -> None:
+    result = await world.produce(1, batch)
+    assert result.error_code == code
+    assert result.error_message
+    assert result.base_offset == -1
+    assert (await fetch(world, 0)).high_watermark == 0
+
+
+async def test_batch_and_records_at_once(world: BrokerWorld) -> None:
+    item = log_pb2.ProducePartition(
+        topic="t", partition=0, record_batch=batch_of(b"a"), records=[log_pb2.Record(value=b"b")]
+    )
+    (result,) = (await world.call(1, request(item))).results
+    assert result.error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("unknown", 0), ("t", 1), ("t", -1)])
+async def test_what_is_not_here(world: BrokerWorld, topic: str, partition: int) -> None:
+    result = await world.produce(1, batch_of(b"a"), topic=topic, partition=partition)
+    assert result.error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_one_bad_partition_does_not_fail_its_neighbours(world: BrokerWorld) -> None:
+    await world.elect(1, [1], partition=1)
+    good = log_pb2.ProducePartition(topic="t", partition=1, record_batch=batch_of(b"a"))
+    bad = log_pb2.ProducePartition(topic="t", partition=0, record_batch=b"nonsense")
+    results = (await world.call(1, request(bad, good))).results
+    assert [result.error_code for result in results] == [errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, 0]
+
+
+async def test_records_without_a_codec(world: BrokerWorld) -> None:
+    records = [
+        log_pb2.Record(
+            key=b"k", value=b"v", headers=[log_pb2.RecordHeader(key="h", value=b"1"), log_pb2.RecordHeader(key="n")]
+        ),
+        log_pb2.Record(value=b""),
+        log_pb2.Record(key=b"gone"),
+    ]
+    item = log_pb2.ProducePartition(topic="t", partition=0, records=records)
+    (result,) = (await world.call(1, request(item))).results
+    assert (result.error_code, result.base_offset) == (0, 0)
+    found = (await fetch(world, 1, form=log_pb2.RECORD_FORM_RECORDS)).records
+    assert [(record.offset, record.HasField("value")) for record in found] == [(1, True), (2, False)]
+    first = (await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)).records[0]
+    assert (first.key, first.value, first.headers[1].HasField("value")) == (b"k", b"v", False)
+    assert first.timestamp_ms > 0
+
+
+async def test_a_repeated_batch_is_answered_with_its_first_offset(world: BrokerWorld) -> None:
+    batches = [batch_of(b"%d" % n, producer_id=9, producer_epoch=0, base_sequence=n) for n in range(3)]
+    for offset, batch in enumerate(batches):
+        assert (await world.produce(1, batch)).base_offset == offset
+    assert (await world.produce(1, batches[1])).base_offset == 1
+    assert (await fetch(world, 0)).high_watermark == 3
+
+
+async def test_a_repeat_is_not_acknowledged_before_the_original_is_committed(world: BrokerWorld) -> None:
+    await world.start(2)
+    await world.elect(1, [1, 2], epoch=1, tell=[1])
+    batch = batch_of(b"a", producer_id=9, producer_epoch=0, base_sequence=0)
+    for _ in range(2):
+        result = await world.produce(1, batch, timeout_ms=200)
+        assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    assert world.brokers[next(iter(world.brokers))].partition().log.log_end_offset == 1
+
+
+async def test_sequences_that_break(world: BrokerWorld) -> None:
+    first = batch_of(b"a", producer_id=9, producer_epoch=1, base_sequence=0)
+    await world.produce(1, first)
+    gap = await world.produce(1, batch_of(b"c", producer_id=9, producer_epoch=1, base_sequence=2))
+    assert gap.error_code == errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER
+    old = await world.produce(1, batch_of(b"d", producer_id=9, producer_epoch=0, base_sequence=1))
+    assert old.error_code == errors_pb2.ERROR_CODE_INVALID_PRODUCER_EPOCH
+
+
+async def test_partitions_created_together_keep_their_producers_apart(world: BrokerWorld) -> None:
+    """The same producer numbers each partition from 0: no batch of one may pass for a repeat in another."""
+    state = await world.elect(1, [1], partition=1, tell=[])
+    await world.send(1, [world.order(state, 0, partition=number) for number in (1, 2)])
+    batch = batch_of(b"a", producer_id=9, producer_epoch=0, base_sequence=0)
+    for number in (1, 2):
+        assert (await world.produce(1, batch, partition=number)).error_code == errors_pb2.ERROR_CODE_NONE
+        partition = world.brokers[next(iter(world.brokers))].partition(number)
+        assert partition.log.log_end_offset == 1
+
+
+async def test_acks_none_answers_at_once(world: BrokerWorld) -> None:
+    result = await world.produce(1, batch_of(b"a"), acks=0)
+    assert (result.error_code, result.base_offset) == (0, -1)
+    await world.log_ends_at(1, 1)
+
+
+@pytest.mark.parametrize("offset", [-1, 2])
+async def test_offsets_outside_the_log(world: BrokerWorld, offset: int) -> None:
+    await world.produce(1, batch_of(b"a"))
+    assert (await fetch(world, offset)).error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+
+
+async def test_uncommitted_records_are_not_shown_and_no_error(world: BrokerWorld) -> None:
+    await world.start(2)
+    await world.elect(1, [1, 2], epoch=1, tell=[1])
+    await world.produce(1, batch_of(b"a", b"b"), acks=1)
+    for offset in (0, 1, 2):
+        result = await fetch(world, offset)
+        assert (result.error_code, result.record_batches, result.high_watermark) == (0, b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (4, errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH),
+        (6, errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH),
+        (5, errors_pb2.ERROR_CODE_NONE),
+    ],
+)
+async def test_a_clients_leader_epoch_is_checked_both_ways(world: BrokerWorld, epoch: int, code: int) -> None:
+    await world.elect(1, [1], epoch=5)
+    assert (await fetch(world, 0, epoch=epoch)).error_code == code
+
+
+async def test_a_long_poll_ends_with_the_record_it_waits_for(world: BrokerWorld) -> None:
+    poll = asyncio.create_task(fetch(world, 0, max_wait_ms=8_000, min_bytes=1))
+    partition = world.brokers[next(iter(world.brokers))].partition()
+
+    async def attached() -> None:
+        while not len(partition.committed):
+            await asyncio.sleep(0)
+
+    await within(attached())
+    await world.produce(1, batch_of(b"a"))
+    result = await within(poll, 5)
+    assert list(values_of(result.record_batches)) == [b"a"]
+
+
+async def test_a_long_poll_ends_when_the_leader_is_deposed(world: BrokerWorld) -> None:
+    poll = asyncio.create_task(fetch(world, 0, max_wait_ms=8_000, min_bytes=1))
+    partition = world.brokers[next(iter(world.brokers))].partition()
+
+    async def attached() -> None:
+        while not len(partition.committed):
+            await asyncio.sleep(0)
+
+    await within(attached())
+    partition.take_role(None)
+    result = await within(poll, 5)
+    assert result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_stream_delivers_records_as_they_are_committed(world: BrokerWorld) -> None:
+    await world.produce(1, batch_of(b"a", b"b"))
+    call = world.log(1).Consume(
+        log_pb2.ConsumeRequest(topic="t", partition=0, offset=1, form=log_pb2.RECORD_FORM_RECORDS)
+    )
+    answers = call.__aiter__()
+    first = await within(answers.__anext__())
+    assert [record.value for record in first.result.records] == [b"b"]
+    await world.produce(1, batch_of(b"c"))
+    second = await within(answers.__anext__())
+    assert [(record.offset, record.value) for record in second.result.records] == [(2, b"c")]
+    call.cancel()
+
+
+async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
+    await world.produce(1, batch_of(b"a", timestamp_ms=1_000))
+    await world.produce(1, batch_of(b"b", timestamp_ms=2_000))
+    queries = [log_pb2.OffsetQuery(topic="t", partition=0, timestamp_ms=at) for at in (-2, -1, 1_500, 9_000, -3)]
+    results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=10)).results
+    assert [result.offset for result in results] == [0, 2, 1, -1, -1]
+    assert results[4].error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
+async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) -> None:
+    await world.produce(1, bytes(assign(batch_of(b"a"), base_offset=77, leader_epoch=99)))
+    result = await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)
+    assert [record.offset for record in result.records] == [0]
