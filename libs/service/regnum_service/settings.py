@@ -26,6 +26,9 @@ def _check_address(text: str) -> str:
 AddressText = Annotated[str, AfterValidator(_check_address)]
 """``host:port``, checked; read it with ``Address.parse``."""
 
+ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named here to be refused as an address to connect to
+"""Hosts that a listener can be bound to and that nobody can connect to."""
+
 
 class ServiceSettings(BaseSettings):
     """What every service is told. Field ``run_dir`` is flag ``--run-dir`` and variable ``REGNUM_RUN_DIR``."""
@@ -55,6 +58,27 @@ class ServiceSettings(BaseSettings):
         if self.coordination.startswith("etcd:") and self.session_timeout_s < SESSION_TIMEOUT_S_MIN_ETCD:
             raise ValueError(f"session-timeout-s is {self.session_timeout_s:g}; etcd needs at least 5 (safety rule S8)")
         return self
+
+    @model_validator(mode="after")
+    def _check_advertised(self) -> "ServiceSettings":
+        for field in type(self).model_fields:
+            name, _, kind = field.rpartition("_")
+            if kind not in {"listen", "advertised"}:
+                continue
+            told: str | None = getattr(self, field)
+            if told is None or Address.parse(told).host not in ANYWHERE:
+                continue
+            if kind == "advertised" or getattr(self, f"{name}_advertised", None) is None:
+                raise ValueError(
+                    f"{field.replace('_', '-')} is {told}, where nobody can connect to; "
+                    f"give --{name}-advertised an address at which others reach this process"
+                )
+        return self
+
+
+def advertised(told: str | None, listener: Address) -> Address:
+    """Where others reach a listener: the address they were told, or where it listens."""
+    return listener if told is None else Address.parse(told)
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)

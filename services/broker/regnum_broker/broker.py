@@ -17,6 +17,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
 
 from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
@@ -184,7 +185,10 @@ class Broker:
             broker=self._id,
             incarnation=encode_id(uuid.uuid4()),
             rack=self._settings.rack,
-            listeners=self._listeners,
+            listeners={
+                "client": advertised(self._settings.client_advertised, self._listeners["client"]),
+                "internal": advertised(self._settings.internal_advertised, self._listeners["internal"]),
+            },
             storage=storage,
             sessions=sessions,
             fence=fence,

@@ -12,6 +12,12 @@ class BrokerSettings(ServiceSettings):
     broker_id: int = Field(ge=0, le=2**31 - 1, description="Id of this broker, unique in the cluster.")
     client_listen: AddressText = Field(description="Address for clients, for example 127.0.0.1:9092.")
     internal_listen: AddressText = Field(description="Address for the controller and other brokers.")
+    client_advertised: AddressText | None = Field(
+        default=None, description="Where others reach client-listen, if not at that address."
+    )
+    internal_advertised: AddressText | None = Field(
+        default=None, description="Where others reach internal-listen, if not at that address."
+    )
     data_dir: Path = Field(description="Log directory; formatted when it is empty.")
     rack: str | None = Field(default=None, description="Failure domain of this broker.")
     message_bytes_max: int = Field(

@@ -23,6 +23,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
 
 from regnum_election.admin import AdminServicer
@@ -107,7 +108,12 @@ class ElectionService:
         self._supervisor.defer("internal listener", internal.stop)
         lifeline = await self._lifelines.start()
         self._supervisor.defer("lifelines", self._lifelines.stop)
-        self._listeners = {"client": client.address, "internal": internal.address, "lifeline": lifeline}
+        told = self._settings
+        self._listeners = {
+            "client": advertised(told.client_advertised, client.address),
+            "internal": advertised(told.internal_advertised, internal.address),
+            "lifeline": advertised(told.lifeline_advertised, lifeline),
+        }
         self._supervisor.start("loop-lag", self._lag.run())
         self._supervisor.start("sessions", self._sessions())
 

@@ -11,6 +11,15 @@ class ElectionSettings(ServiceSettings):
     client_listen: AddressText = Field(description="Where admin calls come in, host:port.")
     internal_listen: AddressText = Field(description="Where calls of brokers come in, host:port.")
     lifeline_listen: AddressText = Field(description="Where lifelines of brokers come in, host:port.")
+    client_advertised: AddressText | None = Field(
+        default=None, description="Where others reach client-listen, if not at that address."
+    )
+    internal_advertised: AddressText | None = Field(
+        default=None, description="Where others reach internal-listen, if not at that address."
+    )
+    lifeline_advertised: AddressText | None = Field(
+        default=None, description="Where others reach lifeline-listen, if not at that address."
+    )
     min_insync_replicas: int = Field(
         default=2, ge=1, description="min.insync.replicas of all topics; at most the replication factor applies."
     )

@@ -5,8 +5,9 @@ import logging
 
 import pytest
 import structlog
+from regnum_model.nodes import Address
 from regnum_service import logs
-from regnum_service.settings import AddressText, ServiceSettings, load
+from regnum_service.settings import AddressText, ServiceSettings, advertised, load
 
 
 class BrokerSettings(ServiceSettings):
@@ -91,3 +92,25 @@ def test_lines_are_json_with_service_level_and_facts(capsys, restore_logging):
     assert lines[0]["broker_id"] == 3
     assert lines[0]["timestamp"].endswith("Z")
     assert "ValueError: boom" in lines[2]["exception"]
+
+
+class AdvertisingSettings(BrokerSettings):
+    """As a service has them whose listeners are reached at other addresses than it binds."""
+
+    client_advertised: AddressText | None = None
+
+
+def test_a_listener_everywhere_needs_an_address_to_advertise(capsys):
+    everywhere = [*GOOD, "--client-listen", "0.0.0.0:9092"]
+    assert "give --client-advertised" in refused(everywhere, capsys)
+    with pytest.raises(SystemExit):
+        load(AdvertisingSettings, everywhere)
+    with pytest.raises(SystemExit):
+        load(AdvertisingSettings, [*everywhere, "--client-advertised", "[::]:9092"])
+    assert load(AdvertisingSettings, [*everywhere, "--client-advertised", "broker-0.broker:9092"]).client_advertised
+
+
+def test_what_is_advertised_is_what_was_told_or_where_it_listens():
+    listener = Address(host="10.0.0.7", port=9092)
+    assert advertised(None, listener) == listener
+    assert advertised("broker-0.broker:9092", listener) == Address(host="broker-0.broker", port=9092)
