@@ -1,0 +1,36 @@
+"""The Spark session of the job."""
+
+import os
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # An attribute that was set twice has its last value, as for whoever wrote it.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+"""What the results rely on."""
+
+LOCAL_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Failovers are few; a task for each of Spark's 200 default partitions would only cost time.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+"""What suits one machine; given only where nobody submitted the job to a cluster."""
+
+
+def open_session(master: str = "local[*]") -> SparkSession:
+    """The session: that of spark-submit, whose master and settings are then used, or a local one."""
+    builder = SparkSession.builder.appName("regnum-failover")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        builder = builder.master(master)
+    for key, value in {**({} if submitted else LOCAL_SETTINGS), **SETTINGS}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
