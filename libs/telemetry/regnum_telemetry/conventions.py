@@ -1,0 +1,333 @@
+"""Every name that spans and metrics carry. Written by services and the SDK, read by the Spark job. Pure.
+
+A failover is one trace. Its root (FAILOVER or SUCCESSION) is made by the controller and holds the boundaries of the
+controller's stages as attributes; the later boundaries are ends of other spans of the same trace, in other processes.
+
+How stages are derived: a stage reaches from the boundary before it to its own. The first begins at the root's start.
+Boundaries may come in another order than the stages (metadata overtakes a slow leader, and clocks of machines
+differ), so each counts as at least the one before it; a boundary that nobody recorded counts as the one before it, and
+its stage is 0. So the stages of a failover always add up to its total, which reaches from the root's start to the
+last boundary.
+
+Example: start 0, detected 110, fenced 113, decided 114, written 117, dispatched 125, become leader 122 (ends of those
+spans), metadata 121, first append 190, first acknowledged 196 ms. Stages: detection 110, fence 3, decision 1, store
+write 3, become leader 5, dispatch 3, metadata 0, first append 65, first acknowledged 6: 196 in all.
+"""
+
+from typing import Final, NamedTuple
+
+# Spans of a failover, in the order of cause and effect.
+
+FAILOVER: Final = "regnum.failover"
+"""Root: a broker is gone, and its partitions get new leaders. From the moment its end was noticed until every new
+leader has acknowledged. Made by the controller."""
+
+SUCCESSION: Final = "regnum.succession"
+"""Root: a controller is gone and a standby takes its office. Ends when every broker has acknowledged its full set.
+Made by the new controller."""
+
+DETECTION: Final = "regnum.failover.detection"
+"""From the moment the lifeline broke (or the oldest unanswered probe was sent, or the registration went) to the
+decision to fence."""
+
+PROBING: Final = "regnum.failover.probing"
+"""Attempts to connect to the port of whoever seems dead."""
+
+FENCE: Final = "regnum.failover.fence"
+"""The registration of the dead broker, or /controller, is taken away."""
+
+DECISION: Final = "regnum.failover.decision"
+"""The next states of some partitions are worked out in memory."""
+
+STORE_WRITE: Final = "regnum.store.write"
+"""One batch of conditional writes, until every outcome is known."""
+
+DISPATCH: Final = "regnum.failover.dispatch"
+"""LeaderAndIsr from the last store write to the last acknowledgement of a new leader. Its calls are spans of their
+own."""
+
+BECOME_LEADER: Final = "regnum.broker.become_leader"
+"""A broker takes leadership of the partitions of one message: journal, epochs, roles."""
+
+BECOME_FOLLOWER: Final = "regnum.broker.become_follower"
+"""A broker takes up the new leader of partitions it follows."""
+
+TRUNCATION: Final = "regnum.broker.truncation"
+"""A follower cuts off what the new leader does not have."""
+
+FIRST_APPEND: Final = "regnum.broker.first_append"
+"""From a broker's becoming leader of a partition to the first records appended in the new leader epoch."""
+
+METADATA_APPLIED: Final = "regnum.broker.metadata_applied"
+"""A broker takes a change of metadata up."""
+
+OUTAGE: Final = "regnum.producer.outage"
+"""One partition as its producer saw it: from the last acknowledgement before to the first after a change of leader or
+a failed send. Lies in the failover's trace when the leader named it; without one it is a trace of its own."""
+
+RETRIED_SEND: Final = "regnum.producer.retried_send"
+"""A batch that was acknowledged only after failures: from its first sending to its acknowledgement."""
+
+# Spans of a succession besides those above.
+
+CAMPAIGN: Final = "regnum.succession.campaign"
+"""From the fence to the win of the office."""
+
+LOAD: Final = "regnum.succession.load"
+"""The store is read."""
+
+VERIFY: Final = "regnum.succession.verify"
+"""What was read is fitted to the live brokers."""
+
+INIT_DISPATCH: Final = "regnum.succession.init_dispatch"
+"""Every broker is sent its full set."""
+
+# Attributes of roots.
+
+CAUSE: Final = "regnum.failover.cause"
+"""What began it: one of the CAUSE_ values."""
+
+CAUSE_LIFELINE: Final = "lifeline broken"
+"""Value of CAUSE: the lifeline stream ended and the port refused."""
+
+CAUSE_SILENCE: Final = "silence"
+"""Value of CAUSE: probes stayed unanswered."""
+
+CAUSE_NODE: Final = "node gone"
+"""Value of CAUSE: the registration, or /controller, went: the session ended, or the process left."""
+
+EVIDENCE: Final = "regnum.failover.evidence"
+"""What proved the death, in words."""
+
+VICTIM_KIND: Final = "regnum.failover.victim.kind"
+"""``broker`` or ``controller``."""
+
+VICTIM: Final = "regnum.failover.victim.id"
+"""Broker id or election id of who is gone; int."""
+
+PARTITIONS: Final = "regnum.partitions"
+"""Number of partitions that a span is about; on a root those that needed a leader; int."""
+
+CONTROLLER_ID: Final = "regnum.controller.id"
+"""Election id of the acting controller; int."""
+
+CONTROLLER_EPOCH: Final = "regnum.controller.epoch"
+"""Epoch of the acting controller; int."""
+
+LAST_HEARD_UNIX_NANO: Final = "regnum.failover.last_heard_unix_nano"
+"""When the victim last said anything on its lifeline; int, absent when that is not known."""
+
+DETECTED_UNIX_NANO: Final = "regnum.failover.detected_unix_nano"
+"""Boundary on a root: the decision to fence; int."""
+
+FENCED_UNIX_NANO: Final = "regnum.failover.fenced_unix_nano"
+"""Boundary on a root: the victim is fenced; int."""
+
+DECIDED_UNIX_NANO: Final = "regnum.failover.decided_unix_nano"
+"""Boundary on a root: the first leaders are decided and go to the store; int."""
+
+WRITTEN_UNIX_NANO: Final = "regnum.failover.written_unix_nano"
+"""Boundary on a root: the last of the new leaders is written; int."""
+
+DISPATCHED_UNIX_NANO: Final = "regnum.failover.dispatched_unix_nano"
+"""Boundary on a root: the last new leader (or, in a succession, broker) has acknowledged; int, the root's end."""
+
+WON_UNIX_NANO: Final = "regnum.succession.won_unix_nano"
+"""Boundary on SUCCESSION: the office is won; int."""
+
+LOADED_UNIX_NANO: Final = "regnum.succession.loaded_unix_nano"
+"""Boundary on SUCCESSION: the store is read; int."""
+
+VERIFIED_UNIX_NANO: Final = "regnum.succession.verified_unix_nano"
+"""Boundary on SUCCESSION: what was read is settled and goes out to the brokers; int."""
+
+COMPLETE: Final = "regnum.failover.complete"
+"""On a root: whether every new leader acknowledged before the controller stopped waiting; bool."""
+
+# Attributes of other spans.
+
+BROKER: Final = "regnum.broker.id"
+"""Broker id; int. On an outage the leader that acknowledged."""
+
+TOPIC: Final = "messaging.destination.name"
+"""Topic name."""
+
+PARTITION: Final = "messaging.destination.partition.id"
+"""Partition number, as text."""
+
+OFFSET: Final = "messaging.kafka.offset"
+"""Base offset of the batch; int."""
+
+LEADER_EPOCH: Final = "regnum.leader_epoch"
+"""Leader epoch that a span is about; int."""
+
+MESSAGING_SYSTEM: Final = "messaging.system"
+"""Always MESSAGING_SYSTEM_NAME on spans of producers."""
+
+MESSAGING_SYSTEM_NAME: Final = "regnum"
+"""Value of MESSAGING_SYSTEM."""
+
+MESSAGE_COUNT: Final = "messaging.batch.message_count"
+"""Records of a batch; int."""
+
+ATTEMPTS: Final = "regnum.producer.attempts"
+"""How often a batch was sent, or how many attempts to connect were made; int."""
+
+ERROR_TYPE: Final = "error.type"
+"""Name of the last error; absent when there was none."""
+
+LAST_ACK_UNIX_NANO: Final = "regnum.producer.last_ack_unix_nano"
+"""On OUTAGE: the last acknowledgement before; int. The span's start."""
+
+FIRST_ACK_UNIX_NANO: Final = "regnum.producer.first_ack_unix_nano"
+"""On OUTAGE: the first acknowledgement after; int. The span's end."""
+
+LAST_ACK_OFFSET: Final = "regnum.producer.last_ack_offset"
+"""On OUTAGE: offset of the batch acknowledged last before; int."""
+
+LAST_ACK_LEADER_EPOCH: Final = "regnum.producer.last_ack_leader_epoch"
+"""On OUTAGE: leader epoch of the last acknowledgement before; int."""
+
+RETRIED: Final = "regnum.producer.retried"
+"""On OUTAGE: whether a batch failed in between; bool. Without it the producer had nothing on its way, and the length
+is only its own silence: leave the span out of outages."""
+
+FAILOVER_TRACE_ID: Final = "regnum.failover.trace_id"
+"""On OUTAGE and RETRIED_SEND: trace id (hex) of the failover that the new leader named as the cause of its leadership;
+absent when it named none. There is a link to it as well."""
+
+TRUNCATED_FROM: Final = "regnum.broker.truncated_from"
+"""On TRUNCATION: log end before; int."""
+
+TRUNCATED_TO: Final = "regnum.broker.truncated_to"
+"""On TRUNCATION: log end after; int."""
+
+METADATA_VERSION: Final = "regnum.metadata.version"
+"""Version of the change of metadata; int."""
+
+WRITES: Final = "regnum.store.writes"
+"""On STORE_WRITE: number of groups; int."""
+
+WRITES_REFUSED: Final = "regnum.store.writes_refused"
+"""On STORE_WRITE: how many were refused by a condition; int."""
+
+# Remote calls: a span for each side, named ``package.Service/Method``.
+
+RPC_SYSTEM: Final = "rpc.system.name"
+"""Always RPC_SYSTEM_NAME."""
+
+RPC_SYSTEM_NAME: Final = "grpc"
+"""Value of RPC_SYSTEM."""
+
+RPC_METHOD: Final = "rpc.method"
+"""Full name: ``regnum.broker.v1.ReplicaControlService/LeaderAndIsr``."""
+
+RPC_STATUS: Final = "rpc.response.status_code"
+"""Name of the gRPC status: ``OK``, ``UNAVAILABLE``."""
+
+SERVER_ADDRESS: Final = "server.address"
+"""Host that was called."""
+
+SERVER_PORT: Final = "server.port"
+"""Port that was called; int."""
+
+LEADER_AND_ISR: Final = "regnum.broker.v1.ReplicaControlService/LeaderAndIsr"
+"""Name of the spans of LeaderAndIsr, both sides."""
+
+PUBLISH_CHANGES: Final = "regnum.metadata.v1.PropagationService/PublishChanges"
+"""Name of the spans of PublishChanges, both sides."""
+
+# Resource attributes.
+
+SERVICE_NAME: Final = "service.name"
+"""``regnum-election``, ``regnum-broker``, ``regnum-quota``, ``regnum-metadata``, or what a client calls itself."""
+
+SERVICE_INSTANCE: Final = "service.instance.id"
+"""Id of the process among those of its service: ``1``."""
+
+SERVICE_NAMESPACE: Final = "service.namespace"
+"""Always ``regnum`` in services."""
+
+# Stages.
+
+DETECTION_STAGE: Final = "detection"
+"""Until the decision to fence."""
+
+FENCE_STAGE: Final = "fence"
+"""Until the victim is fenced."""
+
+DECISION_STAGE: Final = "decision"
+"""Until the first new leaders are decided."""
+
+STORE_WRITE_STAGE: Final = "store_write"
+"""Until the last new leader is written."""
+
+BECOME_LEADER_STAGE: Final = "become_leader"
+"""Until the last broker has taken its leadership up."""
+
+DISPATCH_STAGE: Final = "dispatch"
+"""Until the last acknowledgement of it is back at the controller."""
+
+METADATA_STAGE: Final = "metadata"
+"""Until the last broker has the new metadata."""
+
+FIRST_APPEND_STAGE: Final = "first_append"
+"""Until the last partition whose producer waited has its first records in the new leader epoch."""
+
+FIRST_ACKNOWLEDGED_STAGE: Final = "first_acknowledged"
+"""Until the last producer that waited has its acknowledgement."""
+
+CAMPAIGN_STAGE: Final = "campaign"
+"""Succession: until the office is won."""
+
+LOAD_STAGE: Final = "load"
+"""Succession: until the store is read."""
+
+VERIFY_STAGE: Final = "verify"
+"""Succession: until what was read is settled."""
+
+
+class Stage(NamedTuple):
+    """One stage, and where its end is recorded."""
+
+    name: str
+    """Name in tables."""
+    root_attribute: str | None
+    """Attribute of the root that holds the end; None: it is the latest end among spans."""
+    span: str | None
+    """Name of the spans of the same trace whose latest end it is; None: it is an attribute of the root."""
+
+
+FAILOVER_STAGES: Final = (
+    Stage(DETECTION_STAGE, DETECTED_UNIX_NANO, None),
+    Stage(FENCE_STAGE, FENCED_UNIX_NANO, None),
+    Stage(DECISION_STAGE, DECIDED_UNIX_NANO, None),
+    Stage(STORE_WRITE_STAGE, WRITTEN_UNIX_NANO, None),
+    Stage(BECOME_LEADER_STAGE, None, BECOME_LEADER),
+    Stage(DISPATCH_STAGE, DISPATCHED_UNIX_NANO, None),
+    Stage(METADATA_STAGE, None, METADATA_APPLIED),
+    # Counts only as far as some producer waited: see the two constants.
+    Stage(FIRST_APPEND_STAGE, None, FIRST_APPEND),
+    Stage(FIRST_ACKNOWLEDGED_STAGE, None, OUTAGE),
+)
+"""Stages of a FAILOVER in order.
+
+Of OUTAGE only spans with RETRIED true count: idle producers come when they come. Of FIRST_APPEND only spans that end
+no later than the last such outage; without any outage both stages are 0.
+"""
+
+SUCCESSION_STAGES: Final = (
+    Stage(DETECTION_STAGE, DETECTED_UNIX_NANO, None),
+    Stage(FENCE_STAGE, FENCED_UNIX_NANO, None),
+    Stage(CAMPAIGN_STAGE, WON_UNIX_NANO, None),
+    Stage(LOAD_STAGE, LOADED_UNIX_NANO, None),
+    Stage(VERIFY_STAGE, VERIFIED_UNIX_NANO, None),
+    Stage(DISPATCH_STAGE, DISPATCHED_UNIX_NANO, None),
+    Stage(METADATA_STAGE, None, METADATA_APPLIED),
+)
+"""Stages of a SUCCESSION in order."""
+
+# Metrics of the telemetry itself.
+
+SPANS_DROPPED: Final = "regnum.telemetry.spans_dropped"
+"""Spans that found the queue full, or whose export failed."""
