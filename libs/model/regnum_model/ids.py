@@ -16,6 +16,9 @@ Registration = NewType("Registration", int)
 ElectionId = NewType("ElectionId", int)
 """Id of an election process: a space of its own, not a broker id."""
 
+MetadataId = NewType("MetadataId", int)
+"""Id of a metadata process: a space of its own."""
+
 ControllerEpoch = NewType("ControllerEpoch", int)
 """Number of the reign of a controller, from 1 (seed 002)."""
 

@@ -167,6 +167,30 @@ class ElectionNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataNode:
+    """``/metadata/ids/<id>``: where a metadata process can be reached."""
+
+    incarnation: str
+    """Unique name of this run of the process."""
+    listeners: Mapping[str, Address]
+    """``client`` (GetMetadata) and ``internal`` (the controller)."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        listeners = {name: str(address) for name, address in sorted(self.listeners.items())}
+        return _dump({"version": 1, "incarnation": self.incarnation, "listeners": listeners})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError. Both listeners must be there."""
+        content = _object(_load(data), "a metadata node")
+        listeners = _listeners(content.get("listeners"))
+        if missing := {"client", "internal"} - listeners.keys():
+            raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
+        return cls(incarnation=_str(content.get("incarnation"), "incarnation"), listeners=listeners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
     """``/brokers/ids/<id>``: the registration of a live broker."""
 

@@ -2,12 +2,13 @@
 
 from typing import Final
 
-from regnum_model.ids import BrokerId, ElectionId, TopicId
+from regnum_model.ids import BrokerId, ElectionId, MetadataId, TopicId
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 CLUSTER_ID: Final = "/cluster/id"
 ELECTION_IDS: Final = "/election/ids"
+METADATA_IDS: Final = "/metadata/ids"
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_EPOCHS: Final = "/brokers/epochs"
 TOPICS: Final = "/brokers/topics"
@@ -15,13 +16,18 @@ TOPIC_IDS: Final = "/brokers/topic_ids"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
-PERSISTENT_FOLDERS: Final = (ELECTION_IDS, BROKER_IDS, BROKER_EPOCHS, TOPICS, TOPIC_IDS, DELETE_TOPICS)
+PERSISTENT_FOLDERS: Final = (ELECTION_IDS, METADATA_IDS, BROKER_IDS, BROKER_EPOCHS, TOPICS, TOPIC_IDS, DELETE_TOPICS)
 """Folders that an election process creates before it campaigns."""
 
 
 def election_id(id: ElectionId) -> str:
     """Ephemeral node of an election process."""
     return f"{ELECTION_IDS}/{id}"
+
+
+def metadata_id(id: MetadataId) -> str:
+    """Ephemeral node of a metadata process."""
+    return f"{METADATA_IDS}/{id}"
 
 
 def broker_id(id: BrokerId) -> str:
