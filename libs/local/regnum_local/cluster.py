@@ -36,7 +36,12 @@ from regnum_local.runtime_record import RuntimeRecord, remove_record, write_reco
 HEALTHY_TIMEOUT_S: Final = 60.0
 """Time from its start until a process must serve."""
 POLL_S: Final = 0.05
-STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {Role.BROKER: 15.0, Role.ELECTION: 5.0, Role.ETCD: 5.0}
+STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {
+    Role.BROKER: 15.0,
+    Role.QUOTA: 5.0,
+    Role.ELECTION: 5.0,
+    Role.ETCD: 5.0,
+}
 """Time to end after SIGTERM; brokers first hand their leadership over."""
 
 
@@ -85,6 +90,7 @@ class LocalCluster:
         *,
         brokers: int = 3,
         elections: int = 3,
+        quotas: int = 0,
         coordination: str | None = None,
         report: Callable[[str], None] = lambda _line: None,
         extra: Mapping[Role, Sequence[str]] | None = None,
@@ -99,6 +105,7 @@ class LocalCluster:
             data_dir: Folder of the cluster. One that held a cluster before brings it back, with all its members.
             brokers: Number of brokers, at least.
             elections: Number of election processes, at least.
+            quotas: Number of quota processes, at least.
             coordination: URL of a store that runs elsewhere; None starts an etcd here.
             report: Gets a line for each thing that a person may want to know.
             extra: Further flags for the processes of a role.
@@ -110,6 +117,7 @@ class LocalCluster:
         self._data_dir = data_dir.absolute()
         self._brokers = brokers
         self._elections = elections
+        self._quotas = quotas
         self._coordination = coordination
         self._report = report
         self._extra = dict(extra or {})
@@ -168,8 +176,8 @@ class LocalCluster:
             raise
 
     async def stop(self) -> None:
-        """End everything in order: brokers (they hand over their leadership), election processes, store."""
-        for role in (Role.BROKER, Role.ELECTION, Role.ETCD):
+        """End everything in order: brokers (they hand over their leadership), then what they need, the store last."""
+        for role in (Role.BROKER, Role.QUOTA, Role.ELECTION, Role.ETCD):
             running = [child for child in self._of(role) if child.running]
             graceful = await asyncio.gather(*(child.terminate(STOP_TIMEOUT_S[role]) for child in running))
             for child, heeded in zip(running, graceful, strict=True):
@@ -270,6 +278,7 @@ class LocalCluster:
             known,
             brokers=self._brokers,
             elections=self._elections,
+            quotas=self._quotas,
             embedded_store=self._coordination is None,
             is_free=is_free,
             choose=lambda taken: free_port(self._rng, taken=taken),
@@ -282,7 +291,7 @@ class LocalCluster:
             self._report("starting etcd")
             await self._spawn(member)
             await self.wait_healthy(member.name, timeout_s)
-        others = (*self._plan.of(Role.ELECTION), *self._plan.of(Role.BROKER))
+        others = [member for member in self._plan.members if member.role is not Role.ETCD]
         self._report(f"starting {', '.join(member.name for member in others)}")
         for member in others:
             await self._spawn(member)
@@ -302,6 +311,8 @@ class LocalCluster:
                 return await probes.etcd_healthy(member.address("client"))
             case Role.ELECTION | Role.BROKER:
                 return await probes.serves(member.address("client"))
+            case Role.QUOTA:
+                return await probes.serves(member.address("internal"))
 
     async def _spawn(self, member: Member) -> None:
         if self._lock is None:

@@ -31,6 +31,8 @@ class UpOptions:
     """Number of brokers, at least."""
     elections: int = 3
     """Number of election processes, at least."""
+    quotas: int = 0
+    """Number of quota processes, at least."""
     coordination: str | None = None
     """URL of a store elsewhere; None starts an etcd."""
     report: Callable[[str], None] = lambda _line: None
@@ -56,6 +58,7 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         options.data_dir,
         brokers=options.brokers,
         elections=options.elections,
+        quotas=options.quotas,
         coordination=options.coordination,
         report=options.report,
     )

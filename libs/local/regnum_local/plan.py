@@ -22,6 +22,8 @@ class Role(enum.Enum):
     """The embedded coordination store."""
     ELECTION = "election"
     """An election process."""
+    QUOTA = "quota"
+    """A quota process."""
     BROKER = "broker"
     """A broker."""
 
@@ -29,6 +31,7 @@ class Role(enum.Enum):
 PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
     Role.ELECTION: ("client", "internal", "lifeline"),
+    Role.QUOTA: ("internal",),
     Role.BROKER: ("client", "internal"),
 }
 """Listeners of each role."""
@@ -65,7 +68,7 @@ class Plan:
     """All processes of a cluster. Kept in its folder, so that it comes back as it was."""
 
     members: tuple[Member, ...]
-    """Store first, then election processes, then brokers."""
+    """In the order in which they are started: that of Role."""
 
     def of(self, role: Role) -> tuple[Member, ...]:
         """The members of one role."""
@@ -106,6 +109,7 @@ def grow(
     *,
     brokers: int,
     elections: int,
+    quotas: int = 0,
     embedded_store: bool,
     is_free: Callable[[int], bool],
     choose: Callable[[Sequence[int]], int],
@@ -118,6 +122,7 @@ def grow(
     wanted = {
         Role.ETCD: 1 if embedded_store else 0,
         Role.ELECTION: max(elections, len(plan.of(Role.ELECTION))),
+        Role.QUOTA: max(quotas, len(plan.of(Role.QUOTA))),
         Role.BROKER: max(brokers, len(plan.of(Role.BROKER))),
     }
     taken = list(plan.ports)
@@ -172,6 +177,8 @@ def command(member: Member, launch: Launch) -> list[str]:
             return [*_etcd(member, launch.etcd, home), *extra]
         case Role.ELECTION:
             flags = ["--election-id", str(member.id), "--run-dir", home]
+        case Role.QUOTA:
+            flags = ["--quota-id", str(member.id), "--run-dir", home]
         case Role.BROKER:
             flags = ["--broker-id", str(member.id), "--data-dir", home]
     listens = [part for name in PORT_NAMES[member.role] for part in (f"--{name}-listen", str(member.address(name)))]
