@@ -9,7 +9,6 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
-from pyspark.sql.types import StructType
 
 from regnum_failover.schema import CORRUPT, LINE
 
@@ -43,7 +42,7 @@ def read_spans(spark: SparkSession, path: str) -> Reading:
     lines = _parsed(spark.read.text(path).withColumn("file", F.col("_metadata.file_name"))).cache()
     spans = _flat(lines).cache()
     good = F.col("trace_id").rlike(TRACE_ID) & F.col("span_id").rlike(SPAN_ID) & F.col("name").isNotNull()
-    good = F.coalesce(good & (F.col("start_ns") > 0) & (F.col("end_ns") >= F.col("start_ns")), F.lit(value=False))
+    good = F.coalesce(good & (F.col("start_ns") > 0) & (F.col("end_ns") >= F.col("start_ns")), F.lit(False))  # noqa: FBT003
     once = spans.where(good).drop("file").dropDuplicates(["trace_id", "span_id"]).cache()
     torn = lines.where("torn").select("file", F.lit("not an OTLP request").alias("reason"), F.col("raw").alias("line"))
     senseless = spans.where(~good).select(
@@ -66,13 +65,12 @@ def read_spans(spark: SparkSession, path: str) -> Reading:
 
 def _parsed(text: DataFrame) -> DataFrame:
     """One row for each line: file, what was parsed, whether it is torn, and then the line as it was."""
-    schema = StructType.fromDDL(LINE)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     line = F.col("line")
     torn = line.isNull() | line.getField(CORRUPT).isNotNull() | line.getField("resourceSpans").isNull()
     return (
         text.where(F.length(F.trim("value")) > 0)
-        .select("file", "value", F.from_json("value", schema, options).alias("line"))
+        .select("file", "value", F.from_json("value", LINE, options).alias("line"))
         .select(
             "file",
             torn.alias("torn"),

@@ -1,7 +1,7 @@
 """What a line of an OTLP JSON file looks like to Spark, and the flat spans made of it. Pure.
 
-A line is one `ExportTraceServiceRequest`: ids in hex, 64-bit integers as text, enums as integers. Fields that the job does
-not read are left out, so that whatever else a collector writes beside them does no harm.
+A line is one `ExportTraceServiceRequest`: ids in hex, 64-bit integers as text, enums as integers. Fields that the job
+does not read are left out, so that whatever else a collector writes beside them does no harm.
 """
 
 from typing import Final
@@ -21,8 +21,8 @@ _SPAN: Final = (
     "links: ARRAY<STRUCT<traceId: STRING, spanId: STRING>>, status: STRUCT<code: INT, message: STRING>>"
 )
 LINE: Final = (
-    f"resourceSpans ARRAY<STRUCT<resource: STRUCT<attributes: {_ATTRIBUTES}>, "
-    f"scopeSpans: ARRAY<STRUCT<spans: ARRAY<{_SPAN}>>>>>, {CORRUPT} STRING"
+    f"STRUCT<resourceSpans: ARRAY<STRUCT<resource: STRUCT<attributes: {_ATTRIBUTES}>, "
+    f"scopeSpans: ARRAY<STRUCT<spans: ARRAY<{_SPAN}>>>>>, {CORRUPT}: STRING>"
 )
 """DDL of a line."""
 
