@@ -1,0 +1,31 @@
+"""Composition root of the metadata service."""
+
+import random
+import sys
+
+from regnum_service.clock import SystemClock
+from regnum_service.logs import configure
+from regnum_service.process import run
+from regnum_service.settings import load
+from regnum_service.supervisor import Supervisor
+
+from regnum_metadata.service import MetadataService
+from regnum_metadata.settings import MetadataSettings
+
+
+async def main(settings: MetadataSettings) -> int:
+    """Run until told to stop."""
+    supervisor = Supervisor("metadata")
+    service = MetadataService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom())
+    try:
+        await service.start()
+    except BaseException:
+        await supervisor.unwind()
+        raise
+    return await supervisor.run_until_stopped()
+
+
+if __name__ == "__main__":
+    chosen = load(MetadataSettings)
+    configure("metadata", chosen.log_level)
+    sys.exit(run(lambda: main(chosen)))

@@ -1,0 +1,178 @@
+"""The metadata process as a whole: listeners for its life, one store session after another, a registration in each."""
+
+import asyncio
+import random
+import uuid
+from contextlib import aclosing
+from typing import Final
+
+import structlog
+from regnum.metadata.v1 import metadata_pb2_grpc, propagation_pb2_grpc
+from regnum_coordination import open_store
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.port import Store
+from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
+from regnum_model import paths
+from regnum_model.ids import MetadataId
+from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
+from regnum_service.clock import Clock
+from regnum_service.errors import StartRefusedError
+from regnum_service.incarnation import Incarnations
+from regnum_service.loop_lag import LoopLag
+from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.settings import advertised
+from regnum_service.supervisor import Supervisor
+
+from regnum_metadata.broker_stream import GrpcBrokerStream
+from regnum_metadata.propagation import Propagation
+from regnum_metadata.servicers.metadata import MetadataServicer
+from regnum_metadata.servicers.propagation import PropagationServicer
+from regnum_metadata.settings import MetadataSettings
+
+REOPEN_INTERVAL_S: Final = 0.5
+"""Pause before the store is tried again, and before a process that was declared dead registers again."""
+
+OPERATION_TIMEOUT_S: Final = 5.0
+"""Time after which a store operation without an answer counts as unknown."""
+
+
+class MetadataService:
+    """One metadata process. Healthy as soon as it has an image; what it has it keeps, whatever becomes of the store."""
+
+    def __init__(
+        self, settings: MetadataSettings, *, supervisor: Supervisor, clock: Clock, chance: random.Random
+    ) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._clock = clock
+        self._chance = chance
+        self._id = MetadataId(settings.metadata_id)
+        self._incarnations = Incarnations(settings.run_dir, f"metadata-{self._id}")
+        self._listeners: dict[str, Address] = {}
+        self._has_image = asyncio.Event()
+        self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
+        self._propagation = Propagation(
+            id=self._id,
+            open_stream=GrpcBrokerStream,
+            clock=clock,
+            spawn=supervisor.start,
+            first_image=self._has_image.set,
+        )
+        self._client = GrpcServer(
+            Address.parse(settings.client_listen),
+            [
+                ServiceRegistration(
+                    name="regnum.metadata.v1.MetadataService",
+                    servicer=MetadataServicer(lambda: self._propagation.image),
+                    add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
+                )
+            ],
+            supervisor=supervisor,
+        )
+        self._internal = GrpcServer(
+            Address.parse(settings.internal_listen),
+            [
+                ServiceRegistration(
+                    name="regnum.metadata.v1.PropagationService",
+                    servicer=PropagationServicer(self._propagation),
+                    add_to_server=propagation_pb2_grpc.add_PropagationServiceServicer_to_server,
+                )
+            ],
+            supervisor=supervisor,
+        )
+
+    async def start(self) -> None:
+        """Listen and register. Raises StartRefusedError."""
+        await self._client.start()
+        self._supervisor.defer("client listener", self._client.stop)
+        await self._internal.start()
+        self._supervisor.defer("internal listener", self._internal.stop)
+        told = self._settings
+        self._listeners = {
+            "client": advertised(told.client_advertised, self._client.address),
+            "internal": advertised(told.internal_advertised, self._internal.address),
+        }
+        self._supervisor.start("loop-lag", LoopLag(self._clock).run())
+        self._supervisor.start("health", self._tell_health())
+        self._supervisor.start("sessions", self._sessions())
+
+    async def _tell_health(self) -> None:
+        await self._has_image.wait()
+        for server in (self._client, self._internal):
+            await server.set_serving(serving=True)
+
+    async def _sessions(self) -> None:
+        """One session with the store after another, for the life of the process."""
+        while True:
+            try:
+                store = await open_store(
+                    self._settings.coordination,
+                    session_timeout_s=self._settings.session_timeout_s,
+                    operation_timeout_s=OPERATION_TIMEOUT_S,
+                )
+            except ConnectionLoss as error:
+                self._log.warning(
+                    "no store answers, trying again", store=self._settings.coordination, reason=str(error)
+                )
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+                continue
+            try:
+                await self._session(store)
+            except SessionExpired as error:
+                self._log.warning("session over, opening another", reason=str(error))
+            except ConnectionLoss as error:
+                self._log.warning("store does not answer, opening another session", reason=str(error))
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+            finally:
+                await store.close()
+
+    async def _session(self, store: Store) -> None:
+        """Register, and see who else is there; ends by raising."""
+        await ensure_folders(store, (paths.METADATA_IDS,), self._clock)
+        incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
+        previous = self._incarnations.previous() | {incarnation}
+        self._incarnations.remember(incarnation)
+        membership = Membership(
+            store,
+            self._clock,
+            path=paths.metadata_id(self._id),
+            encode=lambda _: MetadataNode(incarnation=incarnation, listeners=self._listeners).encode(),
+            is_predecessor=lambda data: _incarnation_in(data) in previous,
+            patience_s=self._settings.session_timeout_s + 2.0,
+        )
+        peers = self._supervisor.start("peers", self._watch_peers(store))
+        try:
+            while True:
+                try:
+                    joined = await membership.join()
+                except TakenByAnotherError as error:
+                    raise StartRefusedError(str(error)) from error
+                self._log.info("registered", creation_id=joined.creation_id)
+                await membership.wait_gone(joined)
+                self._log.warning("registration removed, registering again")
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+        finally:
+            peers.cancel()
+
+    async def _watch_peers(self, store: Store) -> None:
+        try:
+            async with aclosing(store.watch_children(paths.METADATA_IDS)) as changes:
+                async for children in changes:
+                    self._propagation.processes_are(
+                        frozenset(MetadataId(int(name)) for name in children.names if _is_id(name))
+                    )
+        except SessionExpired:
+            # The list stays as it was until the next session: a broker served twice is better than one not served.
+            return
+
+
+def _incarnation_in(data: bytes) -> str | None:
+    try:
+        return MetadataNode.decode(data).incarnation
+    except MalformedNodeError:
+        return None
+
+
+def _is_id(name: str) -> bool:
+    return name.isascii() and name.isdigit() and str(int(name)) == name

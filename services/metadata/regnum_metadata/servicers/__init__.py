@@ -1,0 +1,1 @@
+"""What the metadata service answers."""
