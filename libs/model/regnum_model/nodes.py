@@ -54,7 +54,7 @@ class Address:
         return cls(host=host.strip("[]"), port=int(port))
 
 
-def _load(data: bytes) -> Any:  # noqa: ANN401 - JSON of unknown shape
+def _load(data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
