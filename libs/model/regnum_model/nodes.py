@@ -1,7 +1,7 @@
 """Contents of store nodes: JSON that a person can read and write, decoded into frozen values.
 
-Store contents written by hand are input (seed 001 B, seed 002, safety rule S14). ``decode`` raises MalformedNodeError with the
-reason and never anything else, whatever the bytes are; ``encode`` is deterministic.
+Store contents written by hand are input (seed 001 B, seed 002, safety rule S14). ``decode`` raises MalformedNodeError
+with the reason and never anything else, whatever the bytes are; ``encode`` is deterministic.
 """
 
 import json
