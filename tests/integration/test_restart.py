@@ -64,8 +64,13 @@ async def test_a_topic_deleted_while_a_broker_is_away_is_deleted_there_too(tmp_p
                 await producer.send("reborn", str(number).encode(), partition=0)
             await producer.flush()
         await cluster.kill("broker-3")
+
+        async def known_to_be_gone() -> bool:
+            return 3 not in (await admin.describe_cluster()).brokers
+
+        await until(known_to_be_gone)
         await admin.delete_topic("reborn")
-        await admin.create_topic("reborn", partitions=1, assignment=None, replication_factor=2)
+        await admin.create_topic("reborn", partitions=1, replication_factor=2)
         async with Producer(cluster.bootstrap) as producer:
             await (await producer.send("reborn", b"1000", partition=0))
         await cluster.restart("broker-3")

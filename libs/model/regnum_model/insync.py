@@ -2,12 +2,12 @@
 
 The controller and the leaders write the same node, so both use this one rule (safety rules S3 and S10; KIP-966).
 
-Rule: a write that leaves fewer than min.insync.replicas members in the ISR keeps the removed members, and those that were
-eligible before, as eligible replicas: they hold everything below the high watermark, which stands still meanwhile. A write that
-leaves enough members empties the list. ``members`` records exactly isr and elr.
+Rule: a write that leaves fewer than min.insync.replicas members in the ISR keeps the removed members, and those that
+were eligible before, as eligible replicas: they hold everything below the high watermark, which stands still meanwhile.
+A write that leaves enough members empties the list. ``members`` records exactly isr and elr.
 
-Example: min.insync 2, isr [1, 2], elr []. 1 dies: isr [2], elr [1]. 2 loses its log: 1, once back, may lead. Had 3 joined
-first (isr [2, 3]), elr would be empty again, because records may have been committed without 1.
+Example: min.insync 2, isr [1, 2], elr []. 1 dies: isr [2], elr [1]. 2 loses its log: 1, once back, may lead. Had 3
+joined first (isr [2, 3]), elr would be empty again, because records may have been committed without 1.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Contents of store nodes: JSON that a person can read and write, decoded into frozen values.
 
-Store contents written by hand are input (seed 001 B, seed 002, safety rule S14). ``decode`` raises MalformedNodeError with the
-reason and never anything else, whatever the bytes are; ``encode`` is deterministic.
+Store contents written by hand are input (seed 001 B, seed 002, safety rule S14). ``decode`` raises MalformedNodeError
+with the reason and never anything else, whatever the bytes are; ``encode`` is deterministic.
 """
 
 import json
@@ -54,7 +54,7 @@ class Address:
         return cls(host=host.strip("[]"), port=int(port))
 
 
-def _load(data: bytes) -> Any:  # noqa: ANN401 - JSON of unknown shape
+def _load(data: bytes) -> Any:
     try:
         return json.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

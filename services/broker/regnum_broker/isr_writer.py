@@ -162,8 +162,8 @@ class IsrWriter:
 
     async def _prepare(self, store: Store, identity: Identity, wanting: Sequence[Leadership]) -> list[_Attempt]:
         now_s = self._clock.monotonic()
-        changes = [(leadership, leadership.wanted_change(now_s)) for leadership in wanting]
-        joining = sorted({joiner.broker for _, change in changes if change for joiner in change.joining})
+        changes = [leadership.wanted_change(now_s) for leadership in wanting]
+        joining = sorted({joiner.broker for change in changes if change for joiner in change.joining})
         try:
             nodes = await store.get_many([paths.broker_id(id) for id in joining], current=True) if joining else ()
         except (ConnectionLoss, SessionExpired) as error:
@@ -171,9 +171,12 @@ class IsrWriter:
             return []
         registrations = dict(zip(joining, nodes, strict=True))
         attempts = []
-        for leadership, change in changes:
-            # While the store answered, an order may have changed the role or the state.
-            if change is None or leadership.partition.role is not leadership or leadership.proposed_isr is not None:
+        now_s = self._clock.monotonic()
+        for leadership in wanting:
+            # While the store answered, an order may have changed the role or the state, and the high watermark may have
+            # left a follower behind: decided again here, where nothing can move before the proposed ISR counts.
+            change = leadership.wanted_change(now_s)
+            if change is None or leadership.partition.role is not leadership:
                 continue
             attempt = self._attempt(leadership, change, registrations, identity)
             if attempt is None:

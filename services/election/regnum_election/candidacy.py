@@ -77,12 +77,19 @@ class Candidacy:
             await self._reign(win)
 
     async def _campaign(self) -> Win:
+        win: Win | SessionExpired
         async with asyncio.TaskGroup() as tasks:
             observer = tasks.create_task(self._observe(), name="observe-incumbent")
             try:
-                return await self._leadership.campaign()
+                win = await self._leadership.campaign()
+            except SessionExpired as expired:
+                # Raised inside the group it would come out wrapped, and the process would end with its session.
+                win = expired
             finally:
                 observer.cancel()
+        if isinstance(win, SessionExpired):
+            raise win
+        return win
 
     async def _observe(self) -> None:
         """Know the incumbent, and fence it when it is dead."""

@@ -273,8 +273,7 @@ class Controller:
         async def steps() -> AsyncGenerator[None, None]:
             error = self._broker_error(broker, epoch)
             if error is not None:
-                result.set_exception(error)
-                return
+                raise error
             remaining = await controlled_shutdown(self._context, broker)
             if not result.done():
                 result.set_result(remaining)
@@ -290,8 +289,7 @@ class Controller:
         async def steps() -> AsyncGenerator[None, None]:
             error = self._broker_error(broker, epoch)
             if error is not None:
-                result.set_exception(error)
-                return
+                raise error
             block = await next_block(self._context.store)
             if not result.done():
                 result.set_result(block)

@@ -139,6 +139,18 @@ async def test_the_end_of_the_session_frees_the_office(candidates: Candidates) -
         await one.task
 
 
+async def test_a_standby_outlives_its_session(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    two = await candidates.start(2)
+    await until(lambda: two.known is not None)
+    candidates.server.expire(two.store.session_id)
+    assert two.task is not None
+    with pytest.raises(SessionExpired):
+        await two.task
+    assert one.reigning
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"garbage{", b'{"brokerid":-1}', b'{"version":1,"brokerid":9,"timestamp":"0"}']
 )

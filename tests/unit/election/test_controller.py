@@ -13,7 +13,7 @@ from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
 from regnum_model import paths
-from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership
 from regnum_service.errors import RegnumError
@@ -500,3 +500,17 @@ async def test_leaders_go_back_to_preferred_replicas(cluster: FakeCluster) -> No
     controller.queue.put(IsrsWritten(keys=frozenset({key})))
     await until(lambda: cluster.all_told((1, 2), key, 1))
     assert (await cluster.state("t", 0)).leader_epoch == 2
+
+
+@pytest.mark.parametrize("call", ["controlled_shutdown", "allocate_producer_ids"])
+async def test_a_refusal_that_nobody_waits_for_any_more_does_not_end_the_reign(cluster: FakeCluster, call: str) -> None:
+    await cluster.begin(1)
+    controller = await cluster.reign()
+    assert cluster.controller_store is not None
+    session_id = cluster.controller_store.session_id
+    cluster.server.disconnect(session_id)
+    with pytest.raises(RegnumError) as caught:
+        await getattr(controller, call)(BrokerId(1), BrokerEpoch(1), wait_s=0.05)
+    assert caught.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    cluster.server.reconnect(session_id)
+    await create(controller, wanted("later", factor=1))

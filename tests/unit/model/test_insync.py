@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
 from regnum_model.insync import effective_min_insync, with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership

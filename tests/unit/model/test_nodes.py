@@ -5,7 +5,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from regnum_model import nodes
 from regnum_model.ids import (
     BrokerEpoch,

@@ -1,5 +1,4 @@
 import pytest
-
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
 

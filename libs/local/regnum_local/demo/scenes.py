@@ -29,6 +29,8 @@ class Leadership:
     """Its epoch."""
     leaders: Mapping[TopicPartition, int]
     """Leader of each partition; -1 for none."""
+    epochs: Mapping[TopicPartition, int]
+    """Leader epoch of each partition."""
     in_sync: bool
     """Whether every partition has all its replicas in sync."""
 
@@ -63,18 +65,21 @@ class Stage:
         """Who leads what now."""
         view = await self._admin.describe_cluster()
         leaders: dict[TopicPartition, int] = {}
+        epochs: dict[TopicPartition, int] = {}
         in_sync = True
         for topic in await self._admin.list_topics():
             if topic.name not in self._topics:
                 continue
             for number, state in topic.partitions.items():
                 leaders[TopicPartition(topic.name, number)] = state.leader
+                epochs[TopicPartition(topic.name, number)] = state.leader_epoch
                 in_sync = in_sync and set(state.isr) == set(state.replicas)
         controller = view.controller
         return Leadership(
             controller=-1 if controller is None else controller.id,
             controller_epoch=0 if controller is None else controller.epoch,
             leaders=leaders,
+            epochs=epochs,
             in_sync=in_sync,
         )
 
@@ -100,8 +105,11 @@ class Stage:
         took = await self.until("every replica in sync again", holds, within_s=within_s)
         self._narrator.detail(f"every replica in sync again after {took:.1f} s")
 
-    async def kill_leader(self, busy: TopicPartition) -> Outage:
-        """Kill -9 the broker that leads a busy partition; returns what it cost on everything it led."""
+    async def kill_leader(self, busy: TopicPartition, *, restart_at_once: bool = False) -> Outage:
+        """Kill -9 the broker that leads a busy partition; returns what it cost on everything it led.
+
+        ``restart_at_once`` starts it again before anybody can have noticed, and long before its session expires.
+        """
         before = await self.look()
         broker = before.leaders[busy]
         led = before.led_by(broker)
@@ -110,12 +118,19 @@ class Stage:
         self._narrator.step(f"kill -9 broker {broker}, leader of {busy.topic}-{busy.partition} and {len(led) - 1} more")
         killed = self._clock.monotonic()
         await self._kill(f"broker-{broker}")
+        if restart_at_once:
+            await self.restart(f"broker-{broker}", wait=False)
 
         async def led_by_others() -> bool:
             now = await self.look()
             return all(now.leaders.get(partition, -1) not in {-1, broker} for partition in led)
 
-        successor_s = await self.until("new leaders for all it led", led_by_others, within_s=30.0)
+        async def led_anew() -> bool:
+            now = await self.look()
+            return all(now.epochs.get(partition, -1) > before.epochs[partition] for partition in led)
+
+        succeeded = led_anew if restart_at_once else led_by_others
+        successor_s = await self.until("new leaders for all it led", succeeded, within_s=30.0)
         client_s = await self._outage(killed, led)
         self._narrator.detail(f"longest wait for an acknowledgement on what it led: {client_s * 1000:.0f} ms")
         return Outage(
@@ -141,12 +156,13 @@ class Stage:
         victim = f"election {before.controller}, the controller"
         return Outage(victim=victim, partitions=len(before.leaders), client_s=client_s, successor_s=successor_s)
 
-    async def restart(self, name: str) -> None:
+    async def restart(self, name: str, *, wait: bool = True) -> None:
         """Start a killed process again and wait until it is healthy."""
         self._narrator.step(f"restart {name}")
         await self._cluster.restart(name)
         self.killed.remove(name)
-        await self._cluster.wait_healthy(name)
+        if wait:
+            await self._cluster.wait_healthy(name)
 
     def usual_gap_s(self, since: float) -> float:
         """Longest time between two acknowledgements of a partition since a moment, without any fault."""

@@ -14,7 +14,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.http2.ping_timeout_ms", 2_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -24,8 +24,10 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.lb_policy_name", "round_robin"),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""Why these: etcd refuses keep-alives below 5 s; without the ping time-out a frozen member goes unnoticed; a member
-that lost its leader must not be asked again and again, hence round_robin."""
+"""Why these: etcd ends connections (too_many_pings) that ping more often than every 5 s, or at all while they carry no
+call, as etcd3's own channel and members that round_robin has no stream on; a watch may be silent for long, hence no
+limit of pings without data; without the ping time-out a frozen member goes unnoticed; a member that lost its leader
+must not be asked again and again, hence round_robin."""
 
 HAS_LEADER: Final = (("hasleader", "true"),)
 """Metadata: a member without a leader refuses instead of being silent."""

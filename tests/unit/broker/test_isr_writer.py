@@ -1,0 +1,143 @@
+"""The ISR writer over a memory store, beside a leadership that goes on while the store answers."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from regnum_broker.identity import Identity
+from regnum_broker.isr_writer import IsrWriter
+from regnum_broker.leader import FollowerStream, Leadership
+from regnum_broker.partition import Partition
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.port import Node
+from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.membership import Membership as Joining
+from regnum_model import paths
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, LogId, Registration
+from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, Membership, TopicIdNode
+from regnum_service.clock import SystemClock
+from regnum_testing.batches import batch_of
+from regnum_testing.log_directories import KEY, ReopenedDirectory
+from regnum_testing.waiting import eventually, within
+
+CLOCK = SystemClock()
+
+
+class SlowReads(MemoryStore):
+    """A session whose reads wait for the test."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def get_many(self, wanted: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        nodes = await super().get_many(wanted, current=current)
+        self.asked.set()
+        await self.answer.wait()
+        return nodes
+
+
+async def register(server: MemoryServer, id: int) -> Identity:
+    """A live registration of a broker."""
+    listeners = {name: Address(host="127.0.0.1", port=10_000 + id) for name in ("client", "internal")}
+    joined = await Joining(
+        MemoryStore(server),
+        CLOCK,
+        path=paths.broker_id(BrokerId(id)),
+        guard=paths.broker_epoch(BrokerId(id)),
+        encode=lambda registration: BrokerNode(
+            incarnation=f"{id}",
+            registration=Registration(registration),
+            rack=None,
+            directories={DirectoryId(f"dir-{id}"): LogId(f"log-{id}")},
+            listeners=listeners,
+        ).encode(),
+        is_predecessor=lambda _: True,
+        patience_s=0.0,
+    ).join()
+    return Identity(broker_epoch=BrokerEpoch(joined.creation_id), registration=Registration(joined.registration or 0))
+
+
+async def test_a_follower_that_the_high_watermark_left_behind_does_not_join(tmp_path: Path) -> None:
+    """Goal of ``isr``: no member lacks a record below the high watermark; it moves while the store is asked."""
+    directory = ReopenedDirectory(tmp_path)
+    directory.open()
+    partition = Partition(KEY, "topic", directory.replica())
+    server = MemoryServer()
+    outside = MemoryStore(server)
+    await ensure_folders(outside, [*paths.PERSISTENT_FOLDERS, paths.partition("topic", 0)], CLOCK)
+    await outside.create(paths.topic_id(KEY.topic_id), TopicIdNode(topic="topic").encode())
+    brokers = {BrokerId(id): await register(server, id) for id in (1, 2, 3)}
+    state = LeaderAndIsr(
+        topic_id=KEY.topic_id,
+        leader=BrokerId(1),
+        leader_epoch=LeaderEpoch(0),
+        isr=(BrokerId(1), BrokerId(3)),
+        elr=(),
+        members={
+            BrokerId(id): Membership(broker_epoch=brokers[BrokerId(id)].broker_epoch, log_id=LogId(f"log-{id}"))
+            for id in (1, 3)
+        },
+        controller_epoch=ControllerEpoch(1),
+    )
+    path = paths.leader_and_isr("topic", 0)
+    await outside.create(path, state.encode())
+    leadership = Leadership(
+        partition,
+        state,
+        version=0,
+        replicas=tuple(brokers),
+        min_insync=2,
+        epoch_start=0,
+        broker=BrokerId(1),
+        lag_s=10.0,
+        now_s=CLOCK.monotonic(),
+    )
+    partition.take_role(leadership)
+    partition.log.append_as_leader([batch_of(b"a"), batch_of(b"b")], leader_epoch=LeaderEpoch(0))
+    store = SlowReads(server)
+    writer = IsrWriter(
+        broker=BrokerId(1),
+        identity=lambda: brokers[BrokerId(1)],
+        store=lambda: store,
+        report=lambda _: None,
+        step_down=lambda _, reason: None,
+        clock=CLOCK,
+    )
+
+    def fetch(id: int, offset: int) -> None:
+        now_s, identity = CLOCK.monotonic(), brokers[BrokerId(id)]
+        stream = FollowerStream(
+            broker=BrokerId(id),
+            broker_epoch=identity.broker_epoch,
+            registration=identity.registration,
+            polled_s=now_s,
+        )
+        leadership.record_fetch(stream, offset=offset, now_s=now_s)
+
+    fetch(3, 1)
+    fetch(2, 1)
+    assert partition.high_watermark == 1
+    running = asyncio.create_task(writer.run())
+    try:
+        writer.wake(leadership)
+        await within(store.asked.wait())
+        fetch(3, 2)
+        assert partition.high_watermark == 2
+        store.answer.set()
+
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert LeaderAndIsr.decode((await outside.get(path)).data).isr == (BrokerId(1), BrokerId(3))
+
+        fetch(2, 2)
+        writer.wake(leadership)
+
+        async def joined() -> bool:
+            return LeaderAndIsr.decode((await outside.get(path)).data).isr == (BrokerId(1), BrokerId(3), BrokerId(2))
+
+        await eventually(joined)
+    finally:
+        running.cancel()
+        directory.kill()
