@@ -15,6 +15,10 @@ MAX_TXN_OPS: Final = 2_000
 """Operations that the embedded etcd takes in one transaction, and that the services may therefore send."""
 
 
+TRACES: Final = "traces"
+"""Folder of the spans of all services, below the folder of the cluster."""
+
+
 class Role(enum.Enum):
     """What a process is."""
 
@@ -22,6 +26,8 @@ class Role(enum.Enum):
     """The embedded coordination store."""
     ELECTION = "election"
     """An election process."""
+    METADATA = "metadata"
+    """A metadata process."""
     QUOTA = "quota"
     """A quota process."""
     BROKER = "broker"
@@ -31,6 +37,7 @@ class Role(enum.Enum):
 PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
     Role.ELECTION: ("client", "internal", "lifeline"),
+    Role.METADATA: ("client", "internal"),
     Role.QUOTA: ("internal",),
     Role.BROKER: ("client", "internal"),
 }
@@ -109,6 +116,7 @@ def grow(
     *,
     brokers: int,
     elections: int,
+    metadata: int = 0,
     quotas: int = 0,
     embedded_store: bool,
     is_free: Callable[[int], bool],
@@ -122,6 +130,7 @@ def grow(
     wanted = {
         Role.ETCD: 1 if embedded_store else 0,
         Role.ELECTION: max(elections, len(plan.of(Role.ELECTION))),
+        Role.METADATA: max(metadata, len(plan.of(Role.METADATA))),
         Role.QUOTA: max(quotas, len(plan.of(Role.QUOTA))),
         Role.BROKER: max(brokers, len(plan.of(Role.BROKER))),
     }
@@ -177,10 +186,13 @@ def command(member: Member, launch: Launch) -> list[str]:
             return [*_etcd(member, launch.etcd, home), *extra]
         case Role.ELECTION:
             flags = ["--election-id", str(member.id), "--run-dir", home]
+        case Role.METADATA:
+            flags = ["--metadata-id", str(member.id), "--run-dir", home]
         case Role.QUOTA:
             flags = ["--quota-id", str(member.id), "--run-dir", home]
         case Role.BROKER:
             flags = ["--broker-id", str(member.id), "--data-dir", home]
+    flags += ["--traces-dir", str(launch.data_dir / TRACES)]
     listens = [part for name in PORT_NAMES[member.role] for part in (f"--{name}-listen", str(member.address(name)))]
     # -P: a folder named like a package, where the command happens to be given, must not be imported.
     module = f"regnum_{member.role.value}"

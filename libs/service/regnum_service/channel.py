@@ -8,6 +8,7 @@ from typing import Final
 
 import grpc
 from regnum_model.nodes import Address
+from regnum_telemetry.rpc_client import TracedChannel
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest message that any listener or channel takes."""
@@ -36,7 +37,8 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 
 def open_channel(address: Address) -> grpc.aio.Channel:
     """A channel on the running event loop; connects with its first call. Whoever opens it closes it."""
-    return grpc.aio.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+    channel = grpc.aio.insecure_channel(target(address), options=CHANNEL_OPTIONS)
+    return TracedChannel(channel, host=address.host, port=address.port)
 
 
 def target(address: Address) -> str:

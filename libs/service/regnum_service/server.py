@@ -8,6 +8,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from regnum_model.nodes import Address
+from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.errors import PortTakenError
@@ -76,7 +77,8 @@ class GrpcServer:
     async def start(self) -> None:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
         server = grpc.aio.server(
-            interceptors=(ErrorInterceptor(self._supervisor.fail),),
+            # The first is the outermost: its spans see the statuses that the second one gives.
+            interceptors=(TracingInterceptor(), ErrorInterceptor(self._supervisor.fail)),
             options=(
                 *SERVER_OPTIONS,
                 ("grpc.max_send_message_length", self._max_message_bytes),

@@ -49,6 +49,10 @@ class ServiceSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of log lines that are written."
     )
+    traces_dir: Path | None = Field(
+        default=None,
+        description="Folder for spans as OTLP/JSON lines; without it, spans go only where OTEL_* variables say.",
+    )
     run_dir: Path | None = Field(
         default=None, description="Folder for what the process remembers between two runs; without it, nothing."
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import structlog
+from regnum_telemetry import tracing
 
 from regnum_service.errors import ExitStatus, StartRefusedError
 
@@ -71,7 +72,9 @@ class Supervisor:
         if self._unwinding:
             coroutine.close()
             raise asyncio.CancelledError(f"{name}: the service is stopping")
-        task = self._loop.create_task(coroutine, name=name)
+        # A task of its own belongs to no call: it must not carry on the trace of whoever happened to start it.
+        with tracing.within(""):
+            task = self._loop.create_task(coroutine, name=name)
         self._stack[task] = None
         task.add_done_callback(self._task_done)
         return task

@@ -9,6 +9,7 @@ from regnum_service import logs, process, settings
 from regnum_service.clock import SystemClock
 from regnum_service.errors import StartRefusedError
 from regnum_service.supervisor import Supervisor
+from regnum_service.traces import start_traces
 
 from regnum_broker.broker import Broker
 from regnum_broker.settings import BrokerSettings
@@ -40,6 +41,7 @@ def main() -> int:
     """Run a broker until it is told to stop."""
     told = settings.load(BrokerSettings)
     logs.configure(f"broker-{told.broker_id}", told.log_level)
+    start_traces("regnum-broker", told.broker_id, told)
     structlog.get_logger("broker").info("starting", broker_id=told.broker_id, data_dir=str(told.data_dir))
     return process.run(lambda: _main(told))
 

@@ -31,6 +31,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import reason_of
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry import conventions, tracing
 
 from regnum_broker.identity import Identity
 from regnum_broker.log.epochs import EpochEnd
@@ -89,6 +90,7 @@ class _Outcome:
     """What became of one partition of an answer."""
 
     followed: _Followed
+    log_end_before: int
     log_end: int
     error: str | None
     """None: stored."""
@@ -291,8 +293,27 @@ class LeaderStream:
                 )
                 partition.high_watermark = outcome.log_end
             self._log.info("truncated", partition=_name(partition), log_end=outcome.log_end)
+            if followed.following.cause and outcome.log_end < outcome.log_end_before:
+                self._record_truncation(outcome)
         else:
             _take_high_watermark(partition, answer)
+
+    def _record_truncation(self, outcome: _Outcome) -> None:
+        now_unix_nano = tracing.now_unix_nano()
+        partition = outcome.followed.partition
+        tracing.between(
+            conventions.TRUNCATION,
+            now_unix_nano,
+            now_unix_nano,
+            parent=outcome.followed.following.cause,
+            attributes={
+                conventions.BROKER: self._broker,
+                conventions.TOPIC: partition.topic,
+                conventions.PARTITION: str(partition.key.partition),
+                conventions.TRUNCATED_FROM: outcome.log_end_before,
+                conventions.TRUNCATED_TO: outcome.log_end,
+            },
+        )
 
     def _pause(self, followed: _Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> None:
         code = answer.error_code
@@ -310,6 +331,7 @@ def _store(followed: _Followed, answer: replication_pb2.FetchedPartition) -> _Ou
     partition = followed.partition
     log = partition.log
     error: str | None = None
+    before = log.log_end_offset
     if followed.stands:
         if answer.HasField("diverging_epoch"):
             _truncate(partition, answer.diverging_epoch)
@@ -320,7 +342,7 @@ def _store(followed: _Followed, answer: replication_pb2.FetchedPartition) -> _Ou
                 log.append_replicated(answer.records)
             except (CorruptBatchError, NotContiguousError) as refusal:
                 error = str(refusal)
-    return _Outcome(followed, log.log_end_offset, error)
+    return _Outcome(followed, before, log.log_end_offset, error)
 
 
 def _truncate(partition: Partition, diverging: replication_pb2.DivergingEpoch) -> None:

@@ -60,7 +60,10 @@ class Leadership(Role):
         "_progress",
         "_removed_s",
         "_streams",
+        "began_unix_nano",
         "broker",
+        "cause",
+        "cause_pending",
         "epoch_start",
         "lag_s",
         "min_insync",
@@ -84,6 +87,8 @@ class Leadership(Role):
         broker: BrokerId,
         lag_s: float,
         now_s: float,
+        cause: str = "",
+        began_unix_nano: int = 0,
     ) -> None:
         self.partition: Final = partition
         self.state = state
@@ -94,6 +99,12 @@ class Leadership(Role):
         """Assigned replicas."""
         self.min_insync = min_insync
         """Effective min.insync.replicas."""
+        self.cause: Final = cause
+        """Place in the trace of the failover that made this leadership; empty: none."""
+        self.began_unix_nano: Final = began_unix_nano
+        """When it began, for spans."""
+        self.cause_pending = bool(cause)
+        """Whether the first append since is still to be recorded."""
         self.epoch_start: Final = epoch_start
         """Log end when this epoch began."""
         self.broker: Final = broker

@@ -16,6 +16,7 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.errors import Code, RegnumError
+from regnum_telemetry import conventions, tracing
 
 from regnum_broker.fence import Fence
 
@@ -90,7 +91,24 @@ class MetadataCache:
         change = tuple(parts)
         parts.clear()
         async with self._applying:
-            return self._answer(await self._apply(change))
+            began_unix_nano = tracing.now_unix_nano()
+            code = await self._apply(change)
+            if change[0].traceparent and code == errors_pb2.ERROR_CODE_NONE:
+                self._record(change[0], began_unix_nano)
+            return self._answer(code)
+
+    @staticmethod
+    def _record(head: control_pb2.UpdateMetadataRequest, began_unix_nano: int) -> None:
+        tracing.between(
+            conventions.METADATA_APPLIED,
+            began_unix_nano,
+            tracing.now_unix_nano(),
+            parent=head.traceparent,
+            attributes={
+                conventions.METADATA_VERSION: head.to_version,
+                conventions.CONTROLLER_EPOCH: head.controller_epoch,
+            },
+        )
 
     def _refusal(self, request: control_pb2.UpdateMetadataRequest) -> Code | None:
         try:

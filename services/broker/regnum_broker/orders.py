@@ -27,6 +27,7 @@ from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
+from regnum_telemetry import conventions, tracing
 
 from regnum_broker.follower import Fetchers
 from regnum_broker.leader import Leadership
@@ -86,7 +87,8 @@ class Orders:
         self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], *, broker_epoch: BrokerEpoch
     ) -> list[Code]:
         """Carry a LeaderAndIsr out; one result for each partition. Raises RegnumError: STALE_BROKER_EPOCH."""
-        return await self._hand_in(lambda: self._lead_and_follow(partitions), broker_epoch)
+        cause = tracing.current()
+        return await self._hand_in(lambda: self._lead_and_follow(partitions, cause), broker_epoch)
 
     async def stop(
         self, partitions: Sequence[control_pb2.StopReplicaPartition], *, broker_epoch: BrokerEpoch
@@ -129,7 +131,8 @@ class Orders:
             if not job.done.done():
                 job.done.set_result(results)
 
-    async def _lead_and_follow(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition]) -> list[Code]:
+    async def _lead_and_follow(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], cause: str) -> list[Code]:
+        began_unix_nano = tracing.now_unix_nano()
         results: list[Code] = [NONE] * len(partitions)
         taking: dict[PartitionKey, tuple[int, _Order]] = {}
         for index, message in enumerate(partitions):
@@ -156,7 +159,9 @@ class Orders:
                 for index, _ in taking.values():
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
                 return results
-            await self._give_roles(orders, starts)
+            await self._give_roles(orders, starts, cause)
+            if cause:
+                self._record_roles(orders, began_unix_nano, cause)
         return results
 
     def _judge(self, order: _Order) -> tuple[Verdict, Code]:
@@ -220,7 +225,16 @@ class Orders:
                 min_insync=order.min_insync,
             )
 
-    async def _give_roles(self, orders: Sequence[_Order], starts: dict[PartitionKey, int]) -> None:
+    def _record_roles(self, orders: Sequence[_Order], began_unix_nano: int, cause: str) -> None:
+        leading = sum(1 for order in orders if order.state.leader == self._replicas.broker)
+        now_unix_nano = tracing.now_unix_nano()
+        counts = ((conventions.BECOME_LEADER, leading), (conventions.BECOME_FOLLOWER, len(orders) - leading))
+        for name, count in counts:
+            if count:
+                attributes = {conventions.BROKER: self._replicas.broker, conventions.PARTITIONS: count}
+                tracing.between(name, began_unix_nano, now_unix_nano, parent=cause, attributes=attributes)
+
+    async def _give_roles(self, orders: Sequence[_Order], starts: dict[PartitionKey, int], cause: str) -> None:
         directory = self._storage.directory
         added = False
         for index, order in enumerate(orders):
@@ -243,11 +257,13 @@ class Orders:
                     broker=self._replicas.broker,
                     lag_s=self._lag_s,
                     now_s=self._clock.monotonic(),
+                    cause=cause,
+                    began_unix_nano=tracing.now_unix_nano() if cause else 0,
                 )
                 self._replicas.give(partition, leadership)
                 leadership.advance(self._clock.monotonic())
             else:
-                following = Following(leader=state.leader, leader_epoch=state.leader_epoch)
+                following = Following(leader=state.leader, leader_epoch=state.leader_epoch, cause=cause)
                 self._replicas.give(partition, following)
                 self._fetchers.follow(partition, following)
         if added:

@@ -27,6 +27,8 @@ class Following(Role):
     """Whom it follows; NO_LEADER while there is none."""
     leader_epoch: LeaderEpoch
     """Epoch of that leader."""
+    cause: str = ""
+    """Place in the trace of the failover that began it; empty: none."""
 
 
 class Partition:

@@ -23,6 +23,7 @@ from regnum_records.errors import BatchTooLargeError, CorruptBatchError
 from regnum_records.record import NewRecord
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
+from regnum_telemetry import conventions, tracing
 
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import StorageError
@@ -113,6 +114,15 @@ class Producing:
             await self._append(admitted, results, acks=request.acks, deadline_s=deadline_s)
         return log_pb2.ProduceResponse(results=results)
 
+    def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
+        """What made this broker leader of the partitions of a request, by their places in it; only what is known."""
+        causes: list[tuple[int, str]] = []
+        for index, message in enumerate(request.partitions):
+            found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=True)
+            if isinstance(found, Leadership) and found.cause:
+                causes.append((index, found.cause))
+        return causes
+
     def _admit(self, message: log_pb2.ProducePartition, *, acks: int) -> Leadership | NotHere:
         if bool(message.record_batch) == bool(message.records):
             return NotHere(
@@ -167,6 +177,8 @@ class Producing:
         for item, outcome in zip(admitted, appending.result(), strict=True):
             leadership = item.leadership
             if isinstance(outcome, _Done) and not outcome.duplicate and leadership.partition.role is leadership:
+                if leadership.cause_pending:
+                    _record_first_append(leadership, outcome)
                 leadership.appended(outcome.base_offset, now_s=now_s)
 
     async def _wait(
@@ -196,6 +208,23 @@ class Producing:
                 _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
             else:
                 _check_isr(result, leadership)
+
+
+def _record_first_append(leadership: Leadership, outcome: _Done) -> None:
+    leadership.cause_pending = False
+    tracing.between(
+        conventions.FIRST_APPEND,
+        leadership.began_unix_nano,
+        tracing.now_unix_nano(),
+        parent=leadership.cause,
+        attributes={
+            conventions.BROKER: leadership.broker,
+            conventions.TOPIC: leadership.partition.topic,
+            conventions.PARTITION: str(leadership.partition.key.partition),
+            conventions.LEADER_EPOCH: leadership.state.leader_epoch,
+            conventions.OFFSET: outcome.base_offset,
+        },
+    )
 
 
 def _fill_in(result: log_pb2.ProduceResult, leadership: Leadership, outcome: _Outcome, *, acks: int) -> int | None:

@@ -8,6 +8,7 @@ from regnum_service.logs import configure
 from regnum_service.process import run
 from regnum_service.settings import load
 from regnum_service.supervisor import Supervisor
+from regnum_service.traces import start_traces
 
 from regnum_election.service import ElectionService
 from regnum_election.settings import ElectionSettings
@@ -28,4 +29,5 @@ async def main(settings: ElectionSettings) -> int:
 if __name__ == "__main__":
     chosen = load(ElectionSettings)
     configure("election", chosen.log_level)
+    start_traces("regnum-election", chosen.election_id, chosen)
     sys.exit(run(lambda: main(chosen)))

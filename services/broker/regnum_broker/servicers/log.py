@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
+from regnum_telemetry import propagation
 
 from regnum_broker.fetch import Fetching, OffsetLookup
 from regnum_broker.produce import Producing
@@ -22,10 +23,15 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def Produce(  # noqa: N802 - gRPC's name
         self,
         request: log_pb2.ProduceRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> log_pb2.ProduceResponse:
-        """Append."""
-        return await self._producing.produce(request)
+        """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
+        response = await self._producing.produce(request)
+        if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
+            causes = propagation.render_causes(self._producing.causes(request))
+            if causes:
+                context.set_trailing_metadata(tuple(causes))
+        return response
 
     async def Fetch(  # noqa: N802 - gRPC's name
         self,

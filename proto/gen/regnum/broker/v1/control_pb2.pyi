@@ -323,6 +323,7 @@ class UpdateMetadataRequest(_message.Message):
     CONTROLLER_FIELD_NUMBER: _builtins.int
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller that made the change."""
     controller_epoch: _builtins.int
@@ -341,6 +342,8 @@ class UpdateMetadataRequest(_message.Message):
     """Highest broker epoch among brokers. A receiver with a higher one of its own refuses the change as stale."""
     cluster_id: _builtins.str
     """Id of the cluster."""
+    traceparent: _builtins.str
+    """W3C traceparent of what caused the change, for spans; empty means nothing that is traced. Only in part 0."""
     @_builtins.property
     def controller(self) -> _types_pb2.Controller:
         """The active controller."""
@@ -367,10 +370,11 @@ class UpdateMetadataRequest(_message.Message):
         controller: _types_pb2.Controller | None = ...,
         brokers: _abc.Iterable[_types_pb2.Broker] | None = ...,
         topics: _abc.Iterable[_types_pb2.TopicState] | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "parts", b"parts", "to_version", b"to_version", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "parts", b"parts", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,6 +36,7 @@ class PublishChangesRequest(_message.Message):
     CONTROLLER_FIELD_NUMBER: _builtins.int
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -54,6 +55,8 @@ class PublishChangesRequest(_message.Message):
     """Highest broker epoch among brokers."""
     cluster_id: _builtins.str
     """Id of the cluster."""
+    traceparent: _builtins.str
+    """W3C traceparent of what caused the change, passed on to brokers; empty means nothing that is traced. Only in part 0."""
     @_builtins.property
     def controller(self) -> _types_pb2.Controller:
         """The active controller."""
@@ -80,10 +83,11 @@ class PublishChangesRequest(_message.Message):
         controller: _types_pb2.Controller | None = ...,
         brokers: _abc.Iterable[_types_pb2.Broker] | None = ...,
         topics: _abc.Iterable[_types_pb2.TopicState] | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "last", b"last", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "to_version", b"to_version", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "last", b"last", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,102 @@
+"""The tracer over OpenTelemetry's SDK."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.trace import Span as SdkSpan
+from opentelemetry.trace.status import Status, StatusCode
+
+from regnum_telemetry import conventions, propagation
+from regnum_telemetry.tracing import Kind, Span, Value
+
+SCOPE: Final = "regnum"
+"""Name of the instrumentation scope."""
+
+_KINDS: Final[Mapping[Kind, SpanKind]] = {
+    Kind.INTERNAL: SpanKind.INTERNAL,
+    Kind.SERVER: SpanKind.SERVER,
+    Kind.CLIENT: SpanKind.CLIENT,
+    Kind.PRODUCER: SpanKind.PRODUCER,
+}
+
+
+class OtelSpan:
+    """A span of the SDK."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: SdkSpan) -> None:
+        self._span: Final = span
+
+    @property
+    def context(self) -> str:
+        """Its place, as traceparent."""
+        place = self._span.get_span_context()
+        return f"00-{place.trace_id:032x}-{place.span_id:016x}-{int(place.trace_flags):02x}"
+
+    @property
+    def trace_id(self) -> str:
+        """32 hex digits."""
+        return f"{self._span.get_span_context().trace_id:032x}"
+
+    def set(self, attributes: Mapping[str, Value]) -> None:
+        """Add attributes."""
+        self._span.set_attributes(dict(attributes))
+
+    def fail(self, error_type: str) -> None:
+        """It went wrong."""
+        self._span.set_status(Status(StatusCode.ERROR))
+        self._span.set_attribute(conventions.ERROR_TYPE, error_type)
+
+    def end(self, at_unix_nano: int | None = None) -> None:
+        """It is over."""
+        self._span.end(at_unix_nano)
+
+
+class OtelTracer:
+    """Makes spans of a provider."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._tracer: Final = provider.get_tracer(SCOPE)
+
+    @property
+    def recording(self) -> bool:
+        """Always."""
+        return True
+
+    def start(
+        self,
+        name: str,
+        *,
+        parent: str = "",
+        kind: Kind = Kind.INTERNAL,
+        attributes: Mapping[str, Value] | None = None,
+        links: Sequence[str] = (),
+        at_unix_nano: int | None = None,
+    ) -> Span:
+        """Begin a span."""
+        above = _place(parent)
+        linked = [place for link in links if (place := _place(link)) is not None]
+        return OtelSpan(
+            self._tracer.start_span(
+                name,
+                # An empty context, so that nothing is taken from OpenTelemetry's own current span.
+                context=set_span_in_context(NonRecordingSpan(above), Context()) if above is not None else Context(),
+                kind=_KINDS[kind],
+                attributes=attributes,
+                links=[Link(place) for place in linked],
+                start_time=at_unix_nano,
+            )
+        )
+
+
+def _place(traceparent: str) -> SpanContext | None:
+    found = propagation.parse(traceparent)
+    if found is None:
+        return None
+    return SpanContext(
+        int(found.trace_id, 16), int(found.span_id, 16), is_remote=True, trace_flags=TraceFlags(found.flags)
+    )

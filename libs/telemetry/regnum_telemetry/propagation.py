@@ -1,0 +1,84 @@
+"""W3C trace context: ``traceparent`` in gRPC metadata and in messages. Pure."""
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+TRACEPARENT: Final = "traceparent"
+"""Metadata key."""
+
+RECOVERING: Final = "regnum-recovering"
+"""Metadata key by which a producer says that it asks for the causes of leaderships."""
+
+CAUSES: Final = "regnum-cause"
+"""Trailing metadata key of the answer to that: ``traceparent;0,3``, once for each cause, with places in the request."""
+
+CAUSE_PLACES_MAX: Final = 500
+"""Places in one answer; metadata is small."""
+
+SAMPLED: Final = 0x01
+"""The flag that matters; others may be set as well."""
+
+_PATTERN: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+class TraceContext(NamedTuple):
+    """Where a span is: what goes from process to process."""
+
+    trace_id: str
+    """32 hex digits."""
+    span_id: str
+    """16 hex digits."""
+    flags: int
+    """Trace flags."""
+
+    @property
+    def sampled(self) -> bool:
+        """Whether spans of this trace are recorded."""
+        return bool(self.flags & SAMPLED)
+
+
+def parse(traceparent: str) -> TraceContext | None:
+    """The context that a traceparent names; None for anything that is not one."""
+    found = _PATTERN.fullmatch(traceparent)
+    if found is None:
+        return None
+    version, trace_id, span_id, flags, rest = found.groups()
+    if version == "ff" or (version == "00" and rest) or not int(trace_id, 16) or not int(span_id, 16):
+        return None
+    return TraceContext(trace_id=trace_id, span_id=span_id, flags=int(flags, 16))
+
+
+def render(context: TraceContext) -> str:
+    """As traceparent."""
+    return f"00-{context.trace_id}-{context.span_id}-{context.flags:02x}"
+
+
+def from_metadata(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+    """The traceparent in gRPC metadata; empty when there is none that can be used."""
+    for key, value in metadata or ():
+        if key == TRACEPARENT and isinstance(value, str) and parse(value) is not None:
+            return value
+    return ""
+
+
+def render_causes(causes: Iterable[tuple[int, str]]) -> list[tuple[str, str]]:
+    """Trailing metadata that names the cause of the leadership of each place; places without one are left out."""
+    places: dict[str, list[int]] = {}
+    for count, (place, cause) in enumerate((place, cause) for place, cause in causes if cause):
+        if count >= CAUSE_PLACES_MAX:
+            break
+        places.setdefault(cause, []).append(place)
+    return [(CAUSES, f"{cause};{','.join(map(str, held))}") for cause, held in places.items()]
+
+
+def parse_causes(metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[int, str]:
+    """Cause by place; what does not parse is left out."""
+    causes: dict[int, str] = {}
+    for key, value in metadata or ():
+        if key != CAUSES or not isinstance(value, str):
+            continue
+        cause, _, places = value.partition(";")
+        if parse(cause) is not None:
+            causes.update((int(place), cause) for place in places.split(",") if place.isascii() and place.isdigit())
+    return causes

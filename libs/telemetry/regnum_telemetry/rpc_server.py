@@ -1,0 +1,114 @@
+"""Spans of served calls: for those whose caller sent a place in a trace.
+
+A call without one gets no span: beats, fetches and most produce requests cost a look at their metadata and no more.
+The servicer's task runs within the span's place, so that what it hands on can carry it.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+import grpc
+
+from regnum_telemetry import conventions, propagation, tracing
+from regnum_telemetry.tracing import Kind, Span
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+Handler = Any
+"""grpc.RpcMethodHandler, whose stubs are generic and whose class is not."""
+
+_FAULTS: Final = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""Statuses that are the server's fault; others are answers."""
+
+
+class TracingInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every handler of a server once. Stands before all other interceptors, whose answers it sees."""
+
+    def __init__(self) -> None:
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The handler itself, or one with a span for a caller that sent a place."""
+        handler = await continuation(handler_call_details)
+        place = propagation.from_metadata(handler_call_details.invocation_metadata)
+        if handler is None or not place or not tracing.tracer().recording:
+            return handler
+        method = handler_call_details.method
+        known = self._wrapped.get(method)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[method] = (handler, _wrap(method.removeprefix("/"), handler))
+        return known[1]
+
+
+def _wrap(name: str, handler: Handler) -> Handler:
+    parse, render = handler.request_deserializer, handler.response_serializer
+    if handler.request_streaming and handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(_streaming(name, handler.stream_stream), parse, render)
+    if handler.request_streaming:
+        return grpc.stream_unary_rpc_method_handler(_single(name, handler.stream_unary), parse, render)
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(_streaming(name, handler.unary_stream), parse, render)
+    return grpc.unary_unary_rpc_method_handler(_single(name, handler.unary_unary), parse, render)
+
+
+def _single(name: str, behaviour: Any) -> Any:
+    async def call(request: Any, context: Context) -> Any:
+        span = _begin(name, context)
+        try:
+            with tracing.within(span.context):
+                return await behaviour(request, context)
+        finally:
+            _end(span, context)
+
+    return call
+
+
+def _streaming(name: str, behaviour: Any) -> Any:
+    async def call(request: Any, context: Context) -> None:
+        span = _begin(name, context)
+        try:
+            with tracing.within(span.context):
+                responses = behaviour(request, context)
+                if not isinstance(responses, AsyncIterator):
+                    await responses
+                    return
+                async with aclosing(responses):  # type: ignore[type-var]
+                    async for response in responses:
+                        await context.write(response)
+        finally:
+            _end(span, context)
+
+    return call
+
+
+def _begin(name: str, context: Context) -> Span:
+    return tracing.tracer().start(
+        name,
+        parent=propagation.from_metadata(context.invocation_metadata()),
+        kind=Kind.SERVER,
+        attributes={conventions.RPC_SYSTEM: conventions.RPC_SYSTEM_NAME, conventions.RPC_METHOD: name},
+    )
+
+
+def _end(span: Span, context: Context) -> None:
+    code = context.code()
+    # Until something else is said, a status is OK, and gRPC gives it as 0.
+    status = code if isinstance(code, grpc.StatusCode) else grpc.StatusCode.OK
+    span.set({conventions.RPC_STATUS: status.name})
+    if status in _FAULTS:
+        span.fail(status.name)
+    span.end()

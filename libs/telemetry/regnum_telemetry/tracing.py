@@ -1,0 +1,198 @@
+"""Spans as the rest of the project makes them. Imports nothing of OpenTelemetry: without set-up all of it does nothing.
+
+A span is made where its cause is known, and its place (``Span.context``, a traceparent) is handed on explicitly: in
+events, in gRPC metadata, in messages. Within one task ``current`` holds the place that calls and writes belong to.
+"""
+
+import contextvars
+import enum
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+Value = str | int | float | bool
+"""What an attribute may hold."""
+
+
+class Kind(enum.Enum):
+    """Which side of a call a span stands for."""
+
+    INTERNAL = "internal"
+    """Neither."""
+    SERVER = "server"
+    """The called one."""
+    CLIENT = "client"
+    """The caller."""
+    PRODUCER = "producer"
+    """Whoever sends a message."""
+
+
+class Span(Protocol):
+    """One span. ``end`` it once; any thread."""
+
+    @property
+    def context(self) -> str:
+        """Its place, as traceparent; empty when nothing is recorded."""
+
+    @property
+    def trace_id(self) -> str:
+        """32 hex digits; empty when nothing is recorded."""
+
+    def set(self, attributes: Mapping[str, Value]) -> None:
+        """Add attributes."""
+
+    def fail(self, error_type: str) -> None:
+        """It went wrong, and why: a short name."""
+
+    def end(self, at_unix_nano: int | None = None) -> None:
+        """It is over: now, or at that moment."""
+
+
+class Tracer(Protocol):
+    """Makes spans."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether spans go anywhere."""
+
+    def start(
+        self,
+        name: str,
+        *,
+        parent: str = "",
+        kind: Kind = Kind.INTERNAL,
+        attributes: Mapping[str, Value] | None = None,
+        links: Sequence[str] = (),
+        at_unix_nano: int | None = None,
+    ) -> Span:
+        """Begin a span, now or at that moment; without a parent it begins a trace."""
+
+
+class NoSpan:
+    """A span that is not recorded."""
+
+    __slots__ = ()
+
+    @property
+    def context(self) -> str:
+        """Nowhere."""
+        return ""
+
+    @property
+    def trace_id(self) -> str:
+        """None."""
+        return ""
+
+    def set(self, attributes: Mapping[str, Value]) -> None:
+        """Nothing."""
+
+    def fail(self, error_type: str) -> None:
+        """Nothing."""
+
+    def end(self, at_unix_nano: int | None = None) -> None:
+        """Nothing."""
+
+
+NO_SPAN: Final = NoSpan()
+"""The only one that is needed."""
+
+
+class NoTracer:
+    """The tracer before set-up, and when traces are off."""
+
+    __slots__ = ()
+
+    @property
+    def recording(self) -> bool:
+        """Never."""
+        return False
+
+    def start(
+        self,
+        name: str,  # noqa: ARG002
+        *,
+        parent: str = "",  # noqa: ARG002
+        kind: Kind = Kind.INTERNAL,  # noqa: ARG002
+        attributes: Mapping[str, Value] | None = None,  # noqa: ARG002
+        links: Sequence[str] = (),  # noqa: ARG002
+        at_unix_nano: int | None = None,  # noqa: ARG002
+    ) -> Span:
+        """A span that is not recorded."""
+        return NO_SPAN
+
+
+class _Process:
+    """The tracer of this process, as OpenTelemetry has one provider for each."""
+
+    tracer: Tracer = NoTracer()
+
+
+_CURRENT: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("regnum_trace_context", default="")
+
+
+def tracer() -> Tracer:
+    """The tracer of this process."""
+    return _Process.tracer
+
+
+def use(tracer: Tracer) -> Tracer:
+    """Make this the tracer of the process; returns the one before."""
+    before, _Process.tracer = _Process.tracer, tracer
+    return before
+
+
+def current() -> str:
+    """The place that calls and writes of this task belong to; empty: none."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def within(context: str) -> Iterator[None]:
+    """What is called and written in the body belongs to that place."""
+    token = _CURRENT.set(context)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextmanager
+def span(
+    name: str, *, parent: str | None = None, attributes: Mapping[str, Value] | None = None, root: bool = False
+) -> Iterator[Span]:
+    """A span around the body, below ``parent`` or the current place; not recorded without either, unless ``root``."""
+    above = current() if parent is None else parent
+    if not above and not root:
+        yield NO_SPAN
+        return
+    made = tracer().start(name, parent=above, attributes=attributes)
+    token = _CURRENT.set(made.context)
+    try:
+        yield made
+    except BaseException as error:
+        made.fail(type(error).__name__)
+        raise
+    finally:
+        _CURRENT.reset(token)
+        made.end()
+
+
+def between(
+    name: str,
+    begin_unix_nano: int,
+    end_unix_nano: int,
+    *,
+    parent: str,
+    attributes: Mapping[str, Value] | None = None,
+    links: Sequence[str] = (),
+) -> Span:
+    """A span of the past, already ended."""
+    made = tracer().start(name, parent=parent, attributes=attributes, links=links, at_unix_nano=begin_unix_nano)
+    made.end(max(begin_unix_nano, end_unix_nano))
+    return made
+
+
+def now_unix_nano() -> int:
+    """Wall time as spans take it: the one clock that several processes share."""
+    return time.time_ns()
