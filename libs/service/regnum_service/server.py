@@ -15,6 +15,10 @@ from regnum_service.errors import PortTakenError
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.supervisor import Supervisor
 
+LIVENESS: Final = "regnum.liveness"
+"""What health says SERVING of for as long as the listener's event loop answers, whatever else it says: a process that
+waits for the store is alive and must not be restarted for it."""
+
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     # Two processes must not share a port unnoticed.
     ("grpc.so_reuseport", 0),
@@ -101,6 +105,7 @@ class GrpcServer:
             ) from error
         self._server = server
         await self.set_serving(serving=False)
+        await self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
 
     async def set_serving(self, *, serving: bool) -> None:

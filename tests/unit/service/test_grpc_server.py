@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels, open_channel
 from regnum_service.errors import PortTakenError, RegnumError
-from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_testing.ports import unused_port
@@ -250,6 +250,7 @@ async def test_health_follows_set_serving(server, channel):
 
     for service in ("", "regnum.election.v1.LifelineService"):
         assert await status(service) == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert await status(LIVENESS) == health_pb2.HealthCheckResponse.SERVING
     await server.set_serving(serving=True)
     for service in ("", "regnum.election.v1.LifelineService"):
         assert await status(service) == health_pb2.HealthCheckResponse.SERVING
