@@ -31,6 +31,8 @@ class UpOptions:
     """Number of brokers, at least."""
     elections: int = 3
     """Number of election processes, at least."""
+    metadata: int = 2
+    """Number of metadata processes, at least."""
     quotas: int = 0
     """Number of quota processes, at least."""
     coordination: str | None = None
@@ -58,6 +60,7 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         options.data_dir,
         brokers=options.brokers,
         elections=options.elections,
+        metadata=options.metadata,
         quotas=options.quotas,
         coordination=options.coordination,
         report=options.report,

@@ -7,7 +7,8 @@ again together (safety rule S4).
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,17 +16,20 @@ import structlog
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey, TopicId
 from regnum_model.insync import effective_min_insync
 from regnum_service.clock import Clock
+from regnum_telemetry import conventions, tracing
+from regnum_telemetry.tracing import Value
 
 from regnum_election import partitions
 from regnum_election.adoption import FoundNode, judge_state
 from regnum_election.cluster import Cluster, HeldState, Partition
 from regnum_election.deletion import Deletion
 from regnum_election.dispatch import Dispatch
+from regnum_election.failover_trace import FailoverTrace
 from regnum_election.leadership import Change, ChangeKind, Decision, Refusal, Surroundings, first_state, settle
-from regnum_election.metadata_image import MetadataImage
+from regnum_election.metadata_processes import MetadataPublisher
 from regnum_election.reign import Reign
 from regnum_election.writing import FencedStore
 
@@ -62,7 +66,7 @@ class ControllerContext:
         reign: Reign,
         store: FencedStore,
         dispatch: Dispatch,
-        image: MetadataImage,
+        metadata: MetadataPublisher,
         clock: Clock,
         chance: random.Random,
         min_insync_replicas: int,
@@ -71,7 +75,7 @@ class ControllerContext:
         self.reign: Final = reign
         self.store: Final = store
         self.dispatch: Final = dispatch
-        self.image: Final = image
+        self.metadata: Final = metadata
         self.clock: Final = clock
         self.chance: Final = chance
         self.defer: Final = defer
@@ -82,6 +86,8 @@ class ControllerContext:
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}
+        self.failover: FailoverTrace | None = None
+        """The failover whose new leaders are being decided, written and told."""
         self._min_insync_replicas = min_insync_replicas
         self._folders: set[PartitionKey] = set()
 
@@ -91,6 +97,46 @@ class ControllerContext:
         return Surroundings(
             brokers=self.picture.brokers, leaving=self.picture.leaving, controller_epoch=self.reign.epoch
         )
+
+    def begin_trace(
+        self, victim: BrokerId, *, cause: str, evidence: str, noticed_unix_nano: int, heard_unix_nano: int = 0
+    ) -> FailoverTrace | None:
+        """Begin the trace of a broker's failover; None when nothing is traced."""
+        attributes: dict[str, Value] = {
+            conventions.CAUSE: cause,
+            conventions.EVIDENCE: evidence,
+            conventions.VICTIM_KIND: "broker",
+            conventions.VICTIM: victim,
+        }
+        if heard_unix_nano:
+            attributes[conventions.LAST_HEARD_UNIX_NANO] = heard_unix_nano
+        return self.watch_trace(conventions.FAILOVER, attributes, noticed_unix_nano=noticed_unix_nano)
+
+    def watch_trace(self, name: str, attributes: dict[str, Value], *, noticed_unix_nano: int) -> FailoverTrace | None:
+        """Begin a trace that hears of acknowledgements; None when nothing is traced."""
+        if not tracing.tracer().recording:
+            return None
+        own: dict[str, Value] = {
+            conventions.CONTROLLER_ID: self.reign.controller_id,
+            conventions.CONTROLLER_EPOCH: self.reign.epoch,
+        }
+        trace = FailoverTrace(name, noticed_unix_nano=noticed_unix_nano, attributes={**own, **attributes})
+        self.dispatch.tell_of_acknowledgements(trace)
+        return trace
+
+    def _reached(self, boundary: str, *, again: bool) -> None:
+        if self.failover is not None:
+            self.failover.reached(boundary, again=again)
+
+    @contextmanager
+    def traced(self, trace: FailoverTrace | None) -> Iterator[None]:
+        """What is decided, written and told in the body belongs to that failover."""
+        self.failover = trace
+        try:
+            with tracing.within("" if trace is None else trace.context):
+                yield
+        finally:
+            self.failover = None
 
     def min_insync(self, partition: Partition) -> int:
         """Effective min.insync.replicas."""
@@ -109,9 +155,11 @@ class ControllerContext:
         applied = Applied()
         open_keys = list(keys)
         for _ in range(ROUNDS_MAX):
-            decided, groups = await self._decide(open_keys, decide, applied)
+            with tracing.span(conventions.DECISION, attributes={conventions.PARTITIONS: len(open_keys)}):
+                decided, groups = await self._decide(open_keys, decide, applied)
             if not decided:
                 return applied
+            self._reached(conventions.DECIDED_UNIX_NANO, again=False)
             conflicts: list[PartitionKey] = []
             written: dict[PartitionKey, HeldState] = {}
             for (key, change), outcome in zip(decided, await self.store.write_batch(groups), strict=True):
@@ -126,6 +174,7 @@ class ControllerContext:
                         if self._worth_repeating(key, error):
                             conflicts.append(key)
             self.picture = self.picture.with_states(written)
+            self._reached(conventions.WRITTEN_UNIX_NANO, again=True)
             if not conflicts:
                 return applied
             self.log.info("conflicts, deciding again", partitions=len(conflicts))
@@ -245,8 +294,15 @@ class ControllerContext:
             partition = self.picture.partitions.get(key)
             if partition is not None and partition.held is not None:
                 orders.setdefault(partition.held.state.leader, []).append(key)
+        if self.failover is not None:
+            led = [key for key in applied.everywhere if self._is_led(key)]
+            self.failover.expect(led, partitions=len(led))
         self.dispatch.order_states(orders.items())
         await self.publish((*applied.everywhere, *(applied.leaders - applied.everywhere)))
+
+    def _is_led(self, key: PartitionKey) -> bool:
+        partition = self.picture.partitions.get(key)
+        return partition is not None and partition.held is not None and partition.held.state.leader != NO_LEADER
 
     async def publish(self, changed: Sequence[PartitionKey] = (), *, brokers_changed: bool = False) -> None:
         """Publish metadata, in changes that do not hold the loop for long (safety rule S22)."""
@@ -254,6 +310,5 @@ class ControllerContext:
         if not changed and not brokers_changed:
             return
         for start in range(0, max(len(changed), 1), DECISIONS_PER_SLICE * 4):
-            self.image.publish(self.picture, changed[start : start + DECISIONS_PER_SLICE * 4])
-            self.dispatch.metadata_changed()
+            self.metadata.publish(self.picture, changed[start : start + DECISIONS_PER_SLICE * 4])
             await asyncio.sleep(0)

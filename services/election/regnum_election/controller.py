@@ -17,7 +17,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -39,9 +39,15 @@ from regnum_election.events import (
     TopicsChanged,
 )
 from regnum_election.leader_balance import balance_leaders
-from regnum_election.metadata_image import MetadataImage
+from regnum_election.metadata_processes import (
+    DeathDetector,
+    MetadataPublisher,
+    PropagationChannel,
+    remove_dead_process,
+)
 from regnum_election.orders import OrderBook
 from regnum_election.producer_ids import next_block
+from regnum_election.publication import Announcer
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
@@ -64,6 +70,8 @@ class Controller:
         cluster_id: str,
         client_listener: Address,
         open_channel: Callable[[Broker], ControlChannel],
+        open_metadata: Callable[[Address], PropagationChannel],
+        metadata_detector: DeathDetector | None,
         picture_changed: Callable[[Cluster], None],
         clock: Clock,
         chance: random.Random,
@@ -78,10 +86,17 @@ class Controller:
         self._balance_interval_s = balance_interval_s
         self._queue = EventQueue()
         self._log = structlog.get_logger("controller").bind(epoch=reign.epoch)
-        image = MetadataImage(reign, cluster_id=cluster_id, client_listener=client_listener)
+        self._metadata = MetadataPublisher(
+            epoch=reign.epoch,
+            announcer=Announcer(reign, cluster_id=cluster_id, client_listener=client_listener),
+            open_channel=open_metadata,
+            detector=metadata_detector,
+            listener=self,
+            clock=clock,
+            spawn=spawn,
+        )
         self._dispatch = Dispatch(
             book=OrderBook(reign, min_insync_replicas=min_insync_replicas),
-            image=image,
             open_channel=open_channel,
             listener=self,
             clock=clock,
@@ -91,7 +106,7 @@ class Controller:
             reign=reign,
             store=FencedStore(store, reign, clock),
             dispatch=self._dispatch,
-            image=image,
+            metadata=self._metadata,
             clock=clock,
             chance=chance,
             min_insync_replicas=min_insync_replicas,
@@ -129,6 +144,7 @@ class Controller:
         ]
         try:
             await take_office(self._context, self._adopter)
+            watches.append(self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)))
             self._picture_changed(self._context.picture)
             self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
             self._ready.set()
@@ -140,6 +156,7 @@ class Controller:
             for watch in watches:
                 watch.cancel()
             await self._dispatch.close()
+            await self._metadata.close()
             for mutation in self._queue.drain():
                 mutation.abandon()
                 await mutation.steps.aclose()
@@ -226,6 +243,10 @@ class Controller:
         """A broker answered an order to delete."""
         self._queue.put(ReplicasDeleted(broker=broker, topic_id=topic_id, succeeded=succeeded))
 
+    def metadata_process_dead(self, id: MetadataId, creation_id: int) -> None:
+        """A metadata process is proved dead."""
+        self._put_internal("metadata process dead", remove_dead_process(self._context.store, id, creation_id))
+
     # What clients and brokers ask for.
 
     async def create_topics(
@@ -254,8 +275,7 @@ class Controller:
                 await self._dispatch.led(keys)
                 if keys:
                     # A courtesy to the caller's next request; the leaders know already.
-                    async with asyncio.timeout(METADATA_PATIENCE_S):
-                        await self._dispatch.metadata_everywhere(self._context.image.version)
+                    await self._metadata.everywhere(self._metadata.version, METADATA_PATIENCE_S)
         except TimeoutError:
             return
 

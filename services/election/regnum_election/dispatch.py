@@ -1,8 +1,8 @@
-"""Delivery of orders and metadata to brokers.
+"""Delivery of orders to brokers.
 
-Each incarnation of a broker has two tasks: one for LeaderAndIsr and StopReplica (in order, one call in flight, see
-``outbox``), one for UpdateMetadata (one change in flight, see ``metadata_image``). Both repeat until acknowledged or
-until the broker is gone; neither ever holds up another broker, nor the controller.
+Each incarnation of a broker has one task for LeaderAndIsr and StopReplica (in order, one call in flight, see
+``outbox``). It repeats until acknowledged or until the broker is gone, and never holds up another broker, nor the
+controller.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
+from regnum_telemetry import tracing
 
 from regnum_election.cluster import Broker, Cluster
-from regnum_election.metadata_image import MetadataImage, Payload
+from regnum_election.failover_trace import FailoverTrace
 from regnum_election.orders import OrderBook
 from regnum_election.outbox import Outbox, StatesCall, Stop, StopsCall
 
@@ -40,9 +41,6 @@ class ControlChannel(Protocol):
 
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
         """One StopReplica."""
-
-    async def update_metadata(self, parts: Sequence[bytes]) -> control_pb2.UpdateMetadataResponse:
-        """All parts of one change over the standing stream; opens it when there is none."""
 
     async def close(self) -> None:
         """Hang up."""
@@ -72,14 +70,12 @@ class Dispatch:
         self,
         *,
         book: OrderBook,
-        image: MetadataImage,
         open_channel: Callable[[Broker], ControlChannel],
         listener: DispatchListener,
         clock: Clock,
         spawn: Spawn,
     ) -> None:
         self._book = book
-        self._image = image
         self._open_channel = open_channel
         self._listener = listener
         self._clock = clock
@@ -88,9 +84,10 @@ class Dispatch:
         self._brokers: dict[BrokerId, BrokerDispatch] = {}
         self._awaited: dict[PartitionKey, asyncio.Event] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._traces: list[FailoverTrace] = []
 
     def begin(self, broker: Broker) -> None:
-        """A broker registered: it gets the full set (INIT) and full metadata, an earlier incarnation nothing more."""
+        """A broker registered: it gets the full set (INIT), an earlier incarnation nothing more."""
         self.end(broker.id)
         dispatch = BrokerDispatch(self, broker, self._open_channel(broker))
         self._brokers[broker.id] = dispatch
@@ -130,10 +127,10 @@ class Dispatch:
         if dispatch is not None:
             dispatch.order_stops(stops)
 
-    def metadata_changed(self) -> None:
-        """The image has a new version."""
-        for dispatch in self._brokers.values():
-            dispatch.wake_metadata()
+    def tell_of_acknowledgements(self, trace: FailoverTrace) -> None:
+        """A trace hears, until it ends, which partitions' leaders and which brokers' full sets are acknowledged."""
+        self._traces.append(trace)
+        self._spawn("failover-trace", trace.wait())
 
     def expect(self, keys: Iterable[PartitionKey]) -> None:
         """Remember when the leaders of these partitions have taken them up; ask before they are told."""
@@ -157,11 +154,6 @@ class Dispatch:
         for key in keys:
             self._awaited.pop(key, None)
 
-    async def metadata_everywhere(self, version: int) -> None:
-        """Return when every live broker has this version. Never, if one is stuck: use a deadline."""
-        for dispatch in tuple(self._brokers.values()):
-            await dispatch.metadata_reached(version)
-
     # For BrokerDispatch.
 
     @property
@@ -173,11 +165,6 @@ class Dispatch:
     def book(self) -> OrderBook:
         """Builder of messages."""
         return self._book
-
-    @property
-    def image(self) -> MetadataImage:
-        """The metadata image."""
-        return self._image
 
     @property
     def picture(self) -> Cluster:
@@ -196,11 +183,23 @@ class Dispatch:
     def applied(self, id: BrokerId, key: PartitionKey) -> None:
         """A broker acknowledged the newest state of a partition."""
         event = self._awaited.get(key)
-        if event is None:
+        if event is None and not self._traces:
             return
         partition = self._picture.partitions.get(key)
         if partition is not None and partition.held is not None and partition.held.state.leader == id:
-            event.set()
+            if event is not None:
+                event.set()
+            self._tell_traces(key)
+
+    def full_set_taken(self, id: BrokerId) -> None:
+        """A broker acknowledged the last part of its full set."""
+        self._tell_traces(id)
+
+    def _tell_traces(self, token: PartitionKey | BrokerId) -> None:
+        if self._traces:
+            for trace in self._traces:
+                trace.acknowledged(token)
+            self._traces = [trace for trace in self._traces if not trace.done]
 
 
 class BrokerDispatch:
@@ -215,20 +214,18 @@ class BrokerDispatch:
         self._refused_stops: set[Stop] = set()
         self._refused_until_s = 0.0
         self._control_wake = asyncio.Event()
-        self._metadata_wake = asyncio.Event()
-        self._metadata_version = 0
-        self._metadata_moved = asyncio.Condition()
         self._failures: dict[str, int] = {}
+        self._causes: dict[PartitionKey, str] = {}
+        """Places in traces of what made the orders that are not acknowledged yet."""
+        self._full_set_cause = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("dispatch").bind(broker=broker.id, broker_epoch=broker.epoch)
 
     def start(self, keys: Sequence[PartitionKey]) -> None:
         """Begin with the full set."""
+        self._full_set_cause = tracing.current()
         self._outbox.order_full(keys)
-        self._tasks = [
-            self._owner.spawn(f"dispatch-{self._broker.id}-control", self._control()),
-            self._owner.spawn(f"dispatch-{self._broker.id}-metadata", self._metadata()),
-        ]
+        self._tasks = [self._owner.spawn(f"dispatch-{self._broker.id}-control", self._control())]
 
     async def close(self) -> None:
         """Stop; what was not acknowledged is dropped."""
@@ -241,22 +238,17 @@ class BrokerDispatch:
 
     def order_states(self, keys: Iterable[PartitionKey]) -> None:
         """Newest states of partitions."""
-        self._outbox.order_states(keys)
+        named = tuple(keys)
+        cause = tracing.current()
+        if cause:
+            self._causes.update(dict.fromkeys(named, cause))
+        self._outbox.order_states(named)
         self._control_wake.set()
 
     def order_stops(self, stops: Iterable[Stop]) -> None:
         """Stop replicas."""
         self._outbox.order_stops(stops)
         self._control_wake.set()
-
-    def wake_metadata(self) -> None:
-        """The image has a new version."""
-        self._metadata_wake.set()
-
-    async def metadata_reached(self, version: int) -> None:
-        """Return when the broker has this version."""
-        async with self._metadata_moved:
-            await self._metadata_moved.wait_for(lambda: self._metadata_version >= version)
 
     async def _control(self) -> None:
         while True:
@@ -299,13 +291,18 @@ class BrokerDispatch:
             self._outbox.acknowledge(call)
             return
         try:
-            response = await self._channel.leader_and_isr(request)
+            with tracing.within(self._cause_of(call)):
+                response = await self._channel.leader_and_isr(request)
         except RegnumError as error:
             self._outbox.fail(call)
             await self._after_failure("LeaderAndIsr", error)
             return
         self._succeeded("LeaderAndIsr")
         self._outbox.acknowledge(call)
+        for key in keys if self._causes else ():
+            self._causes.pop(key, None)
+        if call.init and call.part == call.parts - 1:
+            self._owner.full_set_taken(self._broker.id)
         for key, result in zip(keys, response.results, strict=False):
             if result.error_code == errors_pb2.ERROR_CODE_NONE:
                 self._owner.applied(self._broker.id, key)
@@ -313,6 +310,12 @@ class BrokerDispatch:
                 self._log.warning("replica refused", key=key, error=reason_of(result.error_code))
                 self._refused.add(key)
         self._note_refusals()
+
+    def _cause_of(self, call: StatesCall) -> str:
+        if call.init:
+            return self._full_set_cause
+        # One call may carry orders of several causes; it belongs to the first.
+        return next((self._causes[key] for key in call.keys if key in self._causes), "") if self._causes else ""
 
     async def _send_stops(self, call: StopsCall) -> None:
         request = self._owner.book.stop_replica(self._broker, call.stops)
@@ -353,44 +356,6 @@ class BrokerDispatch:
         failures = self._failures.pop(call, 0)
         if failures:
             self._log.info("call answered again", call=call, failures=failures)
-
-    async def _metadata(self) -> None:
-        while True:
-            self._metadata_wake.clear()
-            payload = self._owner.image.next_for(self._metadata_version)
-            if payload is None:
-                await self._metadata_wake.wait()
-            else:
-                await self._send_metadata(payload)
-
-    async def _send_metadata(self, payload: Payload) -> None:
-        try:
-            response = await self._channel.update_metadata(payload.parts)
-        except RegnumError as error:
-            # Whether the change arrived is unknown; the broker says which version it has when it gets one twice.
-            await self._after_failure("UpdateMetadata", error)
-            return
-        self._succeeded("UpdateMetadata")
-        match response.error_code:
-            case errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
-                self._owner.listener.superseded(ControllerEpoch(response.controller_epoch))
-                await self._owner.clock.sleep(REFUSED_INTERVAL_S)
-            case errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
-                self._owner.listener.broker_outdated(self._broker.id)
-                await self._owner.clock.sleep(RETRY_INTERVAL_S)
-            case errors_pb2.ERROR_CODE_NONE if response.version >= payload.to_version:
-                await self._metadata_is_at(payload.to_version)
-            case _:
-                self._log.warning("metadata gap", sent=payload.to_version, has=response.version)
-                known = response.version if 0 <= response.version <= self._owner.image.version else 0
-                if known == self._metadata_version:
-                    await self._owner.clock.sleep(RETRY_INTERVAL_S)
-                await self._metadata_is_at(known)
-
-    async def _metadata_is_at(self, version: int) -> None:
-        async with self._metadata_moved:
-            self._metadata_version = version
-            self._metadata_moved.notify_all()
 
 
 def seen_epoch(error: RegnumError) -> ControllerEpoch:

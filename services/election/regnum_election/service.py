@@ -37,6 +37,7 @@ from regnum_election.events import ClusterEvent
 from regnum_election.lifeline_thread import LifelineThread, quiet_poller
 from regnum_election.office import Office
 from regnum_election.probing import connect
+from regnum_election.propagation_channel import GrpcPropagationChannel
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.settings import ElectionSettings
 
@@ -226,6 +227,8 @@ class ElectionService:
             cluster_id=cluster_id,
             client_listener=self._listeners["client"],
             open_channel=lambda broker: GrpcControlChannel(broker.internal),
+            open_metadata=GrpcPropagationChannel,
+            metadata_detector=HealthWatchDetector(self._clock, connect) if self._settings.lifeline_detection else None,
             picture_changed=picture_changed,
             clock=self._clock,
             chance=self._chance,

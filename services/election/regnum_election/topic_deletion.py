@@ -136,8 +136,7 @@ class TopicDeleter:
         self._numbers[topic_id] = tuple(str(key.partition) for key in keys)
         context.picture = context.picture.without_topics((topic_id,))
         context.dispatch.show(context.picture)
-        context.image.publish(context.picture, (), {topic_id: topic.name})
-        context.dispatch.metadata_changed()
+        context.metadata.publish(context.picture, (), {topic_id: topic.name})
         tell_deletions(context)
         return None
 

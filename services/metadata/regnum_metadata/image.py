@@ -64,6 +64,8 @@ class Change:
     """Version afterwards."""
     head: Head
     """Everything besides topics."""
+    traceparent: str = ""
+    """W3C traceparent of what caused it; empty when nothing that is traced did."""
     topics: tuple[types_pb2.TopicState, ...]
     """Changed topics, or all of them, with absolute values."""
 

@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
-from regnum_model.ids import ControllerEpoch
+from regnum_model.ids import BrokerEpoch, ControllerEpoch
 
 from regnum_metadata.image import NO_EPOCH
 from regnum_metadata.payload import Payload
@@ -59,16 +59,22 @@ class History:
             return self
         return replace(self, full=payload) if self._reaches_back_to(payload.to_version) else self
 
-    def next_for(self, epoch: ControllerEpoch, version: int) -> Payload | Literal[Wanted.FULL] | None:
-        """What a broker needs next that has this version under that epoch; None when it has everything."""
+    def next_for(
+        self, receiver: BrokerEpoch, epoch: ControllerEpoch, version: int
+    ) -> Payload | Literal[Wanted.FULL] | None:
+        """What a broker needs next that has this version under that epoch; None when it has everything.
+
+        What was made before the broker registered does not count: it would refuse that (safety rule S18).
+        """
         own = version if epoch == self.controller_epoch else 0
         if own >= self.version:
             return None
         if own:
             joining = next((change for change in self.changes if change.to_version > own), None)
-            if joining is not None and joining.from_version <= own:
+            if joining is not None and joining.from_version <= own and joining.max_broker_epoch >= receiver:
                 return joining
-        return Wanted.FULL if self.full is None else self.full
+        full = self.full
+        return full if full is not None and full.max_broker_epoch >= receiver else Wanted.FULL
 
     def _reaches_back_to(self, version: int) -> bool:
         return version >= self.version or (bool(self.changes) and self.changes[0].from_version <= version)

@@ -51,7 +51,7 @@ class Source(Protocol):
     def question(self) -> Payload:
         """Changes nothing; the answer says the broker's version."""
 
-    async def next_for(self, epoch: ControllerEpoch, version: int) -> Payload | None:
+    async def next_for(self, receiver: "Receiver", epoch: ControllerEpoch, version: int) -> Payload | None:
         """What a broker needs next that has this version under that epoch; None when it has everything."""
 
     def seen(self, epoch: ControllerEpoch) -> None:
@@ -118,7 +118,7 @@ class BrokerLane:
                 if not self._asked:
                     payload: Payload | None = self._source.question()
                 else:
-                    payload = await self._source.next_for(self._epoch, self._version)
+                    payload = await self._source.next_for(self.receiver, self._epoch, self._version)
                 if payload is None:
                     self._behind_since_s = None
                     await self._wake.wait()

@@ -45,6 +45,8 @@ class Payload:
     """Applies to a receiver at this version or above; 0: to any."""
     to_version: int
     """Version of the receiver afterwards."""
+    max_broker_epoch: int
+    """Highest broker epoch in it: a broker that registered later refuses it (safety rule S18)."""
     parts: tuple[bytes, ...]
     """Serialised UpdateMetadataRequests."""
 
@@ -68,6 +70,8 @@ class PayloadBuilder:
 
     def change(self, image: Image, change: Change) -> Steps:
         """The payload that takes a broker from ``change.from_version`` on to ``image``, which has the change."""
+        if change.is_full:
+            return (yield from self.full(image, traceparent=change.traceparent))
         chunks: list[bytes] = []
         done = 0
         for state in change.topics:
@@ -77,9 +81,9 @@ class PayloadBuilder:
                 if done >= STEP_PARTITIONS:
                     done = 0
                     yield
-        return self._payload(image, change.from_version, chunks)
+        return self._payload(image, change.from_version, chunks, traceparent=change.traceparent)
 
-    def full(self, image: Image) -> Steps:
+    def full(self, image: Image, *, traceparent: str = "") -> Steps:
         """The payload that brings any broker to ``image``."""
         chunks: list[bytes] = []
         kept: dict[str, tuple[TopicImage, tuple[bytes, ...]]] = {}
@@ -97,9 +101,9 @@ class PayloadBuilder:
                 done = 0
                 yield
         self._kept = kept
-        return self._payload(image, 0, chunks)
+        return self._payload(image, 0, chunks, traceparent=traceparent)
 
-    def _payload(self, image: Image, from_version: int, chunks: Iterable[bytes]) -> Payload:
+    def _payload(self, image: Image, from_version: int, chunks: Iterable[bytes], *, traceparent: str) -> Payload:
         bodies: list[list[bytes]] = [[]]
         size = 0
         for chunk in chunks:
@@ -109,7 +113,7 @@ class PayloadBuilder:
             bodies[-1].append(chunk)
             size += len(chunk)
         parts = tuple(
-            b"".join((_head(image, from_version, part, len(bodies)).SerializeToString(), *body))
+            b"".join((_head(image, from_version, part, len(bodies), traceparent).SerializeToString(), *body))
             for part, body in enumerate(bodies)
         )
         self._serialisations += 1
@@ -117,17 +121,19 @@ class PayloadBuilder:
             controller_epoch=image.controller_epoch,
             from_version=from_version,
             to_version=image.version,
+            max_broker_epoch=image.head.max_broker_epoch,
             parts=parts,
         )
 
 
 def question(image: Image) -> Payload:
     """An empty interval: changes nothing, and the answer says which version the broker has (safety rule S17)."""
-    head = _head(image, image.version, 0, 1)
+    head = _head(image, image.version, 0, 1, "")
     return Payload(
         controller_epoch=image.controller_epoch,
         from_version=image.version,
         to_version=image.version,
+        max_broker_epoch=image.head.max_broker_epoch,
         parts=(head.SerializeToString(),),
     )
 
@@ -140,7 +146,9 @@ def _chunks(name: str, topic_id: str, states: Sequence[types_pb2.PartitionState]
         yield control_pb2.UpdateMetadataRequest(topics=[topic]).SerializeToString()
 
 
-def _head(image: Image, from_version: int, part: int, parts: int) -> control_pb2.UpdateMetadataRequest:
+def _head(
+    image: Image, from_version: int, part: int, parts: int, traceparent: str
+) -> control_pb2.UpdateMetadataRequest:
     head = image.head
     return control_pb2.UpdateMetadataRequest(
         controller_id=head.controller_id,
@@ -153,4 +161,5 @@ def _head(image: Image, from_version: int, part: int, parts: int) -> control_pb2
         cluster_id=head.cluster_id,
         controller=head.controller,
         brokers=head.brokers if part == 0 else [],
+        traceparent=traceparent if part == 0 else "",
     )

@@ -113,12 +113,8 @@ class Propagation:
 
     async def _apply(self, change: Change) -> None:
         image = await _in_steps(self._image.with_change(change))
-        if change.is_full:
-            payload = await _in_steps(self._builder.full(image))
-            history = after_full(payload)
-        else:
-            payload = await _in_steps(self._builder.change(image, change))
-            history = self._history.with_change(payload)
+        payload = await _in_steps(self._builder.change(image, change))
+        history = after_full(payload) if change.is_full else self._history.with_change(payload)
         if not self._image.version:
             self._first_image()
         if change.is_full:
@@ -196,14 +192,15 @@ class Propagation:
         """Changes nothing; the answer says the broker's version."""
         return question(self._image)
 
-    async def next_for(self, epoch: ControllerEpoch, version: int) -> Payload | None:
+    async def next_for(self, receiver: Receiver, epoch: ControllerEpoch, version: int) -> Payload | None:
         """What a broker needs next; a full picture is made once, whoever needs it."""
-        answer = self._history.next_for(epoch, version)
+        answer = self._history.next_for(receiver.epoch, epoch, version)
         if answer is not Wanted.FULL:
             return answer
         async with self._building:
             while True:
-                again: Payload | Literal[Wanted.FULL] | None = self._history.next_for(epoch, version)
+                # Another lane may have had it made meanwhile; a later change may have outdated it.
+                again: Payload | Literal[Wanted.FULL] | None = self._history.next_for(receiver.epoch, epoch, version)
                 if again is not Wanted.FULL:
                     return again
                 full = await _in_steps(self._builder.full(self._image))

@@ -99,5 +99,6 @@ def _change(head: propagation_pb2.PublishChangesRequest, topics: tuple[types_pb2
             max_broker_epoch=head.max_broker_epoch,
             brokers=tuple(sorted(head.brokers, key=lambda broker: broker.id)),
         ),
+        traceparent=head.traceparent,
         topics=topics,
     )

@@ -1,0 +1,53 @@
+"""PropagationChannel over gRPC: one channel to one incarnation of one metadata process."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import grpc
+from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
+from regnum_model.nodes import Address
+from regnum_service.channel import open_channel
+from regnum_service.status import from_rpc_error
+
+PUBLISH_TIMEOUT_S: Final = 15.0
+"""Deadline of one change, a full image included."""
+
+LAG_TIMEOUT_S: Final = 1.0
+"""Deadline of DescribeLag, above the time it is asked to wait."""
+
+
+class GrpcPropagationChannel:
+    """Calls one metadata process. Not connected before the first call."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._channel: grpc.aio.Channel | None = None
+
+    async def publish(
+        self, parts: AsyncIterator[propagation_pb2.PublishChangesRequest]
+    ) -> propagation_pb2.PublishChangesResponse:
+        """One change."""
+        stub = propagation_pb2_grpc.PropagationServiceStub(self._connected())
+        try:
+            return await stub.PublishChanges(parts, timeout=PUBLISH_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+
+    async def lag(self, request: propagation_pb2.DescribeLagRequest) -> propagation_pb2.DescribeLagResponse:
+        """How far its brokers are."""
+        stub = propagation_pb2_grpc.PropagationServiceStub(self._connected())
+        try:
+            return await stub.DescribeLag(request, timeout=LAG_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+
+    async def close(self) -> None:
+        """Hang up."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    def _connected(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = open_channel(self._address)
+        return self._channel
