@@ -30,9 +30,6 @@ DETECTION: Final = "regnum.failover.detection"
 """From the moment the lifeline broke (or the oldest unanswered probe was sent, or the registration went) to the
 decision to fence."""
 
-PROBING: Final = "regnum.failover.probing"
-"""Attempts to connect to the port of whoever seems dead."""
-
 FENCE: Final = "regnum.failover.fence"
 """The registration of the dead broker, or /controller, is taken away."""
 

@@ -13,10 +13,12 @@ from regnum_coordination.port import Delete, Set
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, TOPIC_DELETED_EPOCH, BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.nodes import BrokerNode, MalformedNodeError
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker, Cluster, Partition
 from regnum_election.context import Applied, ControllerContext
 from regnum_election.events import BrokerDead
+from regnum_election.failover_trace import FailoverTrace
 from regnum_election.leadership import Decision, hand_over
 from regnum_election.outbox import Stop
 from regnum_election.registrations import Difference, compare
@@ -69,25 +71,90 @@ async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
     known = context.picture.brokers.get(event.broker)
     if known is None or known.epoch != event.epoch or known.registration != event.registration:
         return False
+    trace = _begin_trace(context, event)
     try:
-        await context.store.multi(
-            (
-                Set(paths.broker_epoch(known.id), FENCED_CONTENT, known.registration),
-                Delete(paths.broker_id(known.id), known.node_version),
+        with tracing.span(conventions.FENCE, parent=trace.context if trace else ""):
+            await context.store.multi(
+                (
+                    Set(paths.broker_epoch(known.id), FENCED_CONTENT, known.registration),
+                    Delete(paths.broker_id(known.id), known.node_version),
+                )
             )
-        )
     except NodeFailure as error:
         # It went, or came back, by itself: the registrations say which.
+        if trace is not None:
+            trace.reached(conventions.FENCED_UNIX_NANO)
+            trace.seal()
         context.log.info("fence not needed", broker=known.id, reason=str(error), moved=isinstance(error, BadVersion))
         return await look_at_brokers(context)
     context.log.warning("broker fenced", broker=known.id, broker_epoch=known.epoch, evidence=event.evidence)
     context.fenced[known.id] = known.epoch
-    await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()))
+    if trace is not None:
+        trace.reached(conventions.FENCED_UNIX_NANO)
+    await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()), trace)
     return True
 
 
-async def react(context: ControllerContext, difference: Difference) -> None:
-    """Act on changed registrations."""
+def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace | None:
+    """The trace of a failover that begins with the decision to fence; None when nothing is traced."""
+    now_unix_nano = tracing.now_unix_nano()
+    trace = context.begin_trace(
+        event.broker,
+        cause=event.cause,
+        evidence=event.evidence,
+        noticed_unix_nano=event.noticed_unix_nano or now_unix_nano,
+        heard_unix_nano=event.heard_unix_nano,
+    )
+    if trace is not None:
+        trace.reached(conventions.DETECTED_UNIX_NANO, now_unix_nano)
+        trace.since("", conventions.DETECTION, {conventions.EVIDENCE: event.evidence})
+    return trace
+
+
+async def react(context: ControllerContext, difference: Difference, trace: FailoverTrace | None = None) -> None:
+    """Act on changed registrations.
+
+    Args:
+        context: the reign.
+        difference: what changed.
+        trace: the failover it belongs to; a new one begins when there is none and a leader is gone.
+    """
+    changed = difference.gone | {broker.id for broker in difference.arrived}
+    lost = changed & frozenset(context.picture.brokers)
+    _redraw(context, difference)
+    keys = dict.fromkeys(key for id in changed for key in context.picture.of_broker(id))
+    urgent, rest = by_urgency(context, keys, changed)
+    if trace is None and any(_leader(context, key) in lost for key in urgent):
+        trace = context.begin_trace(
+            min(lost),
+            cause=conventions.CAUSE_NODE,
+            evidence="registration gone or renewed",
+            noticed_unix_nano=tracing.now_unix_nano(),
+        )
+    with context.traced(trace):
+        for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
+            # The first leaders need not wait for the last to be written.
+            await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
+    if trace is not None:
+        trace.seal()
+    with tracing.within("" if trace is None else trace.context):
+        if difference.arrived:
+            # A broker that bounced is out of the ISRs before it is told anything.
+            await settle_some(context, rest)
+        elif rest:
+            context.defer("settle followed partitions", settle_in_steps(context, rest))
+        await context.publish(brokers_changed=True)
+        for broker in difference.arrived:
+            context.dispatch.begin(broker)
+    for topic_id, deletion in context.deletions.items():
+        for id in changed:
+            deletion = deletion.away(id)  # noqa: PLW2901 - the newest state of it
+        context.deletions[topic_id] = deletion
+    tell_deletions(context)
+
+
+def _redraw(context: ControllerContext, difference: Difference) -> None:
+    """Put the difference into the picture; former lives of the brokers are told nothing more."""
     picture = context.picture
     for id in difference.gone:
         picture = picture.without_broker(id)
@@ -104,25 +171,6 @@ async def react(context: ControllerContext, difference: Difference) -> None:
         arrived=[f"{broker.id}@{broker.epoch}" for broker in difference.arrived],
         live=sorted(picture.brokers),
     )
-    changed = difference.gone | {broker.id for broker in difference.arrived}
-    keys = dict.fromkeys(key for id in changed for key in picture.of_broker(id))
-    urgent, rest = by_urgency(context, keys, changed)
-    for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
-        # The first leaders need not wait for the last to be written.
-        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
-    if difference.arrived:
-        # A broker that bounced is out of the ISRs before it is told anything.
-        await settle_some(context, rest)
-    elif rest:
-        context.defer("settle followed partitions", settle_in_steps(context, rest))
-    await context.publish(brokers_changed=True)
-    for broker in difference.arrived:
-        context.dispatch.begin(broker)
-    for topic_id, deletion in context.deletions.items():
-        for id in changed:
-            deletion = deletion.away(id)  # noqa: PLW2901 - the newest state of it
-        context.deletions[topic_id] = deletion
-    tell_deletions(context)
 
 
 async def settle(context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]) -> None:

@@ -45,6 +45,12 @@ class BrokerDead:
     """The registration that is to be fenced."""
     evidence: str
     """What proved it."""
+    cause: str = field(default="", compare=False)
+    """Kind of the evidence, as traces name it (``regnum_telemetry.conventions.CAUSE``)."""
+    noticed_unix_nano: int = field(default=0, compare=False)
+    """When the first sign of it was noticed; for traces."""
+    heard_unix_nano: int = field(default=0, compare=False)
+    """When it last said anything; for traces; 0 when that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

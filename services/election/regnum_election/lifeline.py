@@ -15,10 +15,11 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
-from regnum_election.liveness import BEAT_INTERVAL_S, Listener, Verdict, judge_silence
+from regnum_election.liveness import BEAT_INTERVAL_S, SILENCE_S, Listener, Verdict, judge_silence
 from regnum_election.probing import Probe, is_dead
 
 ATTEMPTS_AFTER_BREAK: Final = 10
@@ -49,6 +50,8 @@ class Stream:
     """When the oldest unanswered probe was sent."""
     report: int = 0
     """Number of the newest batch of ISR reports taken up."""
+    heard_unix_nano: int = 0
+    """When the broker last said anything; for traces."""
 
 
 class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
@@ -165,6 +168,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream.ended.set()
 
     def _hear(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
+        stream.heard_unix_nano = tracing.now_unix_nano()
         if request.probe_answered > stream.answered:
             stream.answered = min(request.probe_answered, stream.probe)
             # Probes go out every BEAT_INTERVAL_S, so the first unanswered one is younger than this moment.
@@ -180,9 +184,10 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         del self._streams[stream.broker]
         if self._epoch == epoch:
             self._log.info("lifeline ended", broker=stream.broker)
-            self._look(stream.broker, ATTEMPTS_AFTER_BREAK, "lifeline ended, port refused twice")
+            evidence = "lifeline ended, port refused twice"
+            self._look(stream.broker, ATTEMPTS_AFTER_BREAK, evidence, heard_unix_nano=stream.heard_unix_nano)
 
-    def _look(self, id: BrokerId, attempts: int, evidence: str) -> None:
+    def _look(self, id: BrokerId, attempts: int, evidence: str, *, heard_unix_nano: int = 0) -> None:
         broker = self._brokers.get(id)
         if broker is None or not self._fences:
             return
@@ -190,15 +195,22 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         if running is not None:
             running.cancel()
         self._looked_s[id] = self._clock.monotonic()
-        self._looking[id] = self._spawn(f"lifeline-{id}-probes", self._probe_port(broker, attempts, evidence))
+        suspicion = BrokerDead(
+            broker=broker.id,
+            epoch=broker.epoch,
+            registration=broker.registration,
+            evidence=evidence,
+            cause=conventions.CAUSE_LIFELINE,
+            noticed_unix_nano=tracing.now_unix_nano(),
+            heard_unix_nano=heard_unix_nano,
+        )
+        self._looking[id] = self._spawn(f"lifeline-{id}-probes", self._probe_port(broker, attempts, suspicion))
 
-    async def _probe_port(self, broker: Broker, attempts: int, evidence: str) -> None:
+    async def _probe_port(self, broker: Broker, attempts: int, suspicion: BrokerDead) -> None:
         dead = await is_dead(broker.internal, self._probe, self._clock, attempts=attempts)
         if not dead or self._brokers.get(broker.id) is not broker or not self._listening().session_connected:
             return
-        self._report(
-            BrokerDead(broker=broker.id, epoch=broker.epoch, registration=broker.registration, evidence=evidence)
-        )
+        self._report(suspicion)
 
     async def watch(self) -> None:
         """Look for silent brokers, and for live ones without a lifeline; a task that never ends."""
@@ -224,7 +236,13 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             self._silence_fence_s = now_s
             self._report(
                 BrokerDead(
-                    broker=id, epoch=broker.epoch, registration=broker.registration, evidence="probes unanswered"
+                    broker=id,
+                    epoch=broker.epoch,
+                    registration=broker.registration,
+                    evidence="probes unanswered",
+                    cause=conventions.CAUSE_SILENCE,
+                    noticed_unix_nano=tracing.now_unix_nano() - round(SILENCE_S * 1e9),
+                    heard_unix_nano=self._streams[id].heard_unix_nano,
                 )
             )
         elif verdict is not Verdict.NOT_SILENT:

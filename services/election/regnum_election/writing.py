@@ -24,6 +24,7 @@ from regnum_coordination.port import (
 )
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_service.clock import Clock
+from regnum_telemetry import conventions, tracing
 
 from regnum_election.reign import DeposedError, Reign
 
@@ -47,8 +48,11 @@ class FencedStore:
         """Small groups, each on its own; a definite outcome for each."""
         if not groups:
             return ()
-        outcomes = await self._resolver.write_batch(groups, fence=self._reign.fence)
-        return tuple(_definite(outcome) for outcome in outcomes)
+        with tracing.span(conventions.STORE_WRITE, attributes={conventions.WRITES: len(groups)}) as span:
+            outcomes = await self._resolver.write_batch(groups, fence=self._reign.fence)
+            definite = tuple(_definite(outcome) for outcome in outcomes)
+            span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in definite)})
+        return definite
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
         """All operations or none; raises what refuses them."""
