@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from regnum.broker.v1 import control_pb2
@@ -14,12 +14,15 @@ from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Membership
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.controller import Controller
+from regnum_election.metadata_processes import DeathDetector
 from regnum_election.reign import DeposedError, Reign
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+
+from regnum_testing.fake_metadata import FakeMetadata
 
 NOT_REGISTERED = BrokerEpoch(0)
 NO_REGISTRATION = Registration(0)
@@ -63,10 +66,6 @@ class FakeBroker:
     """Every LeaderAndIsr it took."""
     stops: list[control_pb2.StopReplicaPartition] = field(default_factory=list)
     """Every stop it took."""
-    metadata: list[control_pb2.UpdateMetadataRequest] = field(default_factory=list)
-    """Every part of metadata it took."""
-    metadata_version: int = 0
-    """Version of its metadata."""
     controller_epoch: int = 0
     """Highest controller epoch seen."""
     down: bool = False
@@ -125,22 +124,6 @@ class FakeChannel:
             ]
         )
 
-    async def update_metadata(self, parts: Sequence[bytes]) -> control_pb2.UpdateMetadataResponse:
-        """Take it."""
-        await asyncio.sleep(0)
-        messages = [control_pb2.UpdateMetadataRequest.FromString(part) for part in parts]
-        broker = self._broker
-        if broker.down:
-            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")
-        head = messages[0]
-        if head.from_version > broker.metadata_version:
-            return control_pb2.UpdateMetadataResponse(
-                version=broker.metadata_version, error_code=errors_pb2.ERROR_CODE_INVALID_REQUEST
-            )
-        broker.metadata.extend(messages)
-        broker.metadata_version = head.to_version
-        return control_pb2.UpdateMetadataResponse(version=head.to_version, controller_epoch=head.controller_epoch)
-
     async def close(self) -> None:
         """Nothing to do."""
 
@@ -153,6 +136,7 @@ class FakeCluster:
         self.clock: Clock = clock or SystemClock()
         self.brokers: dict[BrokerId, FakeBroker] = {}
         self.outside: Store = MemoryStore(self.server)
+        self.metadata = FakeMetadata(self.server, self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.pictures: list[Cluster] = []
         self.controller_store: MemoryStore | None = None
@@ -163,6 +147,7 @@ class FakeCluster:
     async def begin(self, *ids: int) -> None:
         """Make folders and register brokers."""
         await ensure_folders(self.outside, paths.PERSISTENT_FOLDERS, self.clock)
+        await self.metadata.register()
         for id in ids:
             await self.register(id)
 
@@ -211,7 +196,13 @@ class FakeCluster:
         return task
 
     async def reign(
-        self, id: int = 1, *, wait: bool = True, min_insync: int = 2, balance_interval_s: float = 300.0
+        self,
+        id: int = 1,
+        *,
+        wait: bool = True,
+        min_insync: int = 2,
+        balance_interval_s: float = 300.0,
+        metadata_detector: DeathDetector | None = None,
     ) -> Controller:
         """Win an election and begin to reign."""
         store = MemoryStore(self.server)
@@ -225,6 +216,8 @@ class FakeCluster:
             cluster_id="cluster",
             client_listener=Address(host="127.0.0.1", port=9000),
             open_channel=self._open,
+            open_metadata=lambda _address: self.metadata,
+            metadata_detector=metadata_detector,
             picture_changed=self.pictures.append,
             clock=self.clock,
             chance=random.Random(7),

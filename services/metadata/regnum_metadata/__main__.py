@@ -8,6 +8,7 @@ from regnum_service.logs import configure
 from regnum_service.process import run
 from regnum_service.settings import load
 from regnum_service.supervisor import Supervisor
+from regnum_service.traces import start_traces
 
 from regnum_metadata.service import MetadataService
 from regnum_metadata.settings import MetadataSettings
@@ -28,4 +29,5 @@ async def main(settings: MetadataSettings) -> int:
 if __name__ == "__main__":
     chosen = load(MetadataSettings)
     configure("metadata", chosen.log_level)
+    start_traces("regnum-metadata", chosen.metadata_id, chosen)
     sys.exit(run(lambda: main(chosen)))

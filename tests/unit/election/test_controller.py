@@ -62,8 +62,8 @@ async def test_create_topic_writes_and_tells(cluster: FakeCluster) -> None:
         for broker in (1, 2, 3):
             assert cluster.told(broker)[key].is_new
             assert cluster.told(broker)[key].min_insync_replicas == 2
-    for broker in cluster.brokers.values():
-        await until(lambda broker=broker: any(t.name == "orders" for part in broker.metadata for t in part.topics))
+    leaders = {number: replicas[0] for number, replicas in node.partitions.items()}
+    await until(lambda: cluster.metadata.topics == {"orders": leaders})
 
 
 async def test_broker_death_moves_leadership(cluster: FakeCluster) -> None:
@@ -299,8 +299,7 @@ async def test_missing_state_is_offline_and_never_epoch_zero(cluster: FakeCluste
     partition = following.picture.partitions[PartitionKey(id, 0)]
     assert partition.trouble is not None
     assert await cluster.outside.exists(paths.leader_and_isr("t", 0)) is None
-    broker = cluster.brokers[BrokerId(1)]
-    await until(lambda: broker.metadata_version > 0)
+    await until(lambda: cluster.metadata.topics == {"t": {0: -1}})
 
 
 async def test_unknown_outcome_is_resolved_by_repeating(cluster: FakeCluster) -> None:
