@@ -1,8 +1,8 @@
 """The one way by which the SDK calls anybody: a channel for each address, a deadline for each call, errors by name."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import grpc
 from regnum.admin.v1.admin_pb2_grpc import AdminServiceStub
@@ -25,6 +25,8 @@ Q_contra = TypeVar("Q_contra", contravariant=True)
 A_co = TypeVar("A_co", covariant=True)
 Q = TypeVar("Q")
 A = TypeVar("A")
+Trailers = Iterable[tuple[str, str | bytes]]
+"""Metadata after an answer."""
 
 
 class Method(Protocol[Q_contra, A_co]):
@@ -36,8 +38,19 @@ class Method(Protocol[Q_contra, A_co]):
 
 async def call(method: Method[Q, A], request: Q, *, timeout_s: float) -> A:
     """Make a call. Raises RegnumError, for what the other side answered and for what the network did."""
+    return await _answer(method(request, timeout=timeout_s))
+
+
+async def call_asking(method: Any, request: Q, *, timeout_s: float, ask: str) -> tuple[Any, Trailers]:
+    """Make a call with a question in its metadata; returns the answer and the metadata that trails it."""
+    started = method(request, timeout=timeout_s, metadata=((ask, "1"),))
+    answer = await _answer(started)
+    return answer, await started.trailing_metadata()
+
+
+async def _answer(started: Awaitable[A]) -> A:
     try:
-        return await method(request, timeout=timeout_s)
+        return await started
     except grpc.aio.AioRpcError as error:
         raise from_rpc_error(error) from error
     except asyncio.CancelledError:

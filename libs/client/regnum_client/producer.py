@@ -16,16 +16,19 @@ from regnum.types.v1 import errors_pb2
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+from regnum_telemetry import tracing
 
 from regnum_client.accumulator import Accumulator
 from regnum_client.bootstrap import bootstrap_addresses
 from regnum_client.connections import Connections
 from regnum_client.errors import ClientClosedError
 from regnum_client.metadata import Metadata
+from regnum_client.outage_watch import OutageWatch
 from regnum_client.outcomes import Outcomes, Receipt
 from regnum_client.partitioner import StickyRoundRobin, partition_for_key
 from regnum_client.records import RecordMetadata, TopicPartition
 from regnum_client.sender import Sender
+from regnum_client.traces import ensure_traces
 
 RECORD_OVERHEAD_BYTES: Final = 64
 """What a record takes from the buffer besides its key, value and headers."""
@@ -108,6 +111,7 @@ class Producer:
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 f"in_flight_max is {settings.in_flight_max}; idempotent producers need 1 to 5: brokers remember five",
             )
+        await ensure_traces(self._client_id)
         metadata = Metadata(
             bootstrap_addresses(self._bootstrap),
             self._connections,
@@ -126,6 +130,7 @@ class Producer:
             idempotent=idempotent,
             in_flight_max=settings.in_flight_max,
             request_timeout_s=settings.request_timeout_s,
+            outages=OutageWatch(tracing.tracer()),
         )
         metadata.listen(self._outcomes.wake)
         try:

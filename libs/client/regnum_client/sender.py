@@ -24,12 +24,14 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
-from regnum_service.errors import Code, RegnumError
+from regnum_service.errors import Code, RegnumError, reason_of
+from regnum_telemetry import conventions, propagation, tracing
 
 from regnum_client.cluster_view import ClusterView, LeaderTerm
-from regnum_client.connections import Connections, call
+from regnum_client.connections import Connections, call, call_asking
 from regnum_client.lane import Batch, Identity
 from regnum_client.metadata import Metadata
+from regnum_client.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.outcomes import Outcomes, Receipt
 from regnum_client.pace import retry_delay_ms
 from regnum_client.records import TopicPartition
@@ -44,6 +46,8 @@ EXPIRE_EVERY_S: Final = 0.1
 """How often batches are looked at whose time may be up."""
 SHORTEST_TIMEOUT_S: Final = 0.05
 """No call gets a deadline shorter than this."""
+SPANS_OF_ORDINARY_CALLS: Final = 0.001
+"""Share of ordinary produce calls that get a span, where traces are on."""
 IDLE_S: Final = 60.0
 """The task turns at least so often."""
 
@@ -62,7 +66,7 @@ class Item(NamedTuple):
 class _Call:
     """A produce call under way."""
 
-    __slots__ = ("abandoned", "address", "items", "leader", "looked_s", "task")
+    __slots__ = ("abandoned", "address", "causes", "items", "leader", "looked_s", "task")
 
     def __init__(self, leader: BrokerId, address: Address, items: list[Item], *, sent_s: float) -> None:
         self.leader: Final = leader
@@ -70,6 +74,8 @@ class _Call:
         self.items: Final = items
         self.looked_s = sent_s
         self.abandoned = False
+        self.causes: dict[int, str] = {}
+        """What made the leaderships, by place among the items, where that was asked for."""
         self.task: asyncio.Task[None] | None = None
 
 
@@ -89,6 +95,7 @@ class Sender:
         idempotent: bool,
         in_flight_max: int,
         request_timeout_s: float,
+        outages: OutageWatch,
     ) -> None:
         self._connections: Final = connections
         self._metadata: Final = metadata
@@ -100,6 +107,7 @@ class Sender:
         self._idempotent: Final = idempotent
         self._in_flight_max: Final = in_flight_max
         self._request_timeout_s: Final = request_timeout_s
+        self._outages: Final = outages
         self._routes: dict[TopicPartition, Route] = {}
         self._active: dict[TopicPartition, Route] = {}
         """Routes with batches that are not under way; whoever has sent goes to the end."""
@@ -208,8 +216,9 @@ class Sender:
                 self._metadata.suspect(under_way.address)
             self._settle_all(items, self._call_code(error), error.message)
         else:
-            for item, result in zip(items, response.results, strict=True):
-                self._settle(item, result.error_code, result.error_message, result.base_offset)
+            for place, (item, result) in enumerate(zip(items, response.results, strict=True)):
+                cause = under_way.causes.get(place, "") if under_way.causes else ""
+                self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
         finally:
             del self._calls[under_way]
             self._calls_to[under_way.leader] -= 1
@@ -234,6 +243,8 @@ class Sender:
             ],
         )
         try:
+            if self._outages.enabled and self._is_worth_a_span(under_way.items):
+                return await self._produce_traced(under_way, request, timeout_s)
             return await call(self._connections.log(under_way.address).Produce, request, timeout_s=timeout_s)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -243,6 +254,33 @@ class Sender:
                 errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
                 f"broker {under_way.leader} did not answer and no longer leads; going to the new leader",
             ) from None
+
+    def _is_worth_a_span(self, items: list[Item]) -> bool:
+        if any(self._outages.is_recovering(item.partition, item.term) for item in items):
+            return True
+        return self._chance.random() < SPANS_OF_ORDINARY_CALLS
+
+    async def _produce_traced(self, under_way: _Call, request: ProduceRequest, timeout_s: float) -> ProduceResponse:
+        """A call that asks what made the leaderships, with a span."""
+        with tracing.span(conventions.SEND, root=True):
+            produce = self._connections.log(under_way.address).Produce
+            response: ProduceResponse
+            response, trailers = await call_asking(produce, request, timeout_s=timeout_s, ask=propagation.RECOVERING)
+            under_way.causes = propagation.parse_causes(trailers)
+            return response
+
+    def _note_acknowledgement(self, item: Item, base_offset: int, cause: str) -> None:
+        batch = item.batch
+        now = Acknowledgement(
+            at_unix_nano=tracing.now_unix_nano(),
+            term=item.term,
+            offset=base_offset,
+            records=len(batch.receipts),
+            tries=batch.tries,
+            waited_s=self._clock.monotonic() - batch.opened_s,
+            cause=cause,
+        )
+        self._outages.acknowledged(item.partition, now)
 
     def _call_code(self, error: RegnumError) -> Code:
         if self._idempotent and error.code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR:
@@ -255,13 +293,15 @@ class Sender:
         for item in items:
             self._settle(item, code, message, -1)
 
-    def _settle(self, item: Item, code: Code, message: str, base_offset: int) -> None:
+    def _settle(self, item: Item, code: Code, message: str, base_offset: int, cause: str = "") -> None:
         route = self._routes[item.partition]
         batch = item.batch
         verdict = judge(code, idempotent=self._idempotent, went_alone=batch.went_alone)
         failed = route.lane.settle(batch, verdict, item.term)
         if verdict.fate is Fate.ACKNOWLEDGED:
             route.trouble.succeeded()
+            if self._outages.enabled:
+                self._note_acknowledgement(item, base_offset, cause)
             self._outcomes.acknowledged(item.partition, batch, base_offset)
         elif code != errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER:
             # (A batch that came too early needs no pause: it waits for the one before it.)
@@ -274,6 +314,8 @@ class Sender:
             )
             if verdict.refresh_metadata:
                 self._metadata.request()
+            if self._outages.enabled:
+                self._outages.failed(item.partition, reason_of(code))
         for lost in failed:
             if lost is batch and verdict.fate is Fate.REFUSED:
                 self._outcomes.refused(item.partition, lost, code, message)

@@ -62,8 +62,11 @@ OUTAGE: Final = "regnum.producer.outage"
 """One partition as its producer saw it: from the last acknowledgement before to the first after a change of leader or
 a failed send. Lies in the failover's trace when the leader named it; without one it is a trace of its own."""
 
+SEND: Final = "regnum.producer.send"
+"""Root: one produce call, for calls after failures or a change of leader and a few others. Its remote call is below."""
+
 RETRIED_SEND: Final = "regnum.producer.retried_send"
-"""A batch that was acknowledged only after failures: from its first sending to its acknowledgement."""
+"""A batch that was acknowledged only after failures: from its first record to its acknowledgement."""
 
 # Spans of a succession besides those above.
 
