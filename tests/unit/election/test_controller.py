@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 from regnum.broker.v1 import control_pb2
@@ -17,7 +18,7 @@ from regnum_election.writing import FencedStore
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
-from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership
+from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership, TopicNode
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import FakeChannel, FakeCluster, until
 
@@ -516,6 +517,26 @@ async def test_a_refusal_that_nobody_waits_for_any_more_does_not_end_the_reign(c
     assert caught.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
     cluster.server.reconnect(session_id)
     await create(controller, wanted("later", factor=1))
+
+
+async def test_marks_of_a_controller_that_died_while_creating_go_with_the_next_reign(cluster: FakeCluster) -> None:
+    """Else a leaderAndISR that is lost much later would be taken for one still to be made (S14)."""
+    await cluster.begin(1, 2, 3)
+    (id,) = await create(await cluster.reign(), wanted("t", partitions=2))
+    await cluster.end_reign()
+    node = await cluster.outside.get(paths.topic("t"))
+    marked = replace(TopicNode.decode(node.data), creating=frozenset({0, 1}))
+    await cluster.outside.set(paths.topic("t"), marked.encode(), version=node.stat.version)
+    await cluster.reign(2)
+    assert not (await cluster.topic("t")).creating
+
+    await cluster.end_reign()
+    stat = await cluster.outside.exists(paths.leader_and_isr("t", 0))
+    assert stat is not None
+    await cluster.outside.delete(paths.leader_and_isr("t", 0), version=stat.version)
+    controller = await cluster.reign(3)
+    assert controller.picture.partitions[PartitionKey(id, 0)].trouble is not None
+    assert await cluster.outside.exists(paths.leader_and_isr("t", 0)) is None
 
 
 async def test_a_deletion_record_outlives_the_nodes_of_a_damaged_topic(cluster: FakeCluster) -> None:
