@@ -149,6 +149,11 @@ class ControllerCalls:
                     if not last.traits.retriable:
                         raise last from None
                     await self._channels.drop(location.internal)
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    if task is None or task.cancelling():
+                        raise
+                    # Not this task is cancelled but its call: another one failed and dropped the channel they share.
             if self._clock.monotonic() + CALL_INTERVAL_S > deadline_s:
                 raise last
             await self._clock.sleep(CALL_INTERVAL_S)
