@@ -607,3 +607,18 @@ async def test_a_guard_that_goes_while_a_deletion_is_recorded_does_not_end_the_r
         await delete(path)
     await until(lambda: controller.picture.partitions[PartitionKey(id, 0)].trouble is not None)
     await create(controller, wanted("other", factor=1))
+
+
+async def test_a_mistyped_topic_id_deletes_nothing(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    (id,) = await create(await cluster.reign(), wanted("t"))
+    await cluster.end_reign()
+    mistyped = TopicId("B" * 22)
+    cluster.server.overwrite(paths.topic("t"), replace(await cluster.topic("t"), topic_id=mistyped).encode())
+    controller = await cluster.reign(2)
+    assert controller.picture.partitions[PartitionKey(mistyped, 0)].trouble is not None
+    await create(controller, wanted("other"))
+    assert await cluster.outside.exists(paths.topic_id(id)) is not None
+    assert await cluster.outside.exists(paths.deletion(id)) is None
+    assert (await cluster.state("t", 0)).topic_id == id
+    assert not any(broker.stops for broker in cluster.brokers.values())
