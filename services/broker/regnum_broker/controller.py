@@ -1,6 +1,7 @@
 """Where the active controller is, and calls to it."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from regnum.election.v1 import controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
 from regnum_coordination.port import Node, Store
+from regnum_coordination.timing import Backoff
 from regnum_model import paths
 from regnum_model.ids import ElectionId
 from regnum_model.nodes import Address, ControllerNode, ElectionNode, MalformedNodeError
@@ -24,11 +26,10 @@ from regnum_broker.sessions import Sessions
 
 T = TypeVar("T")
 
-LOOKUP_INTERVAL_S: Final = 0.1
-"""Pause before the controller's own node is looked up again."""
-
-LOOKUPS_MAX: Final = 50
-"""Looks after which only a change of /controller brings the next one."""
+LOOKUP_BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0)
+"""Pauses before the controller's own node is looked up again. It never ends: no other change of /controller may come,
+and a fenced broker needs the controller to register again.
+"""
 
 CALL_TIMEOUT_S: Final = 3.0
 """Deadline of one call."""
@@ -92,7 +93,7 @@ class ControllerFinder:
         if node is None:
             # Its successor will write the node; until then the old place is as good as any.
             return
-        for _ in range(LOOKUPS_MAX):
+        for attempts in itertools.count(1):
             location = await self._locate(store, node)
             if location is not None:
                 if location != self._location:
@@ -100,7 +101,7 @@ class ControllerFinder:
                     self._log.info("controller found", election_id=location.election_id, at=str(location.internal))
                     self._moved(location)
                 return
-            await self._clock.sleep(LOOKUP_INTERVAL_S)
+            await self._clock.sleep(LOOKUP_BACKOFF.pause_s(attempts))
 
     async def _locate(self, store: Store, node: Node) -> ControllerLocation | None:
         try:
@@ -148,6 +149,11 @@ class ControllerCalls:
                     if not last.traits.retriable:
                         raise last from None
                     await self._channels.drop(location.internal)
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    if task is None or task.cancelling():
+                        raise
+                    # Not this task is cancelled but its call: another one failed and dropped the channel they share.
             if self._clock.monotonic() + CALL_INTERVAL_S > deadline_s:
                 raise last
             await self._clock.sleep(CALL_INTERVAL_S)

@@ -147,6 +147,8 @@ def _new(topic_id: TopicId, node: TopicNode) -> Accepted:
 
 def _known(topic_id: TopicId, node: TopicNode, states: Mapping[int, FoundNode], *, rewrite: bool) -> Accepted:
     partitions: dict[int, Partition] = {}
+    # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
+    unmarked = replace(node, creating=frozenset(node.creating - states.keys()))
     for number, replicas in node.partitions.items():
         creating = number in node.creating
         match judge_state(topic_id, states.get(number), creating=creating):
@@ -156,4 +158,10 @@ def _known(topic_id: TopicId, node: TopicNode, states: Mapping[int, FoundNode], 
                 partitions[number] = Partition(replicas=replicas, creating=True)
             case str(trouble):
                 partitions[number] = Partition(replicas=replicas, trouble=trouble)
-    return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=rewrite, make_guard=False)
+    return Accepted(
+        topic_id=topic_id,
+        node=unmarked,
+        partitions=partitions,
+        rewrite=rewrite or unmarked != node,
+        make_guard=False,
+    )

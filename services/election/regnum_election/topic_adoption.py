@@ -162,7 +162,8 @@ class TopicAdopter:
         topic_id = context.picture.names[name]
         guard_path = paths.topic_id(topic_id)
         guard = (await context.store.read_many((guard_path,))).get(guard_path)
-        if guard is None:
+        # The guard may go while the record is written.
+        if guard is None or await self._deleter.begin(topic_id, mutation=None) is not None:
             reason = "topic node and guard are both gone; restore them, or delete the rest of the topic"
             keys = context.picture.of_topic(topic_id)
             reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
@@ -171,7 +172,6 @@ class TopicAdopter:
                 await context.publish(reached)
             return
         context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=topic_id)
-        await self._deleter.begin(topic_id, mutation=None)
         async for _ in self._deleter.clear(topic_id):
             yield
 

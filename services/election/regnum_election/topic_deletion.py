@@ -70,6 +70,8 @@ class TopicDeleter:
         self._context = context
         self._finished: OrderedDict[str, Deleted] = OrderedDict()
         self._numbers: dict[TopicId, tuple[str, ...]] = {}
+        self._uncleared: set[TopicId] = set()
+        """Topics whose nodes may still stand: until they are gone the record stays (safety rule S13)."""
 
     async def delete_topics(self, call: DeletionCall) -> AsyncGenerator[None, None]:
         """The steps of a DeleteTopics call."""
@@ -133,6 +135,7 @@ class TopicDeleter:
         context.log.info("topic deletion begun", topic=topic.name, topic_id=topic_id, brokers=sorted(hosts))
         context.deletions[topic_id] = Deletion.recorded_as(topic_id, record, version=0)
         context.clearing[topic.name] = topic_id
+        self._uncleared.add(topic_id)
         self._numbers[topic_id] = tuple(str(key.partition) for key in keys)
         context.picture = context.picture.without_topics((topic_id,))
         context.dispatch.show(context.picture)
@@ -174,6 +177,7 @@ class TopicDeleter:
             return
         if self._context.clearing.get(name) == topic_id:
             del self._context.clearing[name]
+        self._uncleared.discard(topic_id)
         self._context.log.info("topic name free", topic=name, topic_id=topic_id)
         await self._settle_record(topic_id)
 
@@ -227,14 +231,17 @@ class TopicDeleter:
         deletion = self._context.deletions.get(topic_id)
         if deletion is None:
             return
-        self._context.deletions[topic_id] = deletion.confirmed(broker) if succeeded else deletion.refused(broker)
+        # A refused order is repeated by the dispatch until the broker obeys or is gone.
+        self._context.deletions[topic_id] = (
+            deletion.confirmed(broker) if succeeded else deletion.refused(broker).told((broker,))
+        )
         await self._settle_record(topic_id)
 
     async def _settle_record(self, topic_id: TopicId) -> None:
         context = self._context
-        deletion = context.deletions[topic_id]
-        if context.clearing.get(deletion.topic) == topic_id:
+        if topic_id in self._uncleared:
             return
+        deletion = context.deletions[topic_id]
         path = paths.deletion(topic_id)
         due = deletion.record_due(context.picture.brokers)
         try:
@@ -261,12 +268,16 @@ class TopicDeleter:
             if len(self._finished) > FINISHED_MAX:
                 self._finished.popitem(last=False)
 
-    async def resume(self, topics: Iterable[TopicId]) -> AsyncGenerator[None, None]:
-        """Carry on with deletions that an earlier reign, or a person, began."""
+    def resume(self, topics: Sequence[TopicId]) -> AsyncGenerator[None, None]:
+        """Steps that carry on with deletions that an earlier reign, or a person, began."""
+        # Brokers may confirm before the first step.
+        self._uncleared.update(topics)
+        return self._clear_all(topics)
+
+    async def _clear_all(self, topics: Iterable[TopicId]) -> AsyncGenerator[None, None]:
         for topic_id in topics:
-            if topic_id in self._context.deletions:
-                async for _ in self.clear(topic_id):
-                    yield
+            async for _ in self.clear(topic_id):
+                yield
 
 
 def read_deletions(nodes: Mapping[str, tuple[bytes, int]]) -> tuple[dict[TopicId, Deletion], dict[str, str]]:

@@ -164,6 +164,21 @@ async def test_wait_gone_sees_through_a_bounce(server: MemoryServer, clock: Fake
     await within(gone)
 
 
+async def test_a_registration_overwritten_by_hand_is_made_anew(server: MemoryServer, clock: FakeClock) -> None:
+    store, person = MemoryStore(server), MemoryStore(server)
+    membership = _membership(store, clock, "a")
+    joined = await membership.join()
+    gone = asyncio.create_task(membership.wait_gone(joined))
+    await person.set(PATH, b"a with a remark", version=0)
+    await settle()
+    assert not gone.done()
+    await person.set(PATH, b"garbage", version=1)
+    await within(gone)
+    again = await membership.join()
+    assert (again.registration, again.creation_id > joined.creation_id) == (1, True)
+    assert (await store.get(PATH)).data == b"a 1"
+
+
 async def test_leaving_leaves_the_successor_alone(server: MemoryServer, clock: FakeClock) -> None:
     old_store, new_store = MemoryStore(server), MemoryStore(server)
     old = _membership(old_store, clock, "a")

@@ -1,23 +1,26 @@
 """The controller over a memory store, with fake brokers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
+from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.port import Check
+from regnum_coordination.port import Check, Operation, OperationResult
 from regnum_election.controller import Controller
 from regnum_election.events import BrokerDead, IsrsWritten
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
+from regnum_election.writing import FencedStore
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
-from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership
+from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership, TopicNode
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import FakeChannel, FakeCluster, until
 
 
 @pytest.fixture
@@ -513,3 +516,108 @@ async def test_a_refusal_that_nobody_waits_for_any_more_does_not_end_the_reign(c
     assert caught.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
     cluster.server.reconnect(session_id)
     await create(controller, wanted("later", factor=1))
+
+
+async def test_marks_of_a_controller_that_died_while_creating_go_with_the_next_reign(cluster: FakeCluster) -> None:
+    """Else a leaderAndISR that is lost much later would be taken for one still to be made (S14)."""
+    await cluster.begin(1, 2, 3)
+    (id,) = await create(await cluster.reign(), wanted("t", partitions=2))
+    await cluster.end_reign()
+    node = await cluster.outside.get(paths.topic("t"))
+    marked = replace(TopicNode.decode(node.data), creating=frozenset({0, 1}))
+    await cluster.outside.set(paths.topic("t"), marked.encode(), version=node.stat.version)
+    await cluster.reign(2)
+    assert not (await cluster.topic("t")).creating
+
+    await cluster.end_reign()
+    stat = await cluster.outside.exists(paths.leader_and_isr("t", 0))
+    assert stat is not None
+    await cluster.outside.delete(paths.leader_and_isr("t", 0), version=stat.version)
+    controller = await cluster.reign(3)
+    assert controller.picture.partitions[PartitionKey(id, 0)].trouble is not None
+    assert await cluster.outside.exists(paths.leader_and_isr("t", 0)) is None
+
+
+async def test_a_deletion_record_outlives_the_nodes_of_a_damaged_topic(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    (id,) = await create(await cluster.reign(), wanted("t", partitions=2))
+    await cluster.end_reign()
+    record = DeletionNode(topic="t", brokers=frozenset(BrokerId(id) for id in (1, 2, 3)))
+    await cluster.outside.create(paths.deletion(id), record.encode())
+    cluster.server.overwrite(paths.topic("t"), b"garbage")
+    await cluster.reign(2)
+
+    async def gone() -> bool:
+        if await cluster.outside.exists(paths.deletion(id)) is not None:
+            return False
+        assert await cluster.outside.exists(paths.topic_id(id)) is None
+        return await cluster.outside.exists(paths.topic("t")) is None
+
+    await until(gone)
+
+
+async def test_a_broker_that_refuses_to_delete_and_then_obeys_has_confirmed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.begin(1)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=1))
+    stop_replica = FakeChannel.stop_replica
+    refusals = [errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR]
+
+    async def refuse_once(
+        channel: FakeChannel, request: control_pb2.StopReplicaRequest
+    ) -> control_pb2.StopReplicaResponse:
+        response = await stop_replica(channel, request)
+        if refusals:
+            response.results[0].error_code = refusals.pop()
+        return response
+
+    monkeypatch.setattr(FakeChannel, "stop_replica", refuse_once)
+    await controller.delete_topics([DeletionRequest(name="t", topic_id="", mutation=None)], wait_s=5.0)
+
+    async def gone() -> bool:
+        return await cluster.outside.exists(paths.deletion(id)) is None
+
+    await until(gone)
+    assert not refusals
+
+
+async def test_a_guard_that_goes_while_a_deletion_is_recorded_does_not_end_the_reign(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.begin(1)
+    controller = await cluster.reign()
+    (id,) = await create(controller, wanted("t", factor=1))
+    multi = FencedStore.multi
+
+    async def delete(path: str) -> None:
+        stat = await cluster.outside.exists(path)
+        assert stat is not None
+        await cluster.outside.delete(path, version=stat.version)
+
+    async def without_guard(store: FencedStore, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
+        if operations[-1].path == paths.deletion(id):
+            await delete(paths.topic_id(id))
+        return await multi(store, operations)
+
+    monkeypatch.setattr(FencedStore, "multi", without_guard)
+    for path in (paths.leader_and_isr("t", 0), paths.partition("t", 0), paths.topic("t")):
+        await delete(path)
+    await until(lambda: controller.picture.partitions[PartitionKey(id, 0)].trouble is not None)
+    await create(controller, wanted("other", factor=1))
+
+
+async def test_a_mistyped_topic_id_deletes_nothing(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    (id,) = await create(await cluster.reign(), wanted("t"))
+    await cluster.end_reign()
+    mistyped = TopicId("B" * 22)
+    cluster.server.overwrite(paths.topic("t"), replace(await cluster.topic("t"), topic_id=mistyped).encode())
+    controller = await cluster.reign(2)
+    assert controller.picture.partitions[PartitionKey(mistyped, 0)].trouble is not None
+    await create(controller, wanted("other"))
+    assert await cluster.outside.exists(paths.topic_id(id)) is not None
+    assert await cluster.outside.exists(paths.deletion(id)) is None
+    assert (await cluster.state("t", 0)).topic_id == id
+    assert not any(broker.stops for broker in cluster.brokers.values())

@@ -101,15 +101,19 @@ class Membership:
             await self._delete(guard, node)
 
     async def wait_gone(self, joined: Joined) -> None:
-        """Return when the node is not this registration's any more: deleted, fenced or replaced.
+        """Return when the node is not this registration's any more: deleted, fenced, replaced, or overwritten by hand.
 
-        Raises SessionExpired.
+        Overwritten means that this session still owns the node and nobody knows the process by it; ``join`` then makes
+        it anew. Raises SessionExpired.
         """
         async with aclosing(self._store.watch_node(self._path)) as states:
             async for node in states:
-                if node is None or node.stat.creation_id != joined.creation_id:
+                if node is None or node.stat.creation_id != joined.creation_id or self._is_defaced(node):
                     return
         raise SessionExpired("the watch on the registration ended; open a new store and register again")
+
+    def _is_defaced(self, node: Node) -> bool:
+        return node.stat.ephemeral_owner == self._store.session_id and not self._is_predecessor(node.data)
 
     async def _create(self, guard: Node | None) -> Joined | None:
         registration = 0 if guard is None else guard.stat.version + 1

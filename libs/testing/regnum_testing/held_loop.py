@@ -1,0 +1,99 @@
+"""How long an event loop is held, in CPU time of its own thread (safety rule S22).
+
+Goals: the figure says something about the code and nothing about the machine: time in which other processes, or other
+threads of this one, had the processor does not count. A garbage collection counts, whichever thread it runs on, for
+it stops them all.
+
+Algorithm: one turn of a loop lasts from the return of its selector's ``select`` to the next call of it; a selector
+that notes the CPU time of the thread at both moments sees every turn and costs next to nothing. Only what happens
+inside ``measuring`` counts, so that a scenario can prepare itself.
+
+    held = run_measured(scenario)        # scenario: async def scenario(held: HeldLoop) -> None
+    held.assert_free()
+"""
+
+import asyncio
+import gc
+import selectors
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+LIMIT_S: Final = 0.050
+"""Longest turn of a loop (safety rule S22)."""
+
+
+class HeldLoop:
+    """The longest turns of one loop, by the name of what was measured."""
+
+    def __init__(self) -> None:
+        self.worst_s: dict[str, float] = {}
+        """Longest turn, or longest collection on another thread, in each measured part."""
+        self._name: str | None = None
+        self._since_s = 0.0
+        self._thread = threading.get_ident()
+        self._collecting_since_s = 0.0
+
+    @contextmanager
+    def measuring(self, name: str) -> Iterator[None]:
+        """Measure what happens meanwhile; on the loop's thread."""
+        gc.collect()
+        gc.callbacks.append(self._collection)
+        self._name, self._since_s = name, time.thread_time()
+        self.worst_s.setdefault(name, 0.0)
+        try:
+            yield
+        finally:
+            self.turn_ends()
+            self._name = None
+            gc.callbacks.remove(self._collection)
+
+    def turn_begins(self) -> None:
+        """The selector returned."""
+        self._since_s = time.thread_time()
+
+    def turn_ends(self) -> None:
+        """The selector is called."""
+        if self._name is not None:
+            self._note(time.thread_time() - self._since_s)
+
+    def assert_free(self, limit_s: float = LIMIT_S) -> None:
+        """AssertionError when a turn took longer."""
+        held = {name: f"{worst_s * 1000:.0f} ms" for name, worst_s in self.worst_s.items() if worst_s > limit_s}
+        assert not held, f"the loop was held longer than {limit_s * 1000:.0f} ms of CPU time: {held}"
+
+    def _note(self, seconds: float) -> None:
+        name = self._name
+        if name is not None:
+            self.worst_s[name] = max(self.worst_s[name], seconds)
+
+    def _collection(self, phase: str, _info: dict[str, int]) -> None:
+        if threading.get_ident() == self._thread:
+            # A part of the turn it falls into.
+            return
+        if phase == "start":
+            self._collecting_since_s = time.thread_time()
+        else:
+            self._note(time.thread_time() - self._collecting_since_s)
+
+
+class _NotingSelector(selectors.DefaultSelector):
+    def __init__(self, held: HeldLoop) -> None:
+        super().__init__()
+        self._held: Final = held
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._held.turn_ends()
+        ready = super().select(timeout)
+        self._held.turn_begins()
+        return ready
+
+
+def run_measured(scenario: Callable[[HeldLoop], Coroutine[Any, Any, None]]) -> HeldLoop:
+    """Run a scenario on an event loop of its own, whose turns are measured. Call it where no loop runs."""
+    held = HeldLoop()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_NotingSelector(held))) as runner:
+        runner.run(scenario(held))
+    return held

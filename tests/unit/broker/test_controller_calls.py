@@ -1,0 +1,64 @@
+"""Calls to the controller beside one another."""
+
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+from grpc.aio import AioRpcError, Metadata
+from regnum.election.v1 import controller_pb2
+from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
+from regnum_model.ids import ElectionId
+from regnum_model.nodes import Address
+from regnum_service.channel import Channels
+from regnum_service.clock import SystemClock
+from regnum_testing.ports import unused_port
+from regnum_testing.waiting import within
+
+
+class Found(ControllerFinder):
+    """A controller that stays where it is."""
+
+    def __init__(self, address: Address) -> None:
+        self._location = ControllerLocation(election_id=ElectionId(1), internal=address, lifeline=address)
+
+
+async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
+    """Else a broker that stops would leave its logs unclosed because a client's call found no controller."""
+    with socket.socket() as silent:
+        address = Address(host="127.0.0.1", port=unused_port())
+        silent.bind((address.host, address.port))
+        silent.listen()
+        channels = Channels()
+        calls = ControllerCalls(finder=Found(address), channels=channels, clock=SystemClock())
+        attempts = 0
+
+        async def patient(stub: Any) -> str:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 1:
+                await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=30)
+            return "answered"
+
+        async def failing(_stub: Any) -> str:
+            nonlocal attempts
+            if attempts == 1:
+                raise AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata())
+            return "answered"
+
+        waiting = asyncio.create_task(calls.call(patient, timeout_s=10.0))
+        while not attempts:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        assert await within(calls.call(failing, timeout_s=10.0)) == "answered"
+        assert await within(waiting) == "answered"
+        assert attempts == 2
+
+        attempts = 0
+        waiting = asyncio.create_task(calls.call(patient, timeout_s=10.0))
+        while not attempts:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        await channels.close()
