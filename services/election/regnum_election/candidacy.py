@@ -8,7 +8,7 @@ it and need not wait for its session to end.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -19,8 +19,9 @@ from regnum_coordination.recipes.leadership import Reign as Win
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_telemetry import conventions, tracing
 
-from regnum_election.reign import DeposedError, Reign
+from regnum_election.reign import DeposedError, Predecessor, Reign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +39,8 @@ class KnownController:
 class Detector(Protocol):
     """Watches another process."""
 
-    async def wait_dead(self, lifeline: Address) -> None:
-        """Return when the process that listens there is proved dead."""
+    async def wait_dead(self, lifeline: Address) -> int | None:
+        """Return when the process that listens there is proved dead: when the first sign came (wall time, ns)."""
 
 
 RunReign = Callable[[Reign], Awaitable[DeposedError]]
@@ -68,6 +69,10 @@ class Candidacy:
         self._known = known
         self._detects = detects
         self._log = structlog.get_logger("candidacy").bind(election_id=id)
+        self._incumbent: Incumbent | None = None
+        """Who reigned last as far as this process knows; for traces."""
+        self._predecessor: Predecessor | None = None
+        """How its end was seen."""
 
     async def run(self) -> None:
         """Campaign and reign until the session is over; raises SessionExpired."""
@@ -100,6 +105,7 @@ class Candidacy:
                     if detection is not None:
                         detection.cancel()
                         detection = None
+                    self._note(incumbent)
                     lifeline = await self._introduce(incumbent)
                     if incumbent is not None and lifeline is not None and self._detects and incumbent.id != self._id:
                         detection = asyncio.create_task(self._detect(incumbent, lifeline), name="detect-controller")
@@ -109,6 +115,21 @@ class Candidacy:
         finally:
             if detection is not None:
                 detection.cancel()
+
+    def _note(self, incumbent: Incumbent | None) -> None:
+        """Whose reign it is now; if one ended without having been detected, its node told."""
+        last, self._incumbent = self._incumbent, incumbent
+        if incumbent is not None:
+            self._predecessor = None
+        elif last is not None and last.id != self._id and self._predecessor is None:
+            now_unix_nano = tracing.now_unix_nano()
+            self._predecessor = Predecessor(
+                id=last.id,
+                cause=conventions.CAUSE_NODE,
+                noticed_unix_nano=now_unix_nano,
+                detected_unix_nano=now_unix_nano,
+                fenced_unix_nano=now_unix_nano,
+            )
 
     async def _introduce(self, incumbent: Incumbent | None) -> Address | None:
         if incumbent is None:
@@ -126,15 +147,32 @@ class Candidacy:
         return lifeline
 
     async def _detect(self, incumbent: Incumbent, lifeline: Address) -> None:
-        await self._detector.wait_dead(lifeline)
+        noticed_unix_nano = await self._detector.wait_dead(lifeline)
+        now_unix_nano = tracing.now_unix_nano()
+        self._predecessor = Predecessor(
+            id=incumbent.id,
+            cause=conventions.CAUSE_LIFELINE,
+            noticed_unix_nano=now_unix_nano if noticed_unix_nano is None else noticed_unix_nano,
+            detected_unix_nano=now_unix_nano,
+            fenced_unix_nano=now_unix_nano,
+        )
         self._log.warning("controller is dead, fencing it", controller=incumbent.id, epoch=incumbent.epoch)
         try:
             await self._leadership.fence(incumbent.epoch_version)
+            self._predecessor = replace(self._predecessor, fenced_unix_nano=tracing.now_unix_nano())
         except SessionExpired:
             return
 
     async def _reign(self, win: Win) -> None:
-        reign = Reign(controller_id=self._id, epoch=win.epoch, epoch_version=win.epoch_version)
+        self._note(None)
+        reign = Reign(
+            controller_id=self._id,
+            epoch=win.epoch,
+            epoch_version=win.epoch_version,
+            predecessor=self._predecessor,
+            won_unix_nano=tracing.now_unix_nano(),
+        )
+        self._predecessor = None
         self._log.info("elected", epoch=reign.epoch)
         holding = asyncio.create_task(self._leadership.hold(win), name="hold-controller")
         reigning = asyncio.ensure_future(self._run_reign(reign))

@@ -296,7 +296,7 @@ class ControllerContext:
                 orders.setdefault(partition.held.state.leader, []).append(key)
         if self.failover is not None:
             led = [key for key in applied.everywhere if self._is_led(key)]
-            self.failover.expect(led, partitions=len(led))
+            self.failover.expect(led, partitions=len(applied.everywhere))
         self.dispatch.order_states(orders.items())
         await self.publish((*applied.everywhere, *(applied.leaders - applied.everywhere)))
 

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.clock import Clock
+from regnum_telemetry import tracing
 
 from regnum_election.probing import Probe, is_dead
 
@@ -32,12 +33,13 @@ class HealthWatchDetector:
         self._clock = clock
         self._probe = probe
 
-    async def wait_dead(self, lifeline: Address) -> None:
-        """Return when the process that listens there is proved dead."""
+    async def wait_dead(self, lifeline: Address) -> int:
+        """Return when the process that listens there is proved dead: the moment of the first sign, wall time in ns."""
         while True:
             await self._watch(lifeline)
+            noticed_unix_nano = tracing.now_unix_nano()
             if await is_dead(lifeline, self._probe, self._clock, attempts=ATTEMPTS):
-                return
+                return noticed_unix_nano
             await self._clock.sleep(RETRY_INTERVAL_S)
 
     async def _watch(self, lifeline: Address) -> None:

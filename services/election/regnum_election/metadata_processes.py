@@ -51,7 +51,7 @@ class PropagationChannel(Protocol):
 class DeathDetector(Protocol):
     """Watches another process."""
 
-    async def wait_dead(self, listener: Address, /) -> None:
+    async def wait_dead(self, listener: Address, /) -> object:
         """Return when the process that listens there is proved dead."""
 
 

@@ -1,10 +1,26 @@
 """One reign of one controller, and the ways it ends."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from regnum_coordination.port import Check
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predecessor:
+    """The controller before, and how its end was seen here; for traces. Moments are wall time in nanoseconds."""
+
+    id: ElectionId
+    """Its election id."""
+    cause: str
+    """Kind of the evidence (``regnum_telemetry.conventions.CAUSE``)."""
+    noticed_unix_nano: int
+    """First sign of its end."""
+    detected_unix_nano: int
+    """Decision to fence it, or the same as noticed."""
+    fenced_unix_nano: int
+    """Its node was gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +33,10 @@ class Reign:
     """Controller epoch."""
     epoch_version: int
     """Version of ``/controller_epoch`` that belongs to it."""
+    predecessor: Predecessor | None = field(default=None, compare=False)
+    """Whom it succeeds, if this process saw it; None: nobody."""
+    won_unix_nano: int = field(default=0, compare=False)
+    """When it was won; for traces."""
 
     @property
     def fence(self) -> Check:

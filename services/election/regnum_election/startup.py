@@ -12,9 +12,12 @@ from typing import Final
 from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch, TopicId
+from regnum_telemetry import conventions, tracing
+from regnum_telemetry.tracing import Value
 
 from regnum_election.broker_changes import by_urgency, read_brokers, settle_in_steps, settle_some, tell_deletions
 from regnum_election.context import ControllerContext
+from regnum_election.failover_trace import FailoverTrace
 from regnum_election.reign import DeposedError
 from regnum_election.topic_adoption import TopicAdopter, read_guards
 from regnum_election.topic_deletion import read_deletions
@@ -25,6 +28,12 @@ PARTITIONS_PER_TURN: Final = 5_000
 
 async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None:
     """Build the picture, settle it, and begin to tell every live broker."""
+    trace = _begin_trace(context)
+    with tracing.within("" if trace is None else trace.context):
+        await _take_office(context, adopter, trace)
+
+
+async def _take_office(context: ControllerContext, adopter: TopicAdopter, trace: FailoverTrace | None) -> None:
     started_s = context.clock.monotonic()
     for broker in (await read_brokers(context)).values():
         context.picture = context.picture.with_broker(broker)
@@ -33,11 +42,19 @@ async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None
     await adopter.take_up(names)
     await _find_removed(context, adopter)
     read_s = context.clock.monotonic()
+    if trace is not None:
+        trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
+        trace.reached(conventions.LOADED_UNIX_NANO)
     keys = tuple(context.picture.partitions)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
     urgent, rest = by_urgency(context, keys, await _unsettled_leaders(context))
     await settle_some(context, urgent)
     await context.publish(brokers_changed=True)
+    if trace is not None:
+        trace.since(conventions.LOADED_UNIX_NANO, conventions.VERIFY)
+        trace.reached(conventions.VERIFIED_UNIX_NANO)
+        trace.expect(context.picture.brokers, partitions=len(urgent))
+        trace.seal()
     for broker in context.picture.brokers.values():
         context.dispatch.begin(broker)
     tell_deletions(context)
@@ -52,6 +69,30 @@ async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None
     )
     if rest:
         context.defer("settle followed partitions", settle_in_steps(context, rest))
+
+
+def _begin_trace(context: ControllerContext) -> FailoverTrace | None:
+    """The trace of a succession; None when nothing is traced, or nobody reigned before."""
+    reign, predecessor = context.reign, context.reign.predecessor
+    if predecessor is None:
+        return None
+    attributes: dict[str, Value] = {
+        conventions.CAUSE: predecessor.cause,
+        conventions.VICTIM_KIND: "controller",
+        conventions.VICTIM: predecessor.id,
+    }
+    trace = context.watch_trace(conventions.SUCCESSION, attributes, noticed_unix_nano=predecessor.noticed_unix_nano)
+    if trace is not None:
+        moment = predecessor.noticed_unix_nano
+        for boundary, name, at in (
+            (conventions.DETECTED_UNIX_NANO, conventions.DETECTION, predecessor.detected_unix_nano),
+            (conventions.FENCED_UNIX_NANO, conventions.FENCE, predecessor.fenced_unix_nano),
+            (conventions.WON_UNIX_NANO, conventions.CAMPAIGN, reign.won_unix_nano),
+        ):
+            tracing.between(name, moment, at, parent=trace.context)
+            trace.reached(boundary, at)
+            moment = max(moment, at)
+    return trace
 
 
 async def _read_deletions(context: ControllerContext) -> None:
