@@ -34,7 +34,7 @@ def _report(line: str) -> None:
 
 def main() -> int:
     """Run until SIGTERM."""
-    options = UpOptions(data_dir=Path(sys.argv[1]), brokers=2, elections=1, report=_report)
+    options = UpOptions(data_dir=Path(sys.argv[1]), brokers=2, elections=1, metadata=0, report=_report)
     modes = json.loads(os.environ.get("FAKE_MODES", "{}"))
 
     def make_cluster(options: UpOptions) -> LocalCluster:
@@ -42,6 +42,7 @@ def main() -> int:
             options.data_dir,
             brokers=options.brokers,
             elections=options.elections,
+            metadata=options.metadata,
             report=options.report,
             make_command=fake_command(modes),
             tethered=os.environ.get("FAKE_TETHERED") != "no",

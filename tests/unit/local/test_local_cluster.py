@@ -28,7 +28,7 @@ async def until(holds: Callable[[], object]) -> None:
 @contextlib.asynccontextmanager
 async def running(data_dir: Path, modes=None, **options) -> AsyncIterator[tuple[LocalCluster, list[str]]]:
     lines: list[str] = []
-    options = {"brokers": 2, "elections": 1} | options
+    options = {"brokers": 2, "elections": 1, "metadata": 0} | options
     cluster = LocalCluster(data_dir, report=lines.append, make_command=fake_command(modes), **options)
     await cluster.start()
     try:
@@ -73,7 +73,7 @@ async def test_the_same_ports_after_a_resume_with_more_brokers(tmp_path):
 
 async def test_two_launchers_on_one_folder(tmp_path):
     async with running(tmp_path):
-        other = LocalCluster(tmp_path, brokers=1, elections=1, make_command=fake_command())
+        other = LocalCluster(tmp_path, brokers=1, elections=1, metadata=0, make_command=fake_command())
         with pytest.raises(StartRefusedError, match=r"already runs in .*\(pid \d+\).*regnum down"):
             await other.start()
         assert all(identity.alive() for identity in identities(tmp_path).values())
@@ -132,7 +132,9 @@ async def test_an_unasked_end_is_reported_with_the_log(tmp_path):
 
 
 async def test_a_process_that_cannot_start_ends_everything_and_says_why(tmp_path):
-    cluster = LocalCluster(tmp_path, brokers=2, elections=1, make_command=fake_command({"broker-2": "broken"}))
+    cluster = LocalCluster(
+        tmp_path, brokers=2, elections=1, metadata=0, make_command=fake_command({"broker-2": "broken"})
+    )
     with pytest.raises(LaunchError, match=r"broker-2 ended with status 3.*(?s:.*)the disk is on fire"):
         await cluster.start()
     assert not record_path(tmp_path).exists()
@@ -142,7 +144,9 @@ async def test_a_process_that_cannot_start_ends_everything_and_says_why(tmp_path
 
 
 async def test_a_process_that_never_serves_is_a_clear_error(tmp_path):
-    cluster = LocalCluster(tmp_path, brokers=1, elections=1, make_command=fake_command({"broker-1": "mute"}))
+    cluster = LocalCluster(
+        tmp_path, brokers=1, elections=1, metadata=0, make_command=fake_command({"broker-1": "mute"})
+    )
     with pytest.raises(LaunchError, match=r"broker-1 does not serve after 3 s.*(?s:.*)logs"):
         await cluster.start(timeout_s=3.0)
     assert not record_path(tmp_path).exists()
@@ -170,7 +174,7 @@ async def test_the_embedded_etcd_is_a_real_one(tmp_path):
         return command(member, launch) if member.role is Role.ETCD else fake(member, launch)
 
     for _ in range(2):
-        cluster = LocalCluster(tmp_path, brokers=1, elections=1, make_command=mixed)
+        cluster = LocalCluster(tmp_path, brokers=1, elections=1, metadata=0, make_command=mixed)
         async with cluster:
             etcd = identities(tmp_path)["etcd"]
         assert not etcd.alive()
