@@ -3,7 +3,7 @@
 Does nothing, and costs one look at a flag for each batch, while nothing is traced.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from regnum_telemetry import conventions, propagation, tracing
@@ -55,6 +55,9 @@ class OutageWatch:
     def acknowledged(self, partition: TopicPartition, now: Acknowledgement) -> None:
         """A batch was acknowledged."""
         before = self._last.get(partition)
+        if before is not None and before.term == now.term:
+            # The leadership stood before the trouble: what made it, long ago perhaps, is not what caused this.
+            now = replace(now, cause="")
         self._last[partition] = now
         error = self._failed.pop(partition, "")
         if now.tries > 1:
@@ -71,6 +74,7 @@ class OutageWatch:
             conventions.LAST_ACK_LEADER_EPOCH: before.term.epoch,
             conventions.FIRST_ACK_UNIX_NANO: now.at_unix_nano,
             conventions.RETRIED: bool(error),
+            conventions.WAITING_SINCE_UNIX_NANO: now.at_unix_nano - round(now.waited_s * 1e9),
         }
         self._record(conventions.OUTAGE, partition, now, error, attributes, before.at_unix_nano, parent=now.cause)
 

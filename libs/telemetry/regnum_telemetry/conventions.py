@@ -188,6 +188,10 @@ LAST_ACK_OFFSET: Final = "regnum.producer.last_ack_offset"
 LAST_ACK_LEADER_EPOCH: Final = "regnum.producer.last_ack_leader_epoch"
 """On OUTAGE: leader epoch of the last acknowledgement before; int."""
 
+WAITING_SINCE_UNIX_NANO: Final = "regnum.producer.waiting_since_unix_nano"
+"""On OUTAGE: first record of the batch acknowledged first after; int. Long after LAST_ACK for a producer that was
+idle."""
+
 RETRIED: Final = "regnum.producer.retried"
 """On OUTAGE: whether a batch failed in between; bool. Without it the producer had nothing on its way, and the length
 is only its own silence: leave the span out of outages."""

@@ -91,9 +91,10 @@ class MetadataCache:
         change = tuple(parts)
         parts.clear()
         async with self._applying:
-            began_unix_nano = tracing.now_unix_nano()
+            began_unix_nano, before = tracing.now_unix_nano(), self.version
             code = await self._apply(change)
-            if change[0].traceparent and code == errors_pb2.ERROR_CODE_NONE:
+            # A repeat is no news, and a broker that has just started is no part of what went on before.
+            if change[0].traceparent and before and self.version > before:
                 self._record(change[0], began_unix_nano)
             return self._answer(code)
 
