@@ -249,7 +249,10 @@ class IsrWriter:
         try:
             found = LeaderAndIsr.decode(node.data)
         except MalformedNodeError as error:
-            self._step_down(leadership, f"its leaderAndISR node cannot be read: {error}")
+            # A leader that stepped down could not take the same epoch again when the node is restored (trace T4). What
+            # was refused stays refused: the node is there, so its version has grown.
+            self._log.error("leaderAndISR node cannot be read", partition=_name(attempt), reason=str(error))
+            leadership.refused(now_s=now_s, retry_s=RETRY_S)
             return
         ours = leadership.state
         if (found.topic_id, found.leader, found.leader_epoch) != (ours.topic_id, self._broker, ours.leader_epoch):

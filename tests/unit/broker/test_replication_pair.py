@@ -170,6 +170,25 @@ async def test_a_leader_steps_down_when_the_store_names_another(world: BrokerWor
     assert result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
+async def test_a_leader_outlives_damage_to_its_node(world: BrokerWorld) -> None:
+    """Without its role it could not take the same epoch again, and nobody would raise it (trace T4)."""
+    await world.start(1, 2)
+    state = await world.elect(1, [1], replicas=[1, 2], tell=[1])
+    path = paths.leader_and_isr("t", 0)
+    await world.store.set(path, b"garbage", version=0)
+    await world.send(2, [world.order(state, 0, replicas=[1, 2])])
+    leadership = world.brokers[BrokerId(1)].partition().role
+
+    async def was_refused() -> bool:
+        return leadership.retry_isr_s > 0  # type: ignore[union-attr]
+
+    await eventually(was_refused)
+    assert world.brokers[BrokerId(1)].leads()
+    await world.store.set(path, state.encode(), version=1)
+    await world.isr_is(1, 2)
+    assert world.brokers[BrokerId(1)].leads()
+
+
 async def test_too_few_in_sync_means_nothing_is_appended(world: BrokerWorld) -> None:
     await world.start(1)
     await world.elect(1, [1], replicas=[1], min_insync=2)
