@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every reader of Spark code expects
+from regnum_telemetry import conventions as names
 
 from regnum_failover.reading import Reading
-from regnum_failover.stages import KINDS, STAGES, failovers, rootless
+from regnum_failover.stages import ORDER, failovers, rootless
 
 FAILOVERS_DIR: Final = "failovers"
 """Below the output: a row for each failover."""
+BY_PRODUCERS: Final = (names.FIRST_APPEND_STAGE, names.FIRST_ACKNOWLEDGED_STAGE)
+"""Stages that are there only when a producer waited."""
 STAGES_DIR: Final = "stages"
 """Below the output: a row for each stage of each failover."""
 MALFORMED_DIR: Final = "malformed"
@@ -54,8 +57,7 @@ class Report:
     def to_text(self) -> str:
         """Tables for people: one for each kind of failover that there was, times in milliseconds."""
         parts = [
-            _table([row for row in self.failovers if row["kind"] == root.rpartition(".")[2]], [s.name for s in stages])
-            for root, stages in KINDS.items()
+            _table([row for row in self.failovers if row["kind"] == kind], stages) for kind, stages in ORDER.items()
         ]
         if not self.failovers:
             parts.append("No failover in these traces.")
@@ -68,12 +70,11 @@ class Report:
             )
         if self.rootless_n:
             notes.append(f"{self.rootless_n:,} more began and were never finished by the controller that noticed them")
-        notes += [
-            f"{row['victim']} at {row['started'][11:23]}: nobody recorded the end of {', '.join(row['missing'])}; "
-            "its time is in the stages after"
-            for row in self.failovers
-            if row["missing"]
-        ]
+        for row in self.failovers:
+            # Without a producer that waited there is nothing to acknowledge, and without partitions nothing to do.
+            unrecorded = [name for name in row["missing"] if name not in BY_PRODUCERS or row["outage_partitions"]]
+            if unrecorded and row["partitions"]:
+                notes.append(f"{row['victim']} at {row['started'][11:23]}: no end of {', '.join(unrecorded)} recorded")
         return "\n\n".join([*(part for part in parts if part), "\n".join(notes)])
 
 
@@ -97,13 +98,18 @@ def write_report(reading: Reading, out: str) -> Report:
 
 def _long(found: DataFrame) -> DataFrame:
     """A row for each stage: trace_id, kind, victim, started, position (from 0, in order of time), stage, ms."""
-    stages = F.array(*(F.struct(F.lit(name).alias("stage"), F.col(f"{name}_ms").alias("ms")) for name in STAGES))
+    by_kind = {
+        kind: F.array(*(F.struct(F.lit(name).alias("stage"), F.col(f"{name}_ms").alias("ms")) for name in stages))
+        for kind, stages in ORDER.items()
+    }
+    failover, succession = (F.when(F.col("kind") == kind, stages) for kind, stages in by_kind.items())
+    stages = F.coalesce(failover, succession)
     row = found.select("trace_id", "kind", "victim", "started", F.posexplode(stages).alias("position", "of"))
-    return row.select("trace_id", "kind", "victim", "started", "position", "of.stage", "of.ms").where("ms IS NOT NULL")
+    return row.select("trace_id", "kind", "victim", "started", "position", "of.stage", "of.ms")
 
 
 def _plain(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    stages = {name: _rounded(row[f"{name}_ms"]) for name in STAGES if row[f"{name}_ms"] is not None}
+    stages = {name: _rounded(row[f"{name}_ms"]) for name in ORDER[row["kind"]]}
     return {
         "trace_id": row["trace_id"],
         "kind": row["kind"],

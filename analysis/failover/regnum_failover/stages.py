@@ -19,13 +19,10 @@ from regnum_telemetry import conventions as names
 KINDS: Final = {names.FAILOVER: names.FAILOVER_STAGES, names.SUCCESSION: names.SUCCESSION_STAGES}
 """Roots, and the stages of what they begin."""
 
-STAGES: Final = tuple(
-    dict.fromkeys(
-        [stage.name for stage in names.FAILOVER_STAGES[:2]]
-        + [stage.name for stage in names.SUCCESSION_STAGES]
-        + [stage.name for stage in names.FAILOVER_STAGES]
-    )
-)
+ORDER: Final = {root.rpartition(".")[2]: tuple(stage.name for stage in stages) for root, stages in KINDS.items()}
+"""Names of the stages of each kind, in order of time."""
+
+STAGES: Final = tuple(dict.fromkeys(name for names_of_kind in ORDER.values() for name in names_of_kind))
 """Names of all stages, each once."""
 
 _MS: Final = 1e6

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -10,23 +9,31 @@ from pathlib import Path
 from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError, StartRefusedError
+from regnum_telemetry import setup
 from rich.console import Console
 
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.replicas import replica_logs
-from regnum_local.demo.report import Narrator, Outage, outage_table, verdict_table
+from regnum_local.demo.report import Narrator, outage_table, timeline_table, verdict_table
 from regnum_local.demo.scenes import SceneError, Stage
+from regnum_local.demo.timeline import Outage, match
+from regnum_local.demo.traces import TABLES, analyse
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
+from regnum_local.failover_job import JobError, JobUnavailableError
+from regnum_local.plan import TRACES
 
 TOPICS = {"orders": 6, "payments": 3}
 """Topics of the demo and their partitions; three replicas each."""
+HELPERS = ("metadata-1",)
+"""Processes that are killed besides the leaders."""
 
 
-async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator) -> bool:
-    """Start, hurt, judge, stop; returns whether every record is as it should be."""
-    cluster = LocalCluster(data_dir, brokers=3, elections=3, report=narrator.detail)
-    narrator.step(f"starting etcd, 3 election processes and 3 brokers below {data_dir}")
+async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator) -> tuple[str, ...]:
+    """Start, hurt, judge, stop, look where the time went; returns what is wrong."""
+    cluster = LocalCluster(data_dir, brokers=3, elections=3, metadata=2, report=narrator.detail)
+    telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
+    narrator.step(f"starting etcd, 3 election, 2 metadata and 1 quota process and 3 brokers below {data_dir}")
     begin = clock.monotonic()
     await cluster.start()
     try:
@@ -59,6 +66,7 @@ async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator
         narrator.detail("stopping the cluster, then comparing the replicas' files")
     finally:
         await cluster.stop()
+        await asyncio.to_thread(telemetry.close)
     unequal = unequal_replicas(replica_logs(data_dir))
     verdict, reader = Verdict(), Verdict()
     failures: list[str] = []
@@ -68,9 +76,25 @@ async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator
         failures += history.failures
     out.print(outage_table(outages, usual_s=usual_s))
     out.print(verdict_table(verdict, partitions=len(partitions), unequal=unequal, reader=reader))
-    for failure in failures[:5]:
-        narrator.complaint(f"given up by the producer: {failure}")
-    return verdict.clean and reader.clean and not unequal and not failures and verdict.acknowledged > 0
+    complaints = [f"given up by the producer: {failure}" for failure in failures[:5]]
+    if not (verdict.clean and reader.clean and not unequal and verdict.acknowledged > 0):
+        complaints.append("records were harmed")
+    complaints += await _where_the_time_went(data_dir / TRACES, outages, clock=clock, out=out, narrator=narrator)
+    return tuple(complaints)
+
+
+async def _where_the_time_went(
+    traces: Path, outages: list[Outage], *, clock: Clock, out: Console, narrator: Narrator
+) -> list[str]:
+    """Print it; returns what does not fit together. Without Spark or Java there is nothing to compare."""
+    try:
+        failovers = await analyse(traces, clock=clock, narrator=narrator)
+    except JobUnavailableError as error:
+        out.print(f"[yellow]no analysis of the traces: {error}[/]")
+        return []
+    timelines = match(outages, failovers)
+    out.print(timeline_table(timelines))
+    return [complaint for timeline in timelines for complaint in timeline.complaints]
 
 
 async def _hurt(stage: Stage, clock: Clock) -> tuple[list[Outage], float]:
@@ -83,6 +107,12 @@ async def _hurt(stage: Stage, clock: Clock) -> tuple[list[Outage], float]:
     outages.append(await stage.kill_controller())
     await stage.run_for(2.0)
     for name in tuple(stage.killed):
+        await stage.restart(name)
+    await stage.all_in_sync()
+    for name in HELPERS:
+        await stage.kill_helper(name)
+    await stage.run_for(2.0)
+    for name in HELPERS:
         await stage.restart(name)
     await stage.all_in_sync()
     await stage.run_for(2.0)
@@ -103,16 +133,17 @@ def main() -> int:
     out, narrator = Console(), Narrator(Console(stderr=True))
     data_dir = arguments.data_dir or Path(tempfile.mkdtemp(prefix="regnum-demo-"))
     try:
-        unharmed = asyncio.run(play(data_dir, clock=SystemClock(), out=out, narrator=narrator))
-    except (RegnumError, SceneError, StartRefusedError) as error:
+        complaints = asyncio.run(play(data_dir, clock=SystemClock(), out=out, narrator=narrator))
+    except (RegnumError, SceneError, StartRefusedError, JobError) as error:
         narrator.complaint(str(error))
         narrator.complaint(f"logs and data are kept below {data_dir}")
         return 1
-    if not unharmed:
-        narrator.complaint(f"records were harmed; logs and data are kept below {data_dir}")
+    for complaint in complaints:
+        narrator.complaint(complaint)
+    if complaints:
+        narrator.complaint(f"logs and data are kept below {data_dir}")
         return 1
-    if arguments.data_dir is None:
-        shutil.rmtree(data_dir)
+    out.print(f"traces: {data_dir / TRACES}, logs: {data_dir / 'logs'}, tables of the job: {data_dir / TABLES}")
     out.print("[bold green]No acknowledged record was lost, doubled or moved.[/]")
     return 0
 

@@ -24,8 +24,9 @@ from rich.table import Table
 
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.replicas import replica_logs
-from regnum_local.demo.report import Narrator, Outage
+from regnum_local.demo.report import Narrator
 from regnum_local.demo.scenes import SceneError, Stage
+from regnum_local.demo.timeline import Outage
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
 

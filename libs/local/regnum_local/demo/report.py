@@ -1,26 +1,12 @@
 """What the demo prints: steps while it runs, a table at the end."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
+from regnum_local.demo.timeline import Outage, Timeline
 from regnum_local.demo.verdict import Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
-    """What one kill cost."""
-
-    victim: str
-    """Process that was killed, and what it was doing."""
-    partitions: int
-    """Partitions that are counted: those it led, or all of them for a controller."""
-    client_s: float
-    """Longest time without an acknowledgement on one of them, in seconds, as the producer saw it."""
-    successor_s: float
-    """From the kill until a broker's metadata named a successor, in seconds."""
 
 
 class Narrator:
@@ -78,3 +64,24 @@ def verdict_table(verdict: Verdict, *, partitions: int, unequal: Sequence[str], 
     equal = f"{partitions - len(unequal)} of {partitions} partitions"
     table.add_row("byte-equal on all replicas", f"[bold red]{equal}[/]" if unequal else equal)
     return table
+
+
+def timeline_table(timelines: Sequence[Timeline]) -> Table:
+    """A column for each kill: stages as the traces saw them, then the outage as both saw it."""
+    table = Table(title="where the time went, by the traces", title_justify="left")
+    table.add_column("stage")
+    for timeline in timelines:
+        table.add_column(timeline.outage.process, justify="right")
+    stages = dict.fromkeys(name for timeline in timelines for name in timeline.stages_ms)
+    for name in stages:
+        table.add_row(name.replace("_", " "), *(_ms(timeline.stages_ms.get(name)) for timeline in timelines))
+    table.add_section()
+    table.add_row("total", *(_ms(timeline.total_ms) for timeline in timelines))
+    table.add_section()
+    table.add_row("longest wait for an ack, by the traces", *(_ms(each.traced_outage_ms) for each in timelines))
+    table.add_row("longest wait for an ack, by the client", *(_ms(each.outage.client_s * 1000) for each in timelines))
+    return table
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} ms"

@@ -7,7 +7,8 @@ from regnum_client import Admin, TopicPartition
 from regnum_service.clock import Clock
 
 from regnum_local.cluster import LocalCluster
-from regnum_local.demo.report import Narrator, Outage
+from regnum_local.demo.report import Narrator
+from regnum_local.demo.timeline import Outage
 from regnum_local.demo.verdict import longest_gap_s
 from regnum_local.demo.workload import Load
 
@@ -134,7 +135,12 @@ class Stage:
         client_s = await self._outage(killed, led)
         self._narrator.detail(f"longest wait for an acknowledgement on what it led: {client_s * 1000:.0f} ms")
         return Outage(
-            victim=f"broker {broker}, a leader", partitions=len(led), client_s=client_s, successor_s=successor_s
+            victim=f"broker {broker}, a leader",
+            process=f"broker {broker}",
+            of_leaders=True,
+            partitions=len(led),
+            client_s=client_s,
+            successor_s=successor_s,
         )
 
     async def kill_controller(self) -> Outage:
@@ -153,8 +159,19 @@ class Stage:
         self._narrator.detail(f"election process {now.controller} is the controller, epoch {now.controller_epoch}")
         client_s = await self._outage(killed, tuple(before.leaders))
         self._narrator.detail(f"longest wait for an acknowledgement on any partition: {client_s * 1000:.0f} ms")
-        victim = f"election {before.controller}, the controller"
-        return Outage(victim=victim, partitions=len(before.leaders), client_s=client_s, successor_s=successor_s)
+        return Outage(
+            victim=f"election {before.controller}, the controller",
+            process=f"controller {before.controller}",
+            of_leaders=False,
+            partitions=len(before.leaders),
+            client_s=client_s,
+            successor_s=successor_s,
+        )
+
+    async def kill_helper(self, name: str) -> None:
+        """Kill -9 a process that no record passes through."""
+        self._narrator.step(f"kill -9 {name}; the load goes on")
+        await self._kill(name)
 
     async def restart(self, name: str, *, wait: bool = True) -> None:
         """Start a killed process again and wait until it is healthy."""
