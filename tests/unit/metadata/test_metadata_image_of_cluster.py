@@ -1,0 +1,63 @@
+"""The image: what applies, what does not, and what it becomes (safety rule S17)."""
+
+import pytest
+from regnum_metadata.image import TOPICS_PER_STEP, Image, Verdict
+from regnum_testing.metadata_values import broker, change, done, gone, image, leaders, topic
+
+
+@pytest.mark.parametrize(
+    ("from_version", "to_version", "epoch", "verdict"),
+    [
+        (4, 5, 3, Verdict.APPLIES),
+        (2, 5, 3, Verdict.APPLIES),
+        (0, 5, 3, Verdict.APPLIES),
+        (0, 1, 4, Verdict.APPLIES),
+        (3, 4, 3, Verdict.KNOWN),
+        (0, 4, 3, Verdict.KNOWN),
+        (5, 6, 3, Verdict.GAP),
+        (1, 2, 4, Verdict.GAP),
+        (4, 5, 2, Verdict.STALE),
+        (0, 9, 2, Verdict.STALE),
+    ],
+)
+def test_a_change_applies_only_where_it_joins_on(
+    from_version: int, to_version: int, epoch: int, verdict: Verdict
+) -> None:
+    known = image(change(0, 4, epoch=3))
+    assert known.judge(change(from_version, to_version, epoch=epoch)) is verdict
+
+
+def test_nothing_but_everything_applies_to_nothing() -> None:
+    assert Image().judge(change(1, 2)) is Verdict.GAP
+    assert Image().judge(change(0, 2)) is Verdict.APPLIES
+
+
+def test_absolute_values_replace_what_they_name_and_nothing_else() -> None:
+    before = image(change(0, 1, topic("a", 1, 2), topic("b", 3), brokers=[broker(1)]))
+    after = done(before.with_change(change(1, 2, topic("a", 9, first=1), brokers=[broker(1), broker(2)])))
+    assert leaders(after) == {"a": {0: 1, 1: 9}, "b": {0: 3}}
+    assert [item.id for item in after.head.brokers] == [1, 2]
+    assert leaders(before) == {"a": {0: 1, 1: 2}, "b": {0: 3}}
+    assert after.topics["b"] is before.topics["b"]
+
+
+def test_a_full_image_forgets_what_it_does_not_name() -> None:
+    known = image(change(0, 1, topic("a", 1)), change(0, 2, topic("b", 2)))
+    assert leaders(known) == {"b": {0: 2}}
+
+
+def test_a_deletion_of_an_earlier_life_leaves_the_present_one() -> None:
+    known = image(change(0, 1, topic("a", 1, id="new")))
+    assert leaders(done(known.with_change(change(1, 2, gone("a", id="old"))))) == {"a": {0: 1}}
+    assert leaders(done(known.with_change(change(1, 2, gone("a", id="new"))))) == {}
+    assert leaders(done(known.with_change(change(1, 2, gone("never", id="old"))))) == {"a": {0: 1}}
+
+
+def test_a_new_life_of_a_name_starts_without_the_old_partitions() -> None:
+    known = image(change(0, 1, topic("a", 1, 1, 1, id="old")), change(1, 2, topic("a", 2, id="new")))
+    assert leaders(known) == {"a": {0: 2}}
+
+
+def test_a_large_change_gives_the_loop_its_turns() -> None:
+    steps = Image().with_change(change(0, 1, *(topic(f"t{n}", 1) for n in range(5 * TOPICS_PER_STEP))))
+    assert sum(1 for _ in steps) == 5
