@@ -1,0 +1,78 @@
+"""The lines of trace files: OTLP/JSON as the collector's file exporter writes it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from regnum_telemetry import json_lines
+from regnum_telemetry.otel import OtelTracer
+from regnum_telemetry.tracing import Kind
+
+
+def _spans() -> tuple[ReadableSpan, ...]:
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    tracer = OtelTracer(provider)
+    root = tracer.start("root", at_unix_nano=1_800_000_000_000_000_001, attributes={"big": 2**53 + 1, "yes": True})
+    child = tracer.start("child", parent=root.context, kind=Kind.SERVER, links=[root.context], attributes={"text": "t"})
+    child.fail("UNAVAILABLE")
+    child.end()
+    root.end(1_800_000_000_500_000_002)
+    return memory.get_finished_spans()
+
+
+def _lines(data: bytes) -> list[dict[str, Any]]:
+    assert data.endswith(b"\n")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_ids_are_hex_everywhere_enums_are_integers_and_large_integers_are_text() -> None:
+    spans = _spans()
+    (line,) = _lines(json_lines.encode(spans))
+    assert list(line) == ["resourceSpans"]
+    (resource,) = line["resourceSpans"]
+    made = {span["name"]: span for scope in resource["scopeSpans"] for span in scope["spans"]}
+    root, child = made["root"], made["child"]
+    by_name = {span.name: span for span in spans}
+    assert root["traceId"] == f"{by_name['root'].context.trace_id:032x}"  # type: ignore[union-attr]
+    assert root["spanId"] == f"{by_name['root'].context.span_id:016x}"  # type: ignore[union-attr]
+    assert "parentSpanId" not in root
+    assert child["traceId"] == root["traceId"]
+    assert child["parentSpanId"] == root["spanId"]
+    (link,) = child["links"]
+    assert (link["traceId"], link["spanId"]) == (root["traceId"], root["spanId"])
+    assert root["startTimeUnixNano"] == "1800000000000000001"
+    assert root["endTimeUnixNano"] == "1800000000500000002"
+    attributes = {item["key"]: item["value"] for item in root["attributes"]}
+    assert attributes == {"big": {"intValue": str(2**53 + 1)}, "yes": {"boolValue": True}}
+    assert (root["kind"], child["kind"]) == (1, 2)
+    assert child["status"] == {"code": 2}
+    assert root["status"] == {}
+
+
+def test_each_batch_is_one_line_appended_to_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "traces" / "service-1.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b'{"resourceSpans":[]}\n')
+    sink = json_lines.JsonLinesFile(path)
+    assert sink.export(_spans())
+    assert sink.export(_spans())
+    # Before it is closed: a process that is killed now leaves them behind.
+    assert len(_lines(path.read_bytes())) == 3
+    sink.close()
+
+
+def test_a_folder_that_cannot_be_made_loses_the_spans_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    sink = json_lines.JsonLinesFile(tmp_path / "file" / "service-1.jsonl")
+    assert not sink.export(_spans())
+    assert not sink.export(_spans())
+    assert len(caplog.records) == 1
+    sink.close()

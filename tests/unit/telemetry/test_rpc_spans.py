@@ -1,0 +1,179 @@
+"""Spans of calls, between a real server and a real channel."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.nodes import Address
+from regnum_service.channel import open_channel
+from regnum_service.errors import RegnumError
+from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.supervisor import Supervisor
+from regnum_telemetry import conventions, propagation, tracing
+from regnum_telemetry.tracing import Kind
+from regnum_testing.span_recorder import SpanRecorder, recorded_spans
+
+NAME = "regnum.test.v1.EchoService"
+
+
+class _Echo:
+    """Notes the place in which it is called."""
+
+    def __init__(self) -> None:
+        self.places: list[str] = []
+
+    async def one(self, request: RequestHeader, context: Any) -> RequestHeader:
+        self.places.append(tracing.current())
+        if request.client_id == "refuse":
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "no")
+        return request
+
+    async def many(self, request: RequestHeader, context: Any) -> AsyncIterator[RequestHeader]:
+        self.places.append(tracing.current())
+        for _ in range(3):
+            yield request
+
+    async def sum(self, requests: AsyncIterator[RequestHeader], context: Any) -> RequestHeader:
+        self.places.append(tracing.current())
+        count = 0
+        async for _ in requests:
+            count += 1
+        return RequestHeader(api_version=count)
+
+    def add_to(self, _servicer: object, server: Any) -> None:
+        read, write = RequestHeader.FromString, RequestHeader.SerializeToString
+        handlers = {
+            "One": grpc.unary_unary_rpc_method_handler(self.one, read, write),
+            "Many": grpc.unary_stream_rpc_method_handler(self.many, read, write),
+            "Sum": grpc.stream_unary_rpc_method_handler(self.sum, read, write),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(NAME, handlers),))
+
+
+@pytest.fixture
+def recorder() -> Any:
+    with recorded_spans() as recorder:
+        yield recorder
+
+
+@pytest_asyncio.fixture
+async def served() -> AsyncIterator[tuple[_Echo, grpc.aio.Channel, Address]]:
+    echo, supervisor = _Echo(), Supervisor("test")
+    registration = ServiceRegistration(name=NAME, servicer=echo, add_to_server=echo.add_to)
+    server = GrpcServer(Address(host="127.0.0.1", port=0), [registration], supervisor=supervisor)
+    await server.start()
+    channel = open_channel(server.address)
+    yield echo, channel, server.address
+    await channel.close()
+    await server.stop()
+    assert supervisor.failure is None
+
+
+def _unary(channel: grpc.aio.Channel, method: str) -> Any:
+    return channel.unary_unary(
+        f"/{NAME}/{method}",
+        request_serializer=RequestHeader.SerializeToString,
+        response_deserializer=RequestHeader.FromString,
+    )
+
+
+async def _ended(recorder: SpanRecorder, count: int) -> None:
+    async with asyncio.timeout(5.0):
+        while sum(span.end_unix_nano is not None for span in recorder.spans) < count:
+            await asyncio.sleep(0)
+
+
+async def test_both_sides_of_a_call_lie_below_its_cause(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    echo, channel, address = served
+    cause = recorder.start("cause")
+    with tracing.within(cause.context):
+        await _unary(channel, "One")(RequestHeader(), timeout=5.0)
+    await _ended(recorder, 2)
+    client, server = recorder.named(f"{NAME}/One")
+    assert (client.kind, server.kind) == (Kind.CLIENT, Kind.SERVER)
+    assert client.trace_id == server.trace_id == cause.trace_id
+    assert (client.parent, server.parent) == (cause.span_id, client.span_id)
+    # What the servicer hands on is below its own span.
+    assert echo.places == [server.context]
+    for span in (client, server):
+        assert span.attributes[conventions.RPC_SYSTEM] == "grpc"
+        assert span.attributes[conventions.RPC_METHOD] == f"{NAME}/One"
+        assert span.attributes[conventions.RPC_STATUS] == "OK"
+    assert client.attributes[conventions.SERVER_PORT] == address.port
+
+
+async def test_a_call_outside_of_any_trace_has_no_span(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    echo, channel, _ = served
+    await _unary(channel, "One")(RequestHeader(), timeout=5.0)
+    assert recorder.spans == []
+    assert echo.places == [""]
+
+
+async def test_an_answer_that_refuses_is_no_fault_of_the_server(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    _, channel, _ = served
+    with tracing.within(recorder.start("cause").context), pytest.raises(grpc.aio.AioRpcError):
+        await _unary(channel, "One")(RequestHeader(client_id="refuse"), timeout=5.0)
+    await _ended(recorder, 2)
+    client, server = recorder.named(f"{NAME}/One")
+    assert client.attributes[conventions.RPC_STATUS] == server.attributes[conventions.RPC_STATUS] == "INVALID_ARGUMENT"
+    assert (client.error, server.error) == ("INVALID_ARGUMENT", "")
+
+
+async def test_a_call_that_reaches_nobody_ends_its_span(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    _, channel, _ = served
+    with tracing.within(recorder.start("cause").context), pytest.raises(grpc.aio.AioRpcError):
+        await _unary(channel, "Unknown")(RequestHeader(), timeout=5.0)
+    await _ended(recorder, 1)
+    assert recorder.one(f"{NAME}/Unknown").error == "UNIMPLEMENTED"
+
+
+async def test_streams_have_one_span_for_each_side(
+    recorder: SpanRecorder, served: tuple[_Echo, grpc.aio.Channel, Address]
+) -> None:
+    echo, channel, _ = served
+    cause = recorder.start("cause")
+    serializers = {
+        "request_serializer": RequestHeader.SerializeToString,
+        "response_deserializer": RequestHeader.FromString,
+    }
+    with tracing.within(cause.context):
+        answers = [answer async for answer in channel.unary_stream(f"/{NAME}/Many", **serializers)(RequestHeader())]
+
+        async def requests() -> AsyncIterator[RequestHeader]:
+            for _ in range(4):
+                yield RequestHeader()
+
+        total = await channel.stream_unary(f"/{NAME}/Sum", **serializers)(requests(), timeout=5.0)
+    assert (len(answers), total.api_version) == (3, 4)
+    await _ended(recorder, 4)
+    for method in ("Many", "Sum"):
+        client, server = recorder.named(f"{NAME}/{method}")
+        assert server.parent == client.span_id
+        assert client.parent == cause.span_id
+    assert all(propagation.parse(place) is not None for place in echo.places)
+
+
+async def test_a_supervised_task_belongs_to_no_call(recorder: SpanRecorder) -> None:
+    supervisor = Supervisor("test")
+    places: list[str] = []
+
+    async def look() -> None:
+        places.append(tracing.current())
+
+    with tracing.within(recorder.start("cause").context):
+        await supervisor.start("task", look())
+    await supervisor.unwind()
+    assert places == [""]

@@ -1,0 +1,64 @@
+"""W3C trace context and the causes that trail an answer."""
+
+import pytest
+from regnum_telemetry import propagation
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+GOOD = f"00-{TRACE}-{SPAN}-01"
+
+
+def test_a_traceparent_is_read_and_written_back() -> None:
+    context = propagation.parse(GOOD)
+    assert context == (TRACE, SPAN, 1)
+    assert propagation.render(context) == GOOD
+
+
+@pytest.mark.parametrize(("flags", "sampled"), [("00", False), ("01", True), ("02", False), ("03", True)])
+def test_only_one_flag_says_whether_spans_are_recorded(flags: str, sampled: bool) -> None:
+    context = propagation.parse(f"00-{TRACE}-{SPAN}-{flags}")
+    assert context is not None
+    assert context.sampled is sampled
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "00",
+        f"00-{TRACE}-{SPAN}",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE}-{SPAN}-01\n",
+        f"00-{TRACE[:-1]}-{SPAN}-01",
+    ],
+)
+def test_what_is_no_traceparent_is_none(text: str) -> None:
+    assert propagation.parse(text) is None
+    assert propagation.from_metadata([(propagation.TRACEPARENT, text)]) == ""
+
+
+def test_a_later_version_may_say_more() -> None:
+    assert propagation.parse(f"01-{TRACE}-{SPAN}-01-more") == (TRACE, SPAN, 1)
+
+
+def test_metadata_without_one_is_empty() -> None:
+    assert propagation.from_metadata(None) == ""
+    assert propagation.from_metadata([("user-agent", "x"), (propagation.TRACEPARENT, b"\x00")]) == ""
+    assert propagation.from_metadata([("user-agent", "x"), (propagation.TRACEPARENT, GOOD)]) == GOOD
+
+
+def test_causes_come_back_by_their_places() -> None:
+    other = f"00-{TRACE[::-1]}-{SPAN}-01"
+    told = propagation.render_causes([(0, GOOD), (1, ""), (3, other), (7, GOOD)])
+    assert len(told) == 2
+    assert propagation.parse_causes(told) == {0: GOOD, 3: other, 7: GOOD}
+
+
+def test_causes_are_bounded_and_what_is_malformed_is_left_out() -> None:
+    told = propagation.render_causes((place, GOOD) for place in range(10_000))
+    assert sum(len(key) + len(value) for key, value in told) < 4_096
+    broken = [(propagation.CAUSES, "x;1"), (propagation.CAUSES, f"{GOOD};1,x,-2,3"), ("other", f"{GOOD};9")]
+    assert propagation.parse_causes(broken) == {1: GOOD, 3: GOOD}
