@@ -86,6 +86,18 @@ async def test_a_topic_is_known_everywhere_when_it_is_created(cluster: LocalClus
                 assert {leader for leader, _ in one[f"known-{number}"].values()} <= {1, 2, 3}
 
 
+async def test_a_change_is_serialised_once_in_each_process_for_all_its_brokers(cluster: LocalCluster) -> None:
+    before = {name: await lag_of(cluster, name) for name in ("metadata-1", "metadata-2")}
+    async with Admin(cluster.bootstrap) as admin:
+        for number in range(10):
+            await admin.create_topic(f"once-{number}", partitions=3, replication_factor=3)
+    after = {name: await lag_of(cluster, name) for name in before}
+    for name, lag in after.items():
+        assert lag.controller_epoch == before[name].controller_epoch
+        changes = lag.version - before[name].version
+        assert 0 < lag.payload_serialisations - before[name].payload_serialisations <= changes
+
+
 @pytest.mark.parametrize("name", ["metadata-1", "metadata-2"])
 async def test_a_killed_metadata_process_is_not_missed(cluster: LocalCluster, name: str) -> None:
     topic = f"under-{name}"

@@ -15,8 +15,8 @@ from immutables import Map
 from regnum.types.v1 import types_pb2
 from regnum_model.ids import ControllerEpoch
 
-TOPICS_PER_STEP: Final = 200
-"""Topics applied in one step."""
+PARTITIONS_PER_STEP: Final = 2_000
+"""Partitions applied in one step; a topic counts as one more."""
 
 
 NO_EPOCH: Final = ControllerEpoch(0)
@@ -114,7 +114,8 @@ class Image:
     def with_change(self, change: Change) -> Generator[None, None, "Image"]:
         """The image after a change that applies; returned after some steps."""
         topics = (Map[str, TopicImage]() if change.is_full else self.topics).mutate()
-        for count, state in enumerate(change.topics, 1):
+        done = 0
+        for state in change.topics:
             present = topics.get(state.name)
             if state.deleted:
                 # Of an earlier life of the name: the present one stays.
@@ -122,7 +123,9 @@ class Image:
                     del topics[state.name]
             else:
                 topics[state.name] = _merged(present, state)
-            if count % TOPICS_PER_STEP == 0:
+            done += 1 + len(state.partitions)
+            if done >= PARTITIONS_PER_STEP:
+                done = 0
                 yield
         return Image(
             controller_epoch=change.controller_epoch,

@@ -12,7 +12,7 @@ followed by bytes kept for each topic. What is kept belongs to one TopicImage: a
 Example: 3 brokers and 9 topics, one of which changes: one head and one topic are serialised, for all three brokers.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,9 +75,9 @@ class PayloadBuilder:
         chunks: list[bytes] = []
         done = 0
         for state in change.topics:
-            for chunk in _chunks(state.name, state.topic_id, state.partitions, deleted=state.deleted):
+            for weight, chunk in _chunks(state.name, state.topic_id, state.partitions, deleted=state.deleted):
                 chunks.append(chunk)
-                done += CHUNK_PARTITIONS if len(state.partitions) > CHUNK_PARTITIONS else len(state.partitions) + 1
+                done += weight
                 if done >= STEP_PARTITIONS:
                     done = 0
                     yield
@@ -92,8 +92,14 @@ class PayloadBuilder:
             known = self._kept.get(name)
             if known is None or known[0] is not topic:
                 states = [topic.partitions[number] for number in sorted(topic.partitions)]
-                known = (topic, tuple(_chunks(name, topic.topic_id, states, deleted=False)))
-                done += len(states)
+                made: list[bytes] = []
+                for weight, chunk in _chunks(name, topic.topic_id, states, deleted=False):
+                    made.append(chunk)
+                    done += weight
+                    if done >= STEP_PARTITIONS:
+                        done = 0
+                        yield
+                known = (topic, tuple(made))
             kept[name] = known
             chunks.extend(known[1])
             done += 1
@@ -138,12 +144,15 @@ def question(image: Image) -> Payload:
     )
 
 
-def _chunks(name: str, topic_id: str, states: Sequence[types_pb2.PartitionState], *, deleted: bool) -> Iterable[bytes]:
+def _chunks(
+    name: str, topic_id: str, states: Sequence[types_pb2.PartitionState], *, deleted: bool
+) -> Iterator[tuple[int, bytes]]:
+    """The bytes of a topic, and how much work each piece was."""
     for start in range(0, max(len(states), 1), CHUNK_PARTITIONS):
         topic = types_pb2.TopicState(
             name=name, topic_id=topic_id, deleted=deleted, partitions=states[start : start + CHUNK_PARTITIONS]
         )
-        yield control_pb2.UpdateMetadataRequest(topics=[topic]).SerializeToString()
+        yield len(topic.partitions) + 1, control_pb2.UpdateMetadataRequest(topics=[topic]).SerializeToString()
 
 
 def _head(

@@ -1,7 +1,7 @@
 """The image: what applies, what does not, and what it becomes (safety rule S17)."""
 
 import pytest
-from regnum_metadata.image import TOPICS_PER_STEP, Image, Verdict
+from regnum_metadata.image import PARTITIONS_PER_STEP, Image, Verdict
 from regnum_testing.metadata_values import broker, change, done, gone, image, leaders, topic
 
 
@@ -59,5 +59,7 @@ def test_a_new_life_of_a_name_starts_without_the_old_partitions() -> None:
 
 
 def test_a_large_change_gives_the_loop_its_turns() -> None:
-    steps = Image().with_change(change(0, 1, *(topic(f"t{n}", 1) for n in range(5 * TOPICS_PER_STEP))))
-    assert sum(1 for _ in steps) == 5
+    many = Image().with_change(change(0, 1, *(topic(f"t{n}", 1) for n in range(5 * PARTITIONS_PER_STEP // 2))))
+    assert sum(1 for _ in many) == 5
+    wide = Image().with_change(change(0, 1, *(topic(f"t{n}", *[1] * PARTITIONS_PER_STEP) for n in range(5))))
+    assert sum(1 for _ in wide) == 5

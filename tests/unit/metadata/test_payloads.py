@@ -94,3 +94,6 @@ def test_a_question_says_nothing_and_applies_to_nobody() -> None:
 def test_a_large_payload_gives_the_loop_its_turns() -> None:
     whole = image(change(0, 1, *(topic(f"t{n}", 1) for n in range(10_000))))
     assert sum(1 for _ in PayloadBuilder().full(whole)) >= 5
+    wide = change(0, 1, topic("wide", *[1] * 10_000))
+    assert sum(1 for _ in PayloadBuilder().full(image(wide))) >= 4
+    assert sum(1 for _ in PayloadBuilder().change(image(wide), replace(wide, from_version=1))) >= 4

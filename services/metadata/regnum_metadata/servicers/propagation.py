@@ -67,6 +67,7 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
         return propagation_pb2.DescribeLagResponse(
             controller_epoch=propagation.image.controller_epoch,
             version=propagation.image.version,
+            payload_serialisations=propagation.payload_serialisations,
             brokers=[
                 propagation_pb2.BrokerLag(
                     broker_id=lane.receiver.id,

@@ -158,10 +158,13 @@ class DescribeLagResponse(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     BROKERS_FIELD_NUMBER: _builtins.int
+    PAYLOAD_SERIALISATIONS_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of this process's image; 0 while it has none."""
     version: _builtins.int
     """Version of this process's image under that epoch."""
+    payload_serialisations: _builtins.int
+    """Payloads this process has serialised since it started: one for each change, whatever the number of brokers."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerLag]:
         """The brokers that this process serves, by id; other processes serve the others."""
@@ -172,10 +175,11 @@ class DescribeLagResponse(_message.Message):
         controller_epoch: _builtins.int = ...,
         version: _builtins.int = ...,
         brokers: _abc.Iterable[Global___BrokerLag] | None = ...,
+        payload_serialisations: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "controller_epoch", b"controller_epoch", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "controller_epoch", b"controller_epoch", "payload_serialisations", b"payload_serialisations", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
