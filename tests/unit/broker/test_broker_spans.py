@@ -1,0 +1,73 @@
+"""What a broker adds to the trace of a failover, and how it names the cause of its leadership."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum_telemetry import conventions, propagation, tracing
+from regnum_testing.batches import batch_of
+from regnum_testing.broker_world import BrokerWorld
+from regnum_testing.span_recorder import SpanRecorder, recorded_spans
+
+
+@pytest.fixture
+def recorder() -> Iterator[SpanRecorder]:
+    with recorded_spans() as recorder:
+        yield recorder
+
+
+@pytest.fixture
+async def world(tmp_path: Path, recorder: SpanRecorder) -> AsyncIterator[BrokerWorld]:
+    made = BrokerWorld(tmp_path)
+    await made.begin()
+    await made.start(1)
+    yield made
+    await made.close()
+
+
+def _request() -> log_pb2.ProduceRequest:
+    partition = log_pb2.ProducePartition(topic="t", partition=0, record_batch=batch_of(b"a"))
+    return log_pb2.ProduceRequest(acks=-1, timeout_ms=10_000, partitions=[partition])
+
+
+async def test_a_new_leader_records_its_begin_and_its_first_append_only(
+    world: BrokerWorld, recorder: SpanRecorder
+) -> None:
+    cause = recorder.start("cause")
+    with tracing.within(cause.context):
+        await world.elect(1, [1])
+    began = recorder.one(conventions.BECOME_LEADER)
+    assert began.trace_id == cause.trace_id
+    assert began.attributes[conventions.PARTITIONS] == 1
+    for _ in range(3):
+        await world.produce(1, batch_of(b"a"))
+    appended = recorder.one(conventions.FIRST_APPEND)
+    assert appended.trace_id == cause.trace_id
+    assert appended.attributes[conventions.OFFSET] == 0
+    assert appended.attributes[conventions.TOPIC] == "t"
+
+
+async def test_a_producer_that_asks_is_told_the_cause_every_time(world: BrokerWorld, recorder: SpanRecorder) -> None:
+    """An answer may be lost, so the cause is not said once but whenever somebody asks."""
+    cause = recorder.start("cause")
+    with tracing.within(cause.context):
+        await world.elect(1, [1])
+    for _ in range(2):
+        call = world.log(1).Produce(_request(), timeout=20, metadata=((propagation.RECOVERING, "1"),))
+        await call
+        told = propagation.parse_causes(await call.trailing_metadata())
+        context = propagation.parse(told[0])
+        assert context is not None
+        assert context.trace_id == cause.trace_id
+    quiet = world.log(1).Produce(_request(), timeout=20)
+    await quiet
+    assert propagation.parse_causes(await quiet.trailing_metadata()) == {}
+
+
+async def test_a_leadership_that_nobody_traced_names_no_cause(world: BrokerWorld, recorder: SpanRecorder) -> None:
+    await world.elect(1, [1])
+    call = world.log(1).Produce(_request(), timeout=20, metadata=((propagation.RECOVERING, "1"),))
+    await call
+    assert propagation.parse_causes(await call.trailing_metadata()) == {}
+    assert recorder.spans == []

@@ -1,0 +1,105 @@
+"""Outages as the producer sees them, as spans."""
+
+import pytest
+from regnum_client.cluster_view import LeaderTerm
+from regnum_client.outage_watch import Acknowledgement, OutageWatch
+from regnum_client.records import TopicPartition
+from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
+from regnum_telemetry import conventions
+from regnum_telemetry.tracing import NoTracer
+from regnum_testing.span_recorder import SpanRecorder
+
+PARTITION = TopicPartition("orders", 3)
+CAUSE = f"00-{'ab' * 16}-{'cd' * 8}-01"
+
+
+def term(leader: int, epoch: int) -> LeaderTerm:
+    return LeaderTerm(topic_id=TopicId("T" * 22), leader=BrokerId(leader), epoch=LeaderEpoch(epoch))
+
+
+def acknowledged(at_ms: int, held: LeaderTerm, *, tries: int = 1, cause: str = "") -> Acknowledgement:
+    return Acknowledgement(
+        at_unix_nano=at_ms * 1_000_000, term=held, offset=at_ms, records=2, tries=tries, waited_s=0.004, cause=cause
+    )
+
+
+@pytest.fixture
+def recorder() -> SpanRecorder:
+    return SpanRecorder()
+
+
+@pytest.fixture
+def watch(recorder: SpanRecorder) -> OutageWatch:
+    return OutageWatch(recorder)
+
+
+def test_an_outage_reaches_from_acknowledgement_to_acknowledgement(watch: OutageWatch, recorder: SpanRecorder) -> None:
+    watch.acknowledged(PARTITION, acknowledged(100, term(1, 0)))
+    assert not watch.is_recovering(PARTITION, term(1, 0))
+    watch.failed(PARTITION, "BROKER_NOT_AVAILABLE")
+    watch.failed(PARTITION, "NOT_LEADER_OR_FOLLOWER")
+    assert watch.is_recovering(PARTITION, term(2, 1))
+    watch.acknowledged(PARTITION, acknowledged(350, term(2, 1), tries=3, cause=CAUSE))
+    assert not watch.is_recovering(PARTITION, term(2, 1))
+    outage = recorder.one(conventions.OUTAGE)
+    assert (outage.begin_unix_nano, outage.end_unix_nano) == (100_000_000, 350_000_000)
+    # It lies in the failover's trace, below what made the leader.
+    assert outage.context.split("-")[1] == "ab" * 16
+    assert outage.parent == "cd" * 8
+    assert outage.links == (CAUSE,)
+    told = outage.attributes
+    assert told[conventions.FAILOVER_TRACE_ID] == "ab" * 16
+    assert told[conventions.LAST_ACK_UNIX_NANO] == 100_000_000
+    assert told[conventions.FIRST_ACK_UNIX_NANO] == 350_000_000
+    assert told[conventions.WAITING_SINCE_UNIX_NANO] == 346_000_000
+    assert (told[conventions.TOPIC], told[conventions.PARTITION]) == ("orders", "3")
+    assert (told[conventions.LAST_ACK_LEADER_EPOCH], told[conventions.LEADER_EPOCH]) == (0, 1)
+    assert told[conventions.ERROR_TYPE] == "NOT_LEADER_OR_FOLLOWER"
+    assert told[conventions.RETRIED] is True
+    retried = recorder.one(conventions.RETRIED_SEND)
+    assert retried.attributes[conventions.ATTEMPTS] == 3
+    assert (retried.begin_unix_nano, retried.end_unix_nano) == (346_000_000, 350_000_000)
+
+
+def test_a_change_of_leader_that_hurt_nobody_says_so(watch: OutageWatch, recorder: SpanRecorder) -> None:
+    watch.acknowledged(PARTITION, acknowledged(100, term(1, 0)))
+    assert watch.is_recovering(PARTITION, term(2, 1))
+    watch.acknowledged(PARTITION, acknowledged(900, term(2, 1), cause=CAUSE))
+    assert recorder.one(conventions.OUTAGE).attributes[conventions.RETRIED] is False
+    assert recorder.named(conventions.RETRIED_SEND) == []
+
+
+def test_trouble_under_the_same_leader_is_not_blamed_on_what_once_made_it(
+    watch: OutageWatch, recorder: SpanRecorder
+) -> None:
+    watch.acknowledged(PARTITION, acknowledged(100, term(2, 1)))
+    watch.failed(PARTITION, "REQUEST_TIMED_OUT")
+    watch.acknowledged(PARTITION, acknowledged(700, term(2, 1), tries=2, cause=CAUSE))
+    outage = recorder.one(conventions.OUTAGE)
+    assert outage.parent == ""
+    assert outage.links == ()
+    assert conventions.FAILOVER_TRACE_ID not in outage.attributes
+
+
+def test_a_producer_that_begins_within_an_outage_knows_no_beginning(watch: OutageWatch, recorder: SpanRecorder) -> None:
+    watch.failed(PARTITION, "LEADER_NOT_AVAILABLE")
+    watch.acknowledged(PARTITION, acknowledged(100, term(1, 0), tries=2))
+    assert recorder.named(conventions.OUTAGE) == []
+
+
+def test_calm_makes_no_spans_and_partitions_are_apart(watch: OutageWatch, recorder: SpanRecorder) -> None:
+    other = replace_partition(4)
+    for at_ms in (100, 200, 300):
+        watch.acknowledged(PARTITION, acknowledged(at_ms, term(1, 0)))
+        watch.acknowledged(other, acknowledged(at_ms, term(2, 7)))
+    assert recorder.spans == []
+    watch.failed(other, "NOT_LEADER_OR_FOLLOWER")
+    assert not watch.is_recovering(PARTITION, term(1, 0))
+
+
+def replace_partition(number: int) -> TopicPartition:
+    return TopicPartition(PARTITION.topic, number)
+
+
+def test_without_a_tracer_it_is_off() -> None:
+    assert not OutageWatch(NoTracer()).enabled
