@@ -144,6 +144,31 @@ async def test_metadata_process_and_leader_killed_together(cluster: LocalCluster
     assert verdict.clean, verdict
 
 
+async def test_a_paused_metadata_process_is_replaced_and_does_no_harm_when_it_wakes(cluster: LocalCluster) -> None:
+    """Frozen, it refuses nothing: its session tells, after 6 s."""
+    async with under_load(cluster, "paused") as running:
+        cluster.pause("metadata-1")
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_topic("meanwhile", partitions=3, replication_factor=3)
+
+        async def known_everywhere() -> bool:
+            found = await pictures(cluster, Role.BROKER)
+            return all(one == found[0] and len(one.get("meanwhile", ())) == 3 for one in found)
+
+        await until(known_everywhere, within_s=15.0)
+        cluster.resume("metadata-1")
+
+        async def shared_again() -> bool:
+            by_process = await served(cluster)
+            everything = await pictures(cluster, Role.METADATA)
+            ids = sorted(id for ids in by_process.values() for id in ids)
+            return ids == [1, 2, 3] and all("meanwhile" in one for one in everything)
+
+        await until(shared_again)
+        verdict = await running.judged()
+    assert verdict.clean, verdict
+
+
 async def test_all_metadata_processes_killed_and_started_again(cluster: LocalCluster) -> None:
     async with under_load(cluster, "none-left") as running:
         for name in ("metadata-1", "metadata-2"):

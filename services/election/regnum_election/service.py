@@ -1,10 +1,8 @@
 """The election process as a whole: listeners for its life, one store session after another, campaigns within each."""
 
 import asyncio
-import os
 import random
 import uuid
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -21,6 +19,7 @@ from regnum_model.ids import ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
+from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -59,6 +58,7 @@ class ElectionService:
         self._clock = clock
         self._chance = chance
         self._id = ElectionId(settings.election_id)
+        self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._office = Office()
         self._store: Store | None = None
         self._lag = LoopLag(clock)
@@ -169,8 +169,8 @@ class ElectionService:
         await candidacy.run()
 
     async def _register(self, store: Store, incarnation: str) -> None:
-        previous = self._previous_incarnation()
-        self._remember(incarnation)
+        previous = self._incarnations.previous()
+        self._incarnations.remember(incarnation)
         membership = Membership(
             store,
             self._clock,
@@ -183,28 +183,6 @@ class ElectionService:
             await membership.join()
         except TakenByAnotherError as error:
             raise StartRefusedError(str(error)) from error
-
-    def _previous_incarnation(self) -> frozenset[str]:
-        """Last incarnations of this process (safety rule S5); none without a run directory."""
-        file = self._incarnation_file()
-        if file is None or not file.exists():
-            return frozenset()
-        return frozenset(file.read_text(encoding="utf-8").split())
-
-    def _remember(self, incarnation: str) -> None:
-        file = self._incarnation_file()
-        if file is None:
-            return
-        # The one before stays too: this process may be killed before its own registration is written.
-        known = sorted(self._previous_incarnation())[-1:] if not file.exists() else file.read_text("utf-8").split()[-1:]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_suffix(".new")
-        fresh.write_text("\n".join((*known, incarnation)) + "\n", encoding="utf-8")
-        os.replace(fresh, file)  # noqa: PTH105 - the atomic one, named as the manual does
-
-    def _incarnation_file(self) -> Path | None:
-        folder = self._settings.run_dir
-        return None if folder is None else folder / f"election-{self._id}.incarnations"
 
     async def _cluster_id(self, store: Store) -> str:
         while True:
