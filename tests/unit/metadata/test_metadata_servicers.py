@@ -1,0 +1,109 @@
+"""What the metadata service answers, and what it refuses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum.metadata.v1 import metadata_pb2, propagation_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_metadata.propagation import Propagation
+from regnum_metadata.servicers.metadata import MetadataServicer
+from regnum_metadata.servicers.propagation import PropagationServicer
+from regnum_model.ids import MetadataId
+from regnum_service.clock import SystemClock
+from regnum_service.errors import RegnumError
+from regnum_testing.metadata_values import ReceivingBroker, broker, change, image, topic
+
+Part = propagation_pb2.PublishChangesRequest
+
+
+def propagation() -> Propagation:
+    return Propagation(
+        id=MetadataId(1),
+        open_stream=lambda _address: ReceivingBroker(),
+        clock=SystemClock(),
+        spawn=lambda name, coroutine: asyncio.get_running_loop().create_task(coroutine, name=name),
+    )
+
+
+async def sent(*parts: Part) -> AsyncIterator[Part]:
+    for part in parts:
+        yield part
+
+
+def part(number: int, *, last: bool = False, to: int = 1, name: str = "a", epoch: int = 3, since: int = 0) -> Part:
+    return Part(
+        controller_id=2,
+        controller_epoch=epoch,
+        from_version=since,
+        to_version=to,
+        part=number,
+        last=last,
+        cluster_id="c",
+        topics=[topic(name, 1)],
+    )
+
+
+async def test_a_change_in_parts_is_taken_as_one() -> None:
+    target = propagation()
+    answer = await PropagationServicer(target).PublishChanges(
+        sent(part(0), part(1, name="b"), part(2, name="c", last=True)), None
+    )
+    assert (answer.controller_epoch, answer.version) == (3, 1)
+    assert set(target.image.topics) == {"a", "b", "c"}
+    lag = await PropagationServicer(target).DescribeLag(propagation_pb2.DescribeLagRequest(), None)
+    assert (lag.controller_epoch, lag.version, lag.payload_serialisations) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (),
+        (part(0),),
+        (part(1, last=True),),
+        (part(0), part(2, last=True)),
+        (part(0, last=True), part(1, last=True)),
+        (part(0), part(1, to=2, last=True)),
+        (part(0, to=0, last=True),),
+        (part(0, since=-1, last=True),),
+    ],
+)
+async def test_a_change_that_is_not_whole_changes_nothing(parts: tuple[Part, ...]) -> None:
+    target = propagation()
+    with pytest.raises(RegnumError) as refused:
+        await PropagationServicer(target).PublishChanges(sent(*parts), None)
+    assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert target.image.version == 0
+
+
+async def test_a_replaced_controller_is_refused_with_the_highest_epoch_seen() -> None:
+    target = propagation()
+    await PropagationServicer(target).PublishChanges(sent(part(0, last=True, epoch=9)), None)
+    with pytest.raises(RegnumError) as refused:
+        await PropagationServicer(target).PublishChanges(sent(part(0, last=True, epoch=8)), None)
+    assert refused.value.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
+    assert refused.value.metadata == {"controller_epoch": "9"}
+
+
+async def test_a_gap_is_answered_with_the_version_to_go_on_from() -> None:
+    servicer = PropagationServicer(propagation())
+    answer = await servicer.PublishChanges(sent(part(0, since=4, to=5, last=True)), None)
+    assert (answer.controller_epoch, answer.version) == (3, 0)
+
+
+async def test_metadata_for_clients_comes_from_the_image() -> None:
+    known = image(change(0, 4, topic("b", 1, 2), topic("a", 3), brokers=[broker(1), broker(2)], epoch=6))
+    servicer = MetadataServicer(lambda: known)
+    everything = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(), None)
+    assert [item.topic.name for item in everything.topics] == ["a", "b"]
+    assert [item.id for item in everything.brokers] == [1, 2]
+    assert (everything.version, everything.controller.id, everything.cluster_id) == ((6 << 32) + 4, 7, "cluster")
+    chosen = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(topics=["b", "none", "no/name", "b"]), None)
+    assert [(item.topic.name, item.error_code) for item in chosen.topics] == [
+        ("b", errors_pb2.ERROR_CODE_NONE),
+        ("none", errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION),
+        ("no/name", errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION),
+    ]
+    assert [state.leader for state in chosen.topics[0].topic.partitions] == [1, 2]
+    without = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(brokers_only=True, topics=["b"]), None)
+    assert (len(without.brokers), len(without.topics)) == (2, 0)
