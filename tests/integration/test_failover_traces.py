@@ -1,0 +1,116 @@
+"""One trace for a failover, from the broken lifeline to the producer's first acknowledgement, over real processes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from regnum_client import TopicPartition
+from regnum_local.cluster import LocalCluster
+from regnum_local.plan import TRACES
+from regnum_telemetry import conventions, setup, tracing
+from regnum_testing.under_load import under_load, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+
+def _spans(folder: Path) -> list[dict[str, Any]]:
+    """Spans with ``service`` and ``told`` (their attributes as text)."""
+    found: list[dict[str, Any]] = []
+    for file in folder.glob("*.jsonl"):
+        for line in file.read_text("utf-8").splitlines():
+            for resource in json.loads(line)["resourceSpans"]:
+                about = _told(resource["resource"]["attributes"])
+                for scope in resource["scopeSpans"]:
+                    for span in scope["spans"]:
+                        told = _told(span.get("attributes", ()))
+                        found.append({**span, "service": about[conventions.SERVICE_NAME], "told": told})
+    return found
+
+
+def _told(attributes: Any) -> dict[str, str]:
+    return {item["key"]: str(next(iter(item["value"].values()))) for item in attributes}
+
+
+async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_acknowledgement(
+    cluster: LocalCluster,
+) -> None:
+    folder = cluster.data_dir / TRACES
+    before = tracing.tracer()
+    telemetry = setup.start("regnum-load", "1", traces_dir=folder)
+    try:
+        async with under_load(cluster, "traced", partitions=3) as running:
+            outage = await running.stage.kill_leader(TopicPartition("traced", 0))
+
+            async def written() -> bool:
+                return any(span["name"] == conventions.OUTAGE for span in _spans(folder))
+
+            await until(written)
+            for name in tuple(running.stage.killed):
+                await running.stage.restart(name)
+            await running.stage.all_in_sync()
+            assert (await running.judged()).clean
+    finally:
+        telemetry.close()
+        tracing.use(before)
+    spans = _spans(folder)
+    (root,) = [
+        span for span in spans if span["name"] == conventions.FAILOVER and span["told"][conventions.PARTITIONS] != "0"
+    ]
+    assert "parentSpanId" not in root
+    trace = [span for span in spans if span["traceId"] == root["traceId"]]
+    ids = {span["spanId"] for span in trace}
+    assert all(span.get("parentSpanId") in ids for span in trace if span is not root)
+    by_service = {span["service"] for span in trace}
+    assert by_service == {"regnum-election", "regnum-broker", "regnum-metadata", "regnum-load"}
+    names = {span["name"] for span in trace}
+    for expected in (
+        conventions.DETECTION,
+        conventions.FENCE,
+        conventions.DECISION,
+        conventions.STORE_WRITE,
+        conventions.LEADER_AND_ISR,
+        conventions.BECOME_LEADER,
+        conventions.METADATA_APPLIED,
+        conventions.FIRST_APPEND,
+        conventions.PUBLISH_CHANGES,
+        conventions.OUTAGE,
+    ):
+        assert expected in names, expected
+    assert root["told"][conventions.CAUSE] == conventions.CAUSE_LIFELINE
+    assert root["told"][conventions.COMPLETE] == "True"
+    moments = [
+        int(root["startTimeUnixNano"]),
+        *(int(root["told"][stage.root_attribute]) for stage in conventions.FAILOVER_STAGES if stage.root_attribute),
+    ]
+    assert moments == sorted(moments)
+    outages = [span for span in trace if span["name"] == conventions.OUTAGE]
+    assert len(outages) == outage.partitions
+    longest_s = max(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in outages) / 1e9
+    assert longest_s == pytest.approx(outage.client_s, abs=0.02)
+
+
+async def test_a_killed_controller_leaves_a_trace_of_its_succession(cluster: LocalCluster) -> None:
+    folder = cluster.data_dir / TRACES
+    async with under_load(cluster, "succeeded") as running:
+        look = await running.stage.look()
+        await running.stage.kill_controller()
+
+        async def written() -> bool:
+            return any(span["name"] == conventions.SUCCESSION for span in _spans(folder))
+
+        await until(written)
+        assert (await running.judged()).clean
+    spans = _spans(folder)
+    (root,) = [span for span in spans if span["name"] == conventions.SUCCESSION]
+    assert root["told"][conventions.VICTIM] == str(look.controller)
+    assert root["told"][conventions.VICTIM_KIND] == "controller"
+    assert root["told"][conventions.CAUSE] == conventions.CAUSE_LIFELINE
+    trace = [span for span in spans if span["traceId"] == root["traceId"]]
+    for expected in (conventions.LOAD, conventions.VERIFY, conventions.INIT_DISPATCH, conventions.LEADER_AND_ISR):
+        assert any(span["name"] == expected for span in trace), expected
+    moments = [
+        int(root["startTimeUnixNano"]),
+        *(int(root["told"][stage.root_attribute]) for stage in conventions.SUCCESSION_STAGES if stage.root_attribute),
+    ]
+    assert moments == sorted(moments)
