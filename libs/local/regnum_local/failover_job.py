@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from regnum_service.errors import ExitStatus
 
+from regnum_local import tether
+
 TIMEOUT_S: Final = 300.0
 """A minute is usual on a slow machine; a job that takes longer than this hangs."""
 END_TIMEOUT_S: Final = 10.0
@@ -76,6 +78,9 @@ async def run_failover_job(
     with log.open("wb") as errors:
         # A session of its own: Spark is two processes, and Ctrl-C is ours to pass on.
         job = await asyncio.create_subprocess_exec(
+            sys.executable,
+            # It gets SIGTERM when this process dies, and Java ends with it.
+            *("-S", "-E", "-P", tether.__file__, str(os.getpid())),
             sys.executable,
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,

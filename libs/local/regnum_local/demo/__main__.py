@@ -33,7 +33,7 @@ async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator
     """Start, hurt, judge, stop, look where the time went; returns what is wrong."""
     cluster = LocalCluster(data_dir, brokers=3, elections=3, metadata=2, report=narrator.detail)
     telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
-    narrator.step(f"starting etcd, 3 election, 2 metadata and 1 quota process and 3 brokers below {data_dir}")
+    narrator.step(f"starting etcd, 3 election processes, 2 metadata processes and 3 brokers below {data_dir}")
     begin = clock.monotonic()
     await cluster.start()
     try:
