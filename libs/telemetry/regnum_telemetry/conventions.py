@@ -53,7 +53,8 @@ TRUNCATION: Final = "regnum.broker.truncation"
 """A follower cuts off what the new leader does not have."""
 
 FIRST_APPEND: Final = "regnum.broker.first_append"
-"""From a broker's becoming leader of a partition to the first records appended in the new leader epoch."""
+"""From a broker's becoming leader of a partition to the first records appended in the new leader epoch, or sent again
+and found there already."""
 
 METADATA_APPLIED: Final = "regnum.broker.metadata_applied"
 """A broker takes a change of metadata up."""

@@ -176,9 +176,12 @@ class Producing:
         now_s = self._clock.monotonic()
         for item, outcome in zip(admitted, appending.result(), strict=True):
             leadership = item.leadership
-            if isinstance(outcome, _Done) and not outcome.duplicate and leadership.partition.role is leadership:
-                if leadership.cause_pending:
-                    _record_first_append(leadership, outcome)
+            if not isinstance(outcome, _Done) or leadership.partition.role is not leadership:
+                continue
+            if leadership.cause_pending:
+                # A repeat counts: the leader before had replicated it, and this is what its producer waits for.
+                _record_first_append(leadership, outcome)
+            if not outcome.duplicate:
                 leadership.appended(outcome.base_offset, now_s=now_s)
 
     async def _wait(
