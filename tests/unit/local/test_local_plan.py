@@ -98,11 +98,13 @@ def test_command_lines():
     assert not any("fsync" in flag for flag in etcd)
     assert command(plan.get("election-1"), launch) == [
         *("/py", "-P", "-m", "regnum_election", "--election-id", "1", "--run-dir", "/d/election-1"),
+        *("--traces-dir", "/d/traces"),
         *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15002"),
         *("--internal-listen", "127.0.0.1:15003", "--lifeline-listen", "127.0.0.1:15004"),
     ]
     assert command(plan.get("broker-1"), launch) == [
         *("/py", "-P", "-m", "regnum_broker", "--broker-id", "1", "--data-dir", "/d/broker-1"),
+        *("--traces-dir", "/d/traces"),
         *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15005"),
         *("--internal-listen", "127.0.0.1:15006", "--rack", "a"),
     ]
