@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.replicas import replica_logs
-from regnum_local.demo.report import Narrator, outage_table, timeline_table, verdict_table
+from regnum_local.demo.report import Narrator, outage_table, timeline_tables, verdict_table
 from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.timeline import Outage, match
 from regnum_local.demo.traces import TABLES, analyse
@@ -93,7 +94,8 @@ async def _where_the_time_went(
         out.print(f"[yellow]no analysis of the traces: {error}[/]")
         return []
     timelines = match(outages, failovers)
-    out.print(timeline_table(timelines))
+    for table in timeline_tables(timelines):
+        out.print(table)
     return [complaint for timeline in timelines for complaint in timeline.complaints]
 
 
@@ -125,6 +127,13 @@ async def _tick(load: Load, clock: Clock, narrator: Narrator) -> None:
         narrator.detail(f"{load.acknowledged:,} records acknowledged, {load.read:,} read back")
 
 
+def _remove_data(data_dir: Path) -> None:
+    """Remove what the processes kept; what can be read stays."""
+    for path in data_dir.iterdir():
+        if path.is_dir() and path.name not in {TRACES, TABLES, "logs"}:
+            shutil.rmtree(path)
+
+
 def main() -> int:
     """Run the demo; returns the exit status."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
@@ -143,7 +152,9 @@ def main() -> int:
     if complaints:
         narrator.complaint(f"logs and data are kept below {data_dir}")
         return 1
-    out.print(f"traces: {data_dir / TRACES}, logs: {data_dir / 'logs'}, tables of the job: {data_dir / TABLES}")
+    if arguments.data_dir is None:
+        _remove_data(data_dir)
+    out.print(f"{data_dir}: {TRACES}/ (OTLP JSON lines), {TABLES}/ (tables of the job), logs/", soft_wrap=True)
     out.print("[bold green]No acknowledged record was lost, doubled or moved.[/]")
     return 0
 

@@ -1,6 +1,7 @@
 """What the demo prints: steps while it runs, a table at the end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -66,21 +67,25 @@ def verdict_table(verdict: Verdict, *, partitions: int, unequal: Sequence[str], 
     return table
 
 
-def timeline_table(timelines: Sequence[Timeline]) -> Table:
-    """A column for each kill: stages as the traces saw them, then the outage as both saw it."""
-    table = Table(title="where the time went, by the traces", title_justify="left")
-    table.add_column("stage")
-    for timeline in timelines:
-        table.add_column(timeline.outage.process, justify="right")
-    stages = dict.fromkeys(name for timeline in timelines for name in timeline.stages_ms)
-    for name in stages:
-        table.add_row(name.replace("_", " "), *(_ms(timeline.stages_ms.get(name)) for timeline in timelines))
-    table.add_section()
-    table.add_row("total", *(_ms(timeline.total_ms) for timeline in timelines))
-    table.add_section()
-    table.add_row("longest wait for an ack, by the traces", *(_ms(each.traced_outage_ms) for each in timelines))
-    table.add_row("longest wait for an ack, by the client", *(_ms(each.outage.client_s * 1000) for each in timelines))
-    return table
+def timeline_tables(timelines: Sequence[Timeline]) -> Iterator[Table]:
+    """A column for each kill: stages as the traces saw them, then the outage as both saw it.
+
+    A controller's succession has other stages than a broker's failover, and a table of its own.
+    """
+    for stages, group in groupby(timelines, key=lambda timeline: tuple(timeline.stages_ms)):
+        alike = list(group)
+        table = Table(title="where the time went, by the traces", title_justify="left")
+        table.add_column("until the end of")
+        for timeline in alike:
+            table.add_column(timeline.outage.process, justify="right")
+        for name in stages:
+            table.add_row(name.replace("_", " "), *(_ms(timeline.stages_ms[name]) for timeline in alike))
+        table.add_section()
+        table.add_row("total", *(_ms(timeline.total_ms) for timeline in alike))
+        table.add_section()
+        table.add_row("longest wait for an ack, by the traces", *(_ms(each.traced_outage_ms) for each in alike))
+        table.add_row("longest wait for an ack, by the client", *(_ms(each.outage.client_s * 1000) for each in alike))
+        yield table
 
 
 def _ms(value: float | None) -> str:
