@@ -31,6 +31,8 @@ class Acknowledgement:
     """Since its first record."""
     cause: str
     """What made that leadership, as traceparent; empty: unknown."""
+    error: str
+    """The last failure before it (``recovered``); empty: none."""
 
 
 class OutageWatch:
@@ -47,6 +49,10 @@ class OutageWatch:
         """A batch failed and is sent again."""
         self._failed[partition] = error
 
+    def recovered(self, partition: TopicPartition) -> str:
+        """The trouble is over: what it was; empty when there was none."""
+        return self._failed.pop(partition, "")
+
     def is_recovering(self, partition: TopicPartition, term: LeaderTerm) -> bool:
         """Whether the next acknowledgement of the partition is the first after an outage or a change of leader."""
         last = self._last.get(partition)
@@ -59,35 +65,31 @@ class OutageWatch:
             # The leadership stood before the trouble: what made it, long ago perhaps, is not what caused this.
             now = replace(now, cause="")
         self._last[partition] = now
-        error = self._failed.pop(partition, "")
         if now.tries > 1:
-            self._record_retried(partition, now, error)
-        if before is not None and (error or before.term != now.term):
-            self._record_outage(partition, before, now, error)
+            self._record_retried(partition, now)
+        if before is not None and (now.error or before.term != now.term):
+            self._record_outage(partition, before, now)
 
-    def _record_outage(
-        self, partition: TopicPartition, before: Acknowledgement, now: Acknowledgement, error: str
-    ) -> None:
+    def _record_outage(self, partition: TopicPartition, before: Acknowledgement, now: Acknowledgement) -> None:
         attributes: dict[str, Value] = {
             conventions.LAST_ACK_UNIX_NANO: before.at_unix_nano,
             conventions.LAST_ACK_OFFSET: before.offset,
             conventions.LAST_ACK_LEADER_EPOCH: before.term.epoch,
             conventions.FIRST_ACK_UNIX_NANO: now.at_unix_nano,
-            conventions.RETRIED: bool(error),
+            conventions.RETRIED: bool(now.error),
             conventions.WAITING_SINCE_UNIX_NANO: now.at_unix_nano - round(now.waited_s * 1e9),
         }
-        self._record(conventions.OUTAGE, partition, now, error, attributes, before.at_unix_nano, parent=now.cause)
+        self._record(conventions.OUTAGE, partition, now, attributes, before.at_unix_nano, parent=now.cause)
 
-    def _record_retried(self, partition: TopicPartition, now: Acknowledgement, error: str) -> None:
+    def _record_retried(self, partition: TopicPartition, now: Acknowledgement) -> None:
         begin = now.at_unix_nano - round(now.waited_s * 1e9)
-        self._record(conventions.RETRIED_SEND, partition, now, error, {conventions.ATTEMPTS: now.tries}, begin)
+        self._record(conventions.RETRIED_SEND, partition, now, {conventions.ATTEMPTS: now.tries}, begin)
 
     def _record(
         self,
         name: str,
         partition: TopicPartition,
         now: Acknowledgement,
-        error: str,
         more: dict[str, Value],
         begin_unix_nano: int,
         *,
@@ -103,8 +105,8 @@ class OutageWatch:
             conventions.LEADER_EPOCH: now.term.epoch,
             **more,
         }
-        if error:
-            attributes[conventions.ERROR_TYPE] = error
+        if now.error:
+            attributes[conventions.ERROR_TYPE] = now.error
         cause = propagation.parse(now.cause)
         if cause is not None:
             attributes[conventions.FAILOVER_TRACE_ID] = cause.trace_id

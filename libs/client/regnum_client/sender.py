@@ -269,7 +269,7 @@ class Sender:
             under_way.causes = propagation.parse_causes(trailers)
             return response
 
-    def _note_acknowledgement(self, item: Item, base_offset: int, cause: str) -> None:
+    def _note_acknowledgement(self, item: Item, base_offset: int, cause: str, error: str) -> None:
         batch = item.batch
         now = Acknowledgement(
             at_unix_nano=tracing.now_unix_nano(),
@@ -279,6 +279,7 @@ class Sender:
             tries=batch.tries,
             waited_s=self._clock.monotonic() - batch.opened_s,
             cause=cause,
+            error=error,
         )
         self._outages.acknowledged(item.partition, now)
 
@@ -300,9 +301,11 @@ class Sender:
         failed = route.lane.settle(batch, verdict, item.term)
         if verdict.fate is Fate.ACKNOWLEDGED:
             route.trouble.succeeded()
-            if self._outages.enabled:
-                self._note_acknowledgement(item, base_offset, cause)
             self._outcomes.acknowledged(item.partition, batch, base_offset)
+            if self._outages.enabled:
+                error = self._outages.recovered(item.partition)
+                # Right after the callbacks of the records' futures: the moment that the caller sees.
+                asyncio.get_running_loop().call_soon(self._note_acknowledgement, item, base_offset, cause, error)
         elif code != errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER:
             # (A batch that came too early needs no pause: it waits for the one before it.)
             route.trouble.failed(

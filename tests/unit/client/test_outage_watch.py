@@ -17,9 +17,16 @@ def term(leader: int, epoch: int) -> LeaderTerm:
     return LeaderTerm(topic_id=TopicId("T" * 22), leader=BrokerId(leader), epoch=LeaderEpoch(epoch))
 
 
-def acknowledged(at_ms: int, held: LeaderTerm, *, tries: int = 1, cause: str = "") -> Acknowledgement:
+def acknowledged(at_ms: int, held: LeaderTerm, *, tries: int = 1, cause: str = "", error: str = "") -> Acknowledgement:
     return Acknowledgement(
-        at_unix_nano=at_ms * 1_000_000, term=held, offset=at_ms, records=2, tries=tries, waited_s=0.004, cause=cause
+        at_unix_nano=at_ms * 1_000_000,
+        term=held,
+        offset=at_ms,
+        records=2,
+        tries=tries,
+        waited_s=0.004,
+        cause=cause,
+        error=error,
     )
 
 
@@ -39,7 +46,8 @@ def test_an_outage_reaches_from_acknowledgement_to_acknowledgement(watch: Outage
     watch.failed(PARTITION, "BROKER_NOT_AVAILABLE")
     watch.failed(PARTITION, "NOT_LEADER_OR_FOLLOWER")
     assert watch.is_recovering(PARTITION, term(2, 1))
-    watch.acknowledged(PARTITION, acknowledged(350, term(2, 1), tries=3, cause=CAUSE))
+    error = watch.recovered(PARTITION)
+    watch.acknowledged(PARTITION, acknowledged(350, term(2, 1), tries=3, cause=CAUSE, error=error))
     assert not watch.is_recovering(PARTITION, term(2, 1))
     outage = recorder.one(conventions.OUTAGE)
     assert (outage.begin_unix_nano, outage.end_unix_nano) == (100_000_000, 350_000_000)
@@ -74,7 +82,8 @@ def test_trouble_under_the_same_leader_is_not_blamed_on_what_once_made_it(
 ) -> None:
     watch.acknowledged(PARTITION, acknowledged(100, term(2, 1)))
     watch.failed(PARTITION, "REQUEST_TIMED_OUT")
-    watch.acknowledged(PARTITION, acknowledged(700, term(2, 1), tries=2, cause=CAUSE))
+    error = watch.recovered(PARTITION)
+    watch.acknowledged(PARTITION, acknowledged(700, term(2, 1), tries=2, cause=CAUSE, error=error))
     outage = recorder.one(conventions.OUTAGE)
     assert outage.parent == ""
     assert outage.links == ()
@@ -83,7 +92,7 @@ def test_trouble_under_the_same_leader_is_not_blamed_on_what_once_made_it(
 
 def test_a_producer_that_begins_within_an_outage_knows_no_beginning(watch: OutageWatch, recorder: SpanRecorder) -> None:
     watch.failed(PARTITION, "LEADER_NOT_AVAILABLE")
-    watch.acknowledged(PARTITION, acknowledged(100, term(1, 0), tries=2))
+    watch.acknowledged(PARTITION, acknowledged(100, term(1, 0), tries=2, error=watch.recovered(PARTITION)))
     assert recorder.named(conventions.OUTAGE) == []
 
 
