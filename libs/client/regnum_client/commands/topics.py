@@ -10,6 +10,7 @@ from regnum_client.invocation import (
     BootstrapOption,
     CommandFailedError,
     DebugOption,
+    Group,
     Output,
     OutputOption,
     TimeoutOption,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
-group = typer.Typer(help="Topics: create, list, describe, delete.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Topics: create, list, describe, delete.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:
