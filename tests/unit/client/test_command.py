@@ -124,6 +124,15 @@ async def test_one_failure_does_not_hide_the_other_topics(shell: Shell, cluster:
     ran = await shell("topics", "create", "old", "new", "-o", "json")
     assert ran.status == 4
     assert [row["name"] for row in json.loads(ran.out)] == ["new"]
+    described = await shell("topics", "describe", "nowhere", "old", "new", "-o", "json")
+    assert (described.status, described.error["code"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert [row["name"] for row in json.loads(described.out)] == ["old", "new"]
+
+
+async def test_an_assignment_says_the_number_of_partitions_itself(shell: Shell) -> None:
+    for option in ("--partitions", "--replication-factor"):
+        ran = await shell("topics", "create", "orders", "--assignment", "1,2;2,3", option, "2", "-o", "json")
+        assert (ran.status, ran.error["code"]) == (2, "WRONG_USE")
 
 
 async def test_produce_and_consume(shell: Shell, cluster: FakeCluster) -> None:
@@ -155,6 +164,7 @@ async def test_consume_ends_where_it_cannot_go_on(shell: Shell, cluster: FakeClu
     assert (await shell("consume", "orders", "--until-end")).out == ""
     gone = await shell("consume", "orders", "--from", "99", "-n", "1", "-o", "json")
     assert (gone.status, gone.error["code"]) == (1, "OFFSET_OUT_OF_RANGE")
+    assert "--from" in str(gone.error["message"])
     assert (await shell("consume", "orders", "--from", "soon")).status == 2
     assert (await shell("consume", "orders", "--until-end", "--follow")).status == 2
 
