@@ -20,7 +20,7 @@ def bootstrap_addresses(
     text = given if given is not None else environment.get(VARIABLE) or _profile(environment)
     parts = text.split(",") if isinstance(text, str) else list(text or ())
     try:
-        addresses = tuple(Address.parse(part.strip()) for part in parts if part.strip())
+        addresses = tuple(_address(part.strip()) for part in parts if part.strip())
     except MalformedNodeError as error:
         raise BootstrapMissingError(
             f"bootstrap address {error}; give host:port, several with commas", malformed=True
@@ -30,6 +30,12 @@ def bootstrap_addresses(
             f"no cluster to talk to: start one with `regnum up`, or give --bootstrap host:port or {VARIABLE}"
         )
     return addresses
+
+
+def _address(text: str) -> Address:
+    if "/" in text:
+        raise MalformedNodeError(f"{text!r} is not host:port")
+    return Address.parse(text)
 
 
 def _profile(environment: Mapping[str, str]) -> Sequence[str] | None:

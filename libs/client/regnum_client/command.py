@@ -1,14 +1,14 @@
 """The `regnum` command.
 
-Data goes to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict, 5
-unavailable or time-out,
-6 quota, 7 not allowed, 130 interrupted. gRPC and rich are loaded by the commands that need them: help is to be there
-at once.
+Data goes to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict,
+5 unavailable or time-out, 6 quota, 7 not allowed, 130 interrupted. gRPC and rich are loaded by the commands that need
+them: help is to be there at once.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Annotated, Any, Final
 
@@ -16,13 +16,20 @@ import typer
 from typer.main import get_command
 
 from regnum_client.commands import cluster, failovers, local, records, topics
-from regnum_client.invocation import CommandFailedError, Failure, Output, note, output_of
+from regnum_client.invocation import CommandFailedError, Failure, Group, Output, output_of
 from regnum_client.rendering import emit_failure
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
+STDOUT_CLOSED: Final = Failure(
+    code="SYSTEM_ERROR",
+    message="stdout is closed; redirect it to a file, or to /dev/null when the output is not wanted",
+    exit_status=1,
+    metadata={},
+)
 
 app = typer.Typer(
+    cls=Group,
     name="regnum",
     help="A replicated log that survives kill -9.",
     no_args_is_help=True,
@@ -60,52 +67,82 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     output = output_of(arguments)
     debug = "--debug" in arguments
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
     if not debug:
-        sys.excepthook = _unexpected
+        sys.excepthook = _unexpected(output)
+    if sys.stdout is None:
+        emit_failure(STDOUT_CLOSED, output)
+        return STDOUT_CLOSED.exit_status
+    try:
+        return _run(arguments)
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us has seen enough (`| head`).
+        _discard_stdout()
+        return 0
+    except (CommandFailedError, typer.TyperException, OSError) as error:
+        if isinstance(error, OSError):
+            _discard_stdout()
+        if debug:
+            traceback.print_exception(error)
+        failure = _failure(error)
+        if failure.message:
+            emit_failure(failure, output)
+        return failure.exit_status
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         status: Any = get_command(app).main(args=arguments, prog_name="regnum", standalone_mode=False)
         sys.stdout.flush()
-    except CommandFailedError as error:
-        if debug:
-            raise
-        emit_failure(error.failure, output)
-        return error.failure.exit_status
-    except (typer.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except typer.TyperException as error:
-        return _wrong_use(error, output_failure=output)
-    except BrokenPipeError:
-        return _reader_gone()
     except SystemExit as ended:
         # typer's own answer to a closed pipe.
         if isinstance(ended.__context__, BrokenPipeError):
-            return _reader_gone()
+            raise ended.__context__ from None
         raise
     return status if isinstance(status, int) else 0
 
 
-def _reader_gone() -> int:
-    """Whoever read us has seen enough (`| head`). Nothing may be flushed into the closed pipe at exit."""
-    sys.stdout = sys.__stdout__
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 0
+def _failure(error: CommandFailedError | typer.TyperException | OSError) -> Failure:
+    match error:
+        case CommandFailedError():
+            return error.failure
+        case OSError():
+            what = error.strerror or str(error)
+            where = "" if error.filename is None else f" ({error.filename})"
+            message = f"the operating system refuses: {what}{where}; look at disk space and permissions, and try again"
+            return Failure(code="SYSTEM_ERROR", message=message, exit_status=1, metadata={})
+        case _:
+            return _wrong_use(error)
 
 
-def _wrong_use(error: typer.TyperException, *, output_failure: Output) -> int:
+def _wrong_use(error: typer.TyperException) -> Failure:
+    """An empty message: called without a command, and the help has been printed in its place."""
     context: typer.Context | None = getattr(error, "ctx", None)
     path = "regnum" if context is None else context.command_path
-    message = error.format_message().strip()
-    if not message:
-        # Called without a command: the help has been printed in its place.
-        return error.exit_code
-    failure = Failure(
-        code="WRONG_USE", message=f"{message} See `{path} --help`.", exit_status=error.exit_code, metadata={}
-    )
-    emit_failure(failure, output_failure)
-    return failure.exit_status
+    message = error.format_message().strip().replace("Value error, ", "")
+    if message:
+        end = "" if message[-1] in ".?!" else "."
+        message = f"{message}{end} See `{path} --help`."
+    return Failure(code="WRONG_USE", message=message, exit_status=error.exit_code, metadata={})
 
 
-def _unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """sys.excepthook: what nobody expected, without the trace that only a developer can read."""
-    del trace
-    note(f"regnum: internal error: {kind.__name__}: {error}. Run it again with --debug for the stack trace.")
+def _discard_stdout() -> None:
+    """What is still buffered cannot be written; the attempt at exit would be one more failure."""
+    if sys.__stdout__ is not None:
+        sys.stdout = sys.__stdout__
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _unexpected(
+    output: Output,
+) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
+    """sys.excepthook for what nobody expected: without the trace, which only a developer can read."""
+
+    def show(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+        message = f"internal error: {kind.__name__}: {error}. Run it again with --debug for the stack trace."
+        emit_failure(Failure(code="INTERNAL_ERROR", message=message, exit_status=1, metadata={}), output)
+
+    return show

@@ -41,7 +41,8 @@ class BufferFullError(RegnumError):
         super().__init__(
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
             f"the buffer ({buffer_bytes} bytes) stayed full for {waited_s:g} s: the brokers take records more slowly "
-            "than they are sent, or not at all; see `regnum status`, send less, or raise buffer_bytes or buffer_wait_s",
+            "than they are sent, or not at all; see `regnum status`, send less, or raise buffer_bytes or buffer_wait_s "
+            "(--timeout of `regnum produce`)",
         )
 
 
@@ -57,7 +58,8 @@ class DeliveryTimeoutError(RegnumError):
         super().__init__(
             errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
             f"no acknowledgement from {partition.topic}-{partition.partition} within {timeout_s:g} s "
-            f"({outcome}){because}. See `regnum topics describe` for its leader, or raise delivery_timeout_s",
+            f"({outcome}){because}. See `regnum topics describe {partition.topic}` for its leader, or raise "
+            "delivery_timeout_s (--timeout of `regnum produce`)",
         )
         self.maybe_written = maybe_written
 
@@ -90,7 +92,8 @@ class OffsetOutOfRangeError(RegnumError):
         super().__init__(
             errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
             f"offset {offset} of {partition.topic}-{partition.partition} is not in the log"
-            f"{f' ({answer})' if answer else ''}; seek() to one that is, or choose ResetPolicy.EARLIEST or LATEST",
+            f"{f' ({answer})' if answer else ''}; seek() to one that is, or choose ResetPolicy.EARLIEST or LATEST "
+            "(--from OFFSET, earliest or latest of `regnum consume`)",
         )
         self.partition = partition
         self.offset = offset
@@ -105,7 +108,11 @@ class UnreadableBatchError(RegnumError):
     """Offset after the bad batch; None when its extent is not known."""
 
     def __init__(self, partition: TopicPartition, *, offset: int, next_offset: int | None, reason: str) -> None:
-        skip = "" if next_offset is None else f"; seek() to {next_offset} to leave it out"
+        skip = (
+            "; see the broker's log for what is wrong with its disk"
+            if next_offset is None
+            else f"; seek() to {next_offset} (--from {next_offset} of `regnum consume`) to leave it out"
+        )
         super().__init__(
             errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,
             f"the batch at offset {offset} of {partition.topic}-{partition.partition} cannot be read: {reason}{skip}",

@@ -1,6 +1,6 @@
 """What every command has in common: its options, how it runs, how it fails. Imports nothing heavy."""
 
-import asyncio
+import contextlib
 import enum
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 T = TypeVar("T")
 
@@ -41,9 +42,23 @@ BootstrapOption = Annotated[
     ),
 ]
 TimeoutOption = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for the cluster.")
+    float | None,
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=0.1, help=f"How long to wait for the cluster. Default: {TIMEOUT_S:g}."
+    ),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a stack trace when the command fails.")]
+
+
+class Group(TyperGroup):
+    """Commands of one noun. Called without one of them it shows the help, on stderr: nobody asked for it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See TyperGroup."""
+        if args:
+            return super().parse_args(ctx, args)
+        with contextlib.redirect_stdout(sys.stderr):
+            return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +66,7 @@ class Failure:
     """How a command failed, as it is shown."""
 
     code: str
-    """Name for programs: an error code of the protocol without prefix, or WRONG_USE, INTERRUPTED, START_REFUSED."""
+    """Name for programs: an error code of the protocol without prefix, or WRONG_USE, START_REFUSED, ..."""
     message: str
     """What is wrong and what to do next."""
     exit_status: int
@@ -89,6 +104,16 @@ def wrong_use(message: str) -> CommandFailedError:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work on an event loop; whatever is an answer to the user becomes CommandFailedError."""
+    try:
+        return _run(work)
+    finally:
+        # Ctrl-C may have come before it began; Python would complain that it was never awaited.
+        work.close()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # noqa: PLC0415 - help is to be there at once
+
     from regnum_local.profile import ProfileError  # noqa: PLC0415 - gRPC is loaded when there is something to do
     from regnum_service.errors import RegnumError, StartRefusedError  # noqa: PLC0415
 

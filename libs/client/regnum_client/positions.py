@@ -12,6 +12,9 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 """The high watermark: only records that come later."""
 
+OFFSET_MAX: Final = 2**63 - 1
+"""An offset is an int64."""
+
 
 class ResetPolicy(Enum):
     """What a consumer does when its offset is below the log start or above the log end."""
@@ -30,6 +33,6 @@ def starting_offset(text: str) -> Start:
         return EARLIEST
     if text == "latest":
         return LATEST
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and int(text) <= OFFSET_MAX:
         return int(text)
     raise ValueError(f"{text!r} is no place to start: give earliest, latest, or an offset such as 0 or 1500")

@@ -29,11 +29,12 @@ async def print_records(
     output: Output,
 ) -> None:
     """Print records until one of the limits. Raises REQUEST_TIMED_OUT when none came for ``idle_s``."""
-    printer = RecordPrinter(output, key_separator=key_separator)
+    printer: RecordPrinter | None = None
     printed = 0
     try:
         async with Consumer(bootstrap, client_id="regnum-consume") as consumer:
             assigned = await consumer.assign(topic, partitions=partitions, start=start)
+            printer = RecordPrinter(output, key_separator=key_separator)
             ends = dict(await consumer.end_offsets(assigned)) if until_end else {}
             while records_max is None or printed < records_max:
                 if until_end and _drop_finished(consumer, ends):
@@ -53,8 +54,10 @@ async def print_records(
                     printed += 1
                 printer.flush()
     finally:
-        printer.close()
-        note(f"{printed} records")
+        if printer is not None:
+            printer.close()
+            if output is Output.TABLE:
+                note(f"{printed} {'record' if printed == 1 else 'records'}")
 
 
 def _drop_finished(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:

@@ -14,6 +14,8 @@ from regnum_local.identity import ProcessIdentity
 TAIL_BYTES: Final = 4_000
 """How much of a log is shown when its process ends unasked."""
 TAIL_LINES: Final = 15
+TAIL_COLUMNS: Final = 300
+"""Longer lines are cut: a stack trace is one line of JSON."""
 
 
 class Child:
@@ -127,4 +129,8 @@ class Child:
         with self._log_path.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = log.read().decode("utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-TAIL_LINES:])
+        return "\n".join(_cut(line) for line in lines[-TAIL_LINES:])
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= TAIL_COLUMNS else f"{line[:TAIL_COLUMNS]} ..."

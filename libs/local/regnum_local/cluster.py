@@ -13,6 +13,7 @@ import enum
 import importlib.util
 import random
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -332,7 +333,10 @@ class LocalCluster:
     async def _watch(self, child: Child) -> None:
         await child.wait()
         if not child.expected_to_end:
-            self._report(_ended(child, f"start it again, or look at {self._data_dir / 'logs' / child.name}.log"))
+            log = self._data_dir / "logs" / f"{child.name}.log"
+            self._report(
+                _ended(child, f"stop the cluster and start it again to bring {child.name} back; its whole log is {log}")
+            )
             self._record()
 
     def _record(self) -> None:
@@ -354,6 +358,9 @@ class LocalCluster:
 
 
 def _ended(child: Child, advice: str) -> str:
+    if child.exit_status == -signal.SIGKILL:
+        # Nobody dies of SIGKILL by its own doing: its log has nothing to say.
+        return f"{child.name} was killed (SIGKILL); {advice}"
     return f"{child.name} ended with status {child.exit_status}; the end of its log:\n{child.log_tail()}\n{advice}"
 
 

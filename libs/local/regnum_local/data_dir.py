@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Self
 
-from regnum_service.errors import StartRefusedError
+from regnum_service.errors import ExitStatus, StartRefusedError
 
 from regnum_local.identity import ProcessIdentity
 from regnum_local.runtime_record import read_record, remove_record
@@ -31,7 +31,9 @@ class DataDirLock:
             data_dir.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StartRefusedError(f"cannot use {data_dir}: {error.strerror}; choose another folder") from error
+            raise StartRefusedError(
+                f"cannot use {data_dir}: {error.strerror}; choose another folder", exit_status=ExitStatus.FAILED
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

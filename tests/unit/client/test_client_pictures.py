@@ -70,7 +70,7 @@ def test_the_pace_is_a_twentieth_of_the_trouble_within_bounds() -> None:
 
 def test_places_to_start() -> None:
     assert [starting_offset(text) for text in ("earliest", "latest", "17")] == ["earliest", "latest", 17]
-    for text in ("-1", "soon", "", "\u0661"):
+    for text in ("-1", "soon", "", "\u0661", str(2**63)):
         with pytest.raises(ValueError, match="give earliest, latest, or an offset"):
             starting_offset(text)
 
@@ -85,6 +85,8 @@ def test_bootstrap_addresses(tmp_path: Path) -> None:
         bootstrap_addresses(None, here)
     with pytest.raises(BootstrapMissingError, match="is not host:port"):
         bootstrap_addresses("a", here)
+    with pytest.raises(BootstrapMissingError, match="is not host:port"):
+        bootstrap_addresses("http://a:1", here)
 
 
 def test_a_batch_under_new_numbers_is_still_a_batch() -> None:

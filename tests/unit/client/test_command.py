@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -33,6 +34,9 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield running
 
 
+COMMAND = "import sys; from regnum_client.command import main; sys.exit(main())"
+
+
 class Shell:
     """Runs the command beside the cluster, in a process of its own."""
 
@@ -44,18 +48,37 @@ class Shell:
         }
 
     async def __call__(self, *arguments: str, stdin: bytes = b"") -> Ran:
-        process = await asyncio.create_subprocess_exec(
+        process = await self.start(*arguments)
+        async with asyncio.timeout(DEADLINE_S):
+            out, err = await process.communicate(stdin)
+        assert process.returncode is not None
+        return Ran(process.returncode, out.decode(), err.decode())
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Run it and leave stdin open."""
+        return await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            "import sys; from regnum_client.command import main; sys.exit(main())",
+            COMMAND,
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=self._environment,
         )
+
+    async def line(self, line: str) -> Ran:
+        """Run a line of bash in which ``regnum`` is the command."""
+        process = await asyncio.create_subprocess_shell(
+            f"regnum() {{ {sys.executable} -c '{COMMAND}' \"$@\"; }}; {line}",
+            executable="/bin/bash",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment,
+        )
         async with asyncio.timeout(DEADLINE_S):
-            out, err = await process.communicate(stdin)
+            out, err = await process.communicate()
         assert process.returncode is not None
         return Ran(process.returncode, out.decode(), err.decode())
 
@@ -101,6 +124,15 @@ async def test_one_failure_does_not_hide_the_other_topics(shell: Shell, cluster:
     ran = await shell("topics", "create", "old", "new", "-o", "json")
     assert ran.status == 4
     assert [row["name"] for row in json.loads(ran.out)] == ["new"]
+    described = await shell("topics", "describe", "nowhere", "old", "new", "-o", "json")
+    assert (described.status, described.error["code"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert [row["name"] for row in json.loads(described.out)] == ["old", "new"]
+
+
+async def test_an_assignment_says_the_number_of_partitions_itself(shell: Shell) -> None:
+    for option in ("--partitions", "--replication-factor"):
+        ran = await shell("topics", "create", "orders", "--assignment", "1,2;2,3", option, "2", "-o", "json")
+        assert (ran.status, ran.error["code"]) == (2, "WRONG_USE")
 
 
 async def test_produce_and_consume(shell: Shell, cluster: FakeCluster) -> None:
@@ -132,6 +164,7 @@ async def test_consume_ends_where_it_cannot_go_on(shell: Shell, cluster: FakeClu
     assert (await shell("consume", "orders", "--until-end")).out == ""
     gone = await shell("consume", "orders", "--from", "99", "-n", "1", "-o", "json")
     assert (gone.status, gone.error["code"]) == (1, "OFFSET_OUT_OF_RANGE")
+    assert "--from" in str(gone.error["message"])
     assert (await shell("consume", "orders", "--from", "soon")).status == 2
     assert (await shell("consume", "orders", "--until-end", "--follow")).status == 2
 
@@ -149,21 +182,80 @@ async def test_the_cluster_and_its_controller(shell: Shell, cluster: FakeCluster
     assert controller == {"id": 1, "epoch": 1, "address": str(cluster.elections[1].address)}
 
 
-async def test_a_reader_that_leaves_early_is_no_failure(shell: Shell, cluster: FakeCluster, tmp_path: Path) -> None:
+async def test_a_reader_that_leaves_early_is_no_failure(shell: Shell, cluster: FakeCluster) -> None:
     cluster.create("orders")
     assert (await shell("produce", "orders", stdin=b"line\n" * 50_000)).status == 0
-    process = await asyncio.create_subprocess_shell(
-        f"{sys.executable} -c 'import sys; from regnum_client.command import main; sys.exit(main())'"
-        f" consume orders --until-end | head -n 1; echo ${{PIPESTATUS[0]}}",
-        executable="/bin/bash",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "REGNUM_BOOTSTRAP": cluster.bootstrap, "REGNUM_PROFILE": str(tmp_path / "none")},
-    )
+    ran = await shell.line("regnum consume orders --until-end | head -n 1; echo ${PIPESTATUS[0]}")
+    assert ran.out.split() == ["line", "0"]
+    assert "Traceback" not in ran.err
+
+
+async def test_a_reader_of_offsets_that_leaves_early_stops_no_record(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.create("orders")
+    ran = await shell.line("seq 50000 | regnum produce orders -o jsonl | head -n 1; echo ${PIPESTATUS[1]}")
+    offset, status = ran.out.splitlines()
+    assert (json.loads(offset)["offset"], status, ran.err) == (0, "0", "")
+    assert cluster.partitions[("orders", 0)].end == 50_000
+
+
+async def test_a_line_is_sent_before_the_next_one_is_there(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.create("orders")
+    process = await shell.start("produce", "orders", "-o", "jsonl")
+    assert process.stdin is not None
+    assert process.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
-        out, err = await process.communicate()
-    assert out.decode().split() == ["line", "0"]
-    assert "Traceback" not in err.decode()
+        for offset in range(3):
+            process.stdin.write(b"line\n")
+            assert json.loads(await process.stdout.readline())["offset"] == offset
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")
+
+
+async def test_streams_that_cannot_be_used(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.create("orders")
+    full = await shell.line("regnum topics list -o json >/dev/full")
+    assert (full.status, full.error["code"], len(full.err.splitlines())) == (1, "SYSTEM_ERROR", 1)
+    assert "No space left" in str(full.error["message"])
+    offsets = await shell.line("seq 10 | regnum produce orders -o jsonl >/dev/full")
+    assert (offsets.status, offsets.error["code"], len(offsets.err.splitlines())) == (1, "SYSTEM_ERROR", 1)
+    no_output = await shell.line("regnum topics list >&-")
+    assert (no_output.status, "stdout is closed" in no_output.err) == (1, True)
+    no_input = await shell.line("regnum produce orders -o json <&-")
+    assert (no_input.status, no_input.error["code"]) == (2, "WRONG_USE")
+
+
+async def test_stderr_is_json_and_nothing_else_when_json_is_asked_for(shell: Shell, cluster: FakeCluster) -> None:
+    cluster.create("orders")
+    for command in (["consume", "nowhere"], ["produce", "nowhere"], ["consume", "orders", "--timeout", "0.3"]):
+        ran = await shell(*command, "-o", "json")
+        assert json.loads(ran.err)["error"]["exit_status"] == ran.status
+    assert (await shell("produce", "orders", "-o", "json", stdin=b"1\n")).err == ""
+    assert (await shell("produce", "orders", stdin=b"1\n")).err == "1 of 1 records acknowledged by orders\n"
+    assert (await shell("consume", "orders", "-n", "1")).err == "1 record\n"
+
+
+async def test_help_that_nobody_asked_for_goes_to_stderr(shell: Shell) -> None:
+    for command in ([], ["topics"], ["cluster"]):
+        alone, asked = await shell(*command), await shell(*command, "--help")
+        assert (alone.status, alone.out, asked.status, asked.err) == (2, "", 0, "")
+        assert "Commands" in alone.err
+
+
+async def test_messages_on_wrong_use_are_sentences(shell: Shell) -> None:
+    form = await shell("topics", "list", "-o", "xml")
+    assert (form.status, "Value error" in form.err, "'yaml'. See `regnum topics list --help`." in form.err) == (
+        2,
+        False,
+        True,
+    )
+    offset = await shell("consume", "orders", "--from", str(2**63), "-o", "json")
+    assert (offset.status, offset.error["code"]) == (2, "WRONG_USE")
+
+
+async def test_debug_shows_the_trace_and_keeps_the_exit_status(shell: Shell) -> None:
+    ran = await shell("topics", "describe", "nowhere", "--debug")
+    assert (ran.status, "Traceback" in ran.err) == (3, True)
 
 
 async def test_without_a_cluster_the_message_says_how_to_start_one(tmp_path: Path) -> None:
@@ -183,7 +275,8 @@ async def test_help_and_version_load_nothing_heavy(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        "import sys, regnum_client.command; heavy = ('grpc', 'aiokafka', 'google.protobuf', 'rich.table', 'yaml'); "
+        "import sys, regnum_client.command; "
+        "heavy = ('asyncio', 'grpc', 'aiokafka', 'google.protobuf', 'rich.table', 'yaml'); "
         "print([name for name in heavy if name in sys.modules])",
         stdout=asyncio.subprocess.PIPE,
     )

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from regnum_local.child import Child
 from regnum_local.cluster import LaunchError, LocalCluster, ProcessState
 from regnum_local.data_dir import DataDirLock
 from regnum_local.identity import ProcessIdentity
 from regnum_local.plan import Role, command
 from regnum_local.probes import accepts, serves
 from regnum_local.runtime_record import read_record, record_path
-from regnum_service.errors import StartRefusedError
+from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_testing.fake_launcher import fake_command
 
 DEADLINE_S = 20.0
@@ -123,12 +124,33 @@ async def test_a_paused_process_is_ended_too(tmp_path):
         assert not any("killed" in line for line in lines)
 
 
-async def test_an_unasked_end_is_reported_with_the_log(tmp_path):
+async def test_a_kill_from_outside_is_reported(tmp_path):
     async with running(tmp_path) as (cluster, lines):
         identities(tmp_path)["broker-2"].send(signal.SIGKILL)
-        await until(lambda: any("broker-2 ended with status -9" in line for line in lines))
+        # Killed from outside: the end of its log explains nothing, so the report is one line.
+        await until(lambda: lines and lines[-1].startswith("broker-2 was killed (SIGKILL); stop the cluster and"))
+        assert "\n" not in lines[-1]
         await until(lambda: "broker-2" not in identities(tmp_path))
         assert states(cluster)["broker-1"] is ProcessState.RUNNING
+
+
+async def test_a_log_tail_is_short_also_when_its_lines_are_not(tmp_path):
+    log_path = tmp_path / "x.log"
+    log_path.write_text("\n".join([*map(str, range(50)), "trace" * 200]))
+    child = await Child.start("x", ["/bin/true"], tmp_path / "other.log", tethered=False)
+    await child.wait()
+    lines = Child("x", child._process, log_path).log_tail().splitlines()
+    assert lines[0] == "36"
+    assert len(lines) == 15
+    assert lines[-1].startswith("tracetrace")
+    assert len(lines[-1]) < 310
+
+
+async def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartRefusedError, match="choose another folder") as caught:
+        await LocalCluster(tmp_path / "file" / "data", make_command=fake_command()).start()
+    assert caught.value.exit_status is ExitStatus.FAILED
 
 
 async def test_a_process_that_cannot_start_ends_everything_and_says_why(tmp_path):

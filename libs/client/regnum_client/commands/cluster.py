@@ -10,6 +10,7 @@ from regnum_client.invocation import (
     CommandFailedError,
     DebugOption,
     Failure,
+    Group,
     Output,
     OutputOption,
     TimeoutOption,
@@ -20,7 +21,7 @@ from regnum_client.rendering import emit_one, emit_rows
 if TYPE_CHECKING:
     from regnum_client.cluster_view import ClusterView, ControllerView
 
-group = typer.Typer(help="The cluster as its brokers see it.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="The cluster as its brokers see it.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from regnum_client.commands.local import DATA_DIR
-from regnum_client.invocation import CommandFailedError, DebugOption, Failure, Output, OutputOption, note, run
+from regnum_client.invocation import CommandFailedError, DebugOption, Failure, Group, Output, OutputOption, note, run
 from regnum_client.rendering import emit_one
 
-group = typer.Typer(help="Failovers, by the traces of the services.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Failovers, by the traces of the services.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:

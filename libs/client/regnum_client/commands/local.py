@@ -41,7 +41,7 @@ def up(
 ) -> None:
     """Start a cluster here and run it until Ctrl-C: etcd and all services."""
     folder = data_dir.absolute()
-    note(f"starting {elections} election processes and {brokers} brokers in {folder}")
+    note(f"starting the cluster in {folder}")
 
     def ready(view: "ClusterView") -> None:
         emit_rows(_rows(view.processes), output, columns=COLUMNS)
@@ -86,10 +86,13 @@ def status(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABL
     emit_rows(rows, output, columns=COLUMNS)
     resting = [row["name"] for row in rows if row["state"] != "running"]
     if resting:
+        back = "`regnum up` with the same folder brings the cluster back"
+        if len(resting) < len(rows):
+            back = "`regnum down`, then `regnum up` with the same folder, brings the whole cluster back"
         raise CommandFailedError(
             Failure(
                 code="NOT_RUNNING",
-                message=f"not running: {', '.join(resting)}; `regnum up` with the same folder brings a cluster back",
+                message=f"not running: {', '.join(resting)}; {back}",
                 exit_status=5,
                 metadata={},
             )

@@ -9,7 +9,6 @@ from regnum_client.invocation import (
     DebugOption,
     Output,
     OutputOption,
-    TimeoutOption,
     run,
     wrong_use,
 )
@@ -19,6 +18,24 @@ DELIVERY_TIMEOUT_S: Final = 120.0
 TOPIC_WAIT_S: Final = 2.0
 """How long a topic that no broker knows is waited for."""
 
+DeliveryTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help=f"How long each record may take. Default: {DELIVERY_TIMEOUT_S:g}.",
+    ),
+]
+IdleTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help="End with status 5 when no record has come for so long. Default: wait for ever.",
+    ),
+]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 
 
@@ -43,7 +60,7 @@ def produce(
     linger_ms: Annotated[float, typer.Option("--linger-ms", min=0, help="How long a record waits for company.")] = 5.0,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
-    timeout: TimeoutOption = None,
+    timeout: DeliveryTimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
     """Send the lines of stdin as records. Ends when every one is acknowledged, or with the first that is not.
@@ -103,13 +120,10 @@ def consume(
     ] = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
-    timeout: TimeoutOption = None,
+    timeout: IdleTimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Print records: each value on a line, or with -o json everything about each record.
-
-    With --timeout, ends with status 5 when no record has come for so long.
-    """
+    """Print records: each value on a line, or with -o json everything about each record."""
     if until_end and follow:
         raise wrong_use("--until-end and --follow exclude one another; give one of them")
 

@@ -1,6 +1,6 @@
 """`regnum topics`: create, list, describe, delete."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +10,7 @@ from regnum_client.invocation import (
     BootstrapOption,
     CommandFailedError,
     DebugOption,
+    Group,
     Output,
     OutputOption,
     TimeoutOption,
@@ -20,11 +21,13 @@ from regnum_client.invocation import (
 from regnum_client.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_service.errors import RegnumError
+
     from regnum_client.cluster_view import TopicView
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
-group = typer.Typer(help="Topics: create, list, describe, delete.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Topics: create, list, describe, delete.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,10 +40,15 @@ def add_to(app: typer.Typer) -> None:
 def create(
     *,
     topics: NamesArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Number of partitions of each.")] = 1,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="Number of partitions of each. Default: 1.")
+    ] = None,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="Replicas of each partition. 0: the cluster's default.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            "--replication-factor", "-r", help="Replicas of each partition. Default: 3, or all brokers if fewer."
+        ),
+    ] = None,
     assignment: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +66,12 @@ def create(
 ) -> None:
     """Create topics. Done when every partition has a leader."""
     replicas = None if assignment is None else _assignment(assignment)
+    if replicas is not None and (partitions, replication_factor) != (None, None):
+        raise wrong_use(
+            "--assignment says how many partitions and replicas there are; leave out --partitions and "
+            "--replication-factor"
+        )
+    partition_count = (1 if partitions is None else partitions) if replicas is None else 0
 
     async def work() -> Mapping[str, Any]:
         from regnum_client.admin import Admin, NewTopic  # noqa: PLC0415
@@ -67,8 +81,8 @@ def create(
                 [
                     NewTopic(
                         name=name,
-                        partitions=partitions if replicas is None else 0,
-                        replication_factor=replication_factor if replicas is None else 0,
+                        partitions=partition_count,
+                        replication_factor=replication_factor or 0,
                         assignment=replicas,
                     )
                     for name in dict.fromkeys(topics)
@@ -130,13 +144,30 @@ def describe(
 ) -> None:
     """Show leader, replicas and in-sync replicas of every partition."""
 
-    async def work() -> "list[TopicView]":
+    async def work() -> "tuple[list[TopicView], dict[str, RegnumError]]":
+        from regnum_service.errors import ExitStatus, RegnumError  # noqa: PLC0415
+
         from regnum_client.admin import Admin  # noqa: PLC0415
 
+        found: list[TopicView] = []
+        missing: dict[str, RegnumError] = {}
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            return [await admin.describe_topic(name) for name in dict.fromkeys(topics)]
+            for name in dict.fromkeys(topics):
+                try:
+                    found.append(await admin.describe_topic(name))
+                except RegnumError as error:
+                    if error.traits.exit_status is not ExitStatus.NOT_FOUND:
+                        raise
+                    missing[name] = error
+        return found, missing
 
-    views = run(work())
+    views, missing = run(work())
+    if views:
+        _show_partitions(views, output)
+    _raise_failures(missing, output, tolerated="")
+
+
+def _show_partitions(views: "Sequence[TopicView]", output: Output) -> None:
     if output is Output.TABLE:
         columns = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
         emit_rows([row for view in views for row in _partition_rows(view)], output, columns=columns)
