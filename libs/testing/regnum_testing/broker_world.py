@@ -17,7 +17,8 @@ from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId
-from regnum_model.nodes import BrokerNode, LeaderAndIsr, Membership, TopicIdNode
+from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, Membership, TopicIdNode
+from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.settings import load
@@ -120,7 +121,7 @@ class BrokerWorld:
 
     def channel(self, address: str) -> grpc.aio.Channel:
         """A channel to a listener."""
-        return self._channels.setdefault(address, grpc.aio.insecure_channel(address))
+        return self._channels.setdefault(address, open_channel(Address.parse(address)))
 
     def control(self, id: int) -> "control_pb2_grpc.ReplicaControlServiceAsyncStub":
         """The controller's stub for a broker."""
