@@ -128,7 +128,10 @@ class FakeChannel:
     async def update_metadata(self, parts: Sequence[bytes]) -> control_pb2.UpdateMetadataResponse:
         """Take it."""
         await asyncio.sleep(0)
-        messages = [control_pb2.UpdateMetadataRequest.FromString(part) for part in parts]
+        messages = []
+        for part in parts:
+            await asyncio.sleep(0)
+            messages.append(control_pb2.UpdateMetadataRequest.FromString(part))
         broker = self._broker
         if broker.down:
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")

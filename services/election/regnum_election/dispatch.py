@@ -88,6 +88,8 @@ class Dispatch:
         self._brokers: dict[BrokerId, BrokerDispatch] = {}
         self._awaited: dict[PartitionKey, asyncio.Event] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self.building: Final = asyncio.Lock()
+        """Held while a message of many partitions is built."""
 
     def begin(self, broker: Broker) -> None:
         """A broker registered: it gets the full set (INIT) and full metadata, an earlier incarnation nothing more."""
@@ -294,7 +296,10 @@ class BrokerDispatch:
             self._refused_stops.clear()
 
     async def _send_states(self, call: StatesCall) -> None:
-        request, keys = self._owner.book.leader_and_isr(self._owner.picture, self._broker, call)
+        async with self._owner.building:
+            # One message in a turn of the loop, however many brokers there are (safety rule S22).
+            await asyncio.sleep(0)
+            request, keys = self._owner.book.leader_and_isr(self._owner.picture, self._broker, call)
         if not keys and not call.init:
             self._outbox.acknowledge(call)
             return
@@ -357,6 +362,7 @@ class BrokerDispatch:
     async def _metadata(self) -> None:
         while True:
             self._metadata_wake.clear()
+            await self._owner.image.prepare(self._metadata_version)
             payload = self._owner.image.next_for(self._metadata_version)
             if payload is None:
                 await self._metadata_wake.wait()

@@ -11,6 +11,7 @@ together from bytes kept for each topic, since serialised protobuf messages conc
 goes in front of each part.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,8 +30,11 @@ from regnum_election.reign import Reign
 PART_BYTES: Final = 256 * 1024
 """About how large a part may be."""
 
-CHUNK_PARTITIONS: Final = 2_000
+CHUNK_PARTITIONS: Final = 500
 """Partitions of one topic that stay together."""
+
+BYTES_PER_TURN: Final = 32 * 1024
+"""About how many bytes are built between two turns of the event loop (safety rule S22)."""
 
 CHANGES_KEPT: Final = 512
 """Changes kept for brokers that lag."""
@@ -60,6 +64,10 @@ class MetadataImage:
         self._changes: deque[Payload] = deque(maxlen=CHANGES_KEPT)
         self._chunks: dict[TopicId, tuple[bytes, ...]] = {}
         self._full: Payload | None = None
+        self._preparing = asyncio.Lock()
+        self._prepared: TopicId | None = None
+        """Topic whose bytes are being made; None when they are old before they are ready."""
+        self._since_turn = 0
 
     @property
     def version(self) -> int:
@@ -84,12 +92,12 @@ class MetadataImage:
             by_topic.setdefault(key.topic_id, []).append(key.partition)
         chunks: list[bytes] = []
         for id, numbers in by_topic.items():
-            self._chunks.pop(id, None)
+            self._forget(id)
             topic = picture.topics.get(id)
             if topic is not None:
                 chunks.extend(self._topic_chunks(topic, sorted(numbers)))
         for id, name in (deleted or {}).items():
-            self._chunks.pop(id, None)
+            self._forget(id)
             gone = types_pb2.TopicState(name=name, topic_id=id, deleted=True)
             chunks.append(control_pb2.UpdateMetadataRequest(topics=[gone]).SerializeToString())
         self._changes.append(self._payload(self._version - 1, chunks))
@@ -99,10 +107,49 @@ class MetadataImage:
         """What a receiver at ``version`` needs next; None when it has everything, all when too much is missing."""
         if version == self._version and version > 0:
             return None
+        if self._needs_all(version):
+            return self.full()
+        return self._changes[version - self._changes[0].from_version]
+
+    async def prepare(self, version: int) -> None:
+        """Build what ``next_for`` needs for that version, in slices (safety rule S22)."""
+        if self._full is not None or not self._needs_all(version):
+            return
+        async with self._preparing:
+            ready_at: int | None = None
+            while ready_at != self._version:
+                # Changes that come meanwhile take away what they make old; then it goes round again.
+                ready_at = self._version
+                for count, topic in enumerate(tuple(self._picture.topics.values()), 1):
+                    if count % CHUNK_PARTITIONS == 0:
+                        await asyncio.sleep(0)
+                    if topic.id not in self._chunks:
+                        await self._prepare_topic(topic)
+
+    async def _prepare_topic(self, topic: Topic) -> None:
+        self._prepared = topic.id
+        chunks: list[bytes] = []
+        for chunk in self._topic_chunks(topic, topic.partitions):
+            chunks.append(chunk)
+            self._since_turn += len(chunk)
+            if self._since_turn >= BYTES_PER_TURN:
+                self._since_turn = 0
+                await asyncio.sleep(0)
+            if self._prepared != topic.id:
+                return
+        self._chunks[topic.id] = tuple(chunks)
+
+    def _needs_all(self, version: int) -> bool:
+        """Whether a receiver at ``version`` lacks more than the changes that are kept."""
+        if version == self._version and version > 0:
+            return False
         oldest = self._changes[0].from_version if self._changes else self._version
-        if oldest <= version < self._version and version > 0:
-            return self._changes[version - oldest]
-        return self.full()
+        return not (0 < version < self._version and oldest <= version)
+
+    def _forget(self, id: TopicId) -> None:
+        self._chunks.pop(id, None)
+        if self._prepared == id:
+            self._prepared = None
 
     def full(self) -> Payload:
         """The full picture; built once for each version."""
