@@ -107,6 +107,11 @@ class ControllerContext:
             partition.held.state, partition.replicas, self.surroundings, min_insync=self.min_insync(partition)
         )
 
+    def let_go(self) -> None:
+        """The reign is over: forget what is large. Reign and parts refer to one another, and old cycles stay."""
+        self.picture = Cluster()
+        self.dispatch.let_go()
+
     async def change(self, keys: Iterable[PartitionKey], decide: Decide) -> Applied:
         """Decide about partitions, write, apply to the picture; conflicts go round again together."""
         applied = Applied()

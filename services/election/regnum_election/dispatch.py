@@ -115,6 +115,12 @@ class Dispatch:
         for task in tuple(self._closing):
             await asyncio.wait([task])
 
+    def let_go(self) -> None:
+        """Forget what is large; after ``close``."""
+        self._picture = Cluster()
+        self._image.let_go()
+        self._book.let_go()
+
     def show(self, picture: Cluster) -> None:
         """From now on states are looked up here."""
         self._picture = picture

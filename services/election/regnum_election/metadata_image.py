@@ -103,6 +103,12 @@ class MetadataImage:
         self._changes.append(self._payload(self._version - 1, chunks))
         return self._version
 
+    def let_go(self) -> None:
+        """Forget everything: nobody is told any more."""
+        self._picture, self._full = Cluster(), None
+        self._changes.clear()
+        self._chunks.clear()
+
     def next_for(self, version: int) -> Payload | None:
         """What a receiver at ``version`` needs next; None when it has everything, all when too much is missing."""
         if version == self._version and version > 0:

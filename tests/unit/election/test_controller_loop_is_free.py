@@ -1,6 +1,8 @@
 """No reign, no failure and no topic holds the controller's loop for long, whatever their size (safety rule S22)."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -100,6 +102,24 @@ def test_a_reign_finds_a_broker_missing() -> None:
             controller = await cluster.reign(balance_interval_s=3_600.0)
             await broker_3_left_isrs(controller)
             await everything_told(cluster, 5_000, 1, 2)
+
+    run(scenario).assert_free()
+
+
+def test_a_reign_that_is_over_holds_neither_the_loop_nor_its_picture() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, {"large": 5_000}, preferred)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await everything_told(cluster, 5_000, 1, 2, 3)
+        cluster.pictures.clear()
+        remembered = weakref.ref(controller.picture.partitions)
+        with held.measuring("a reign of 5000 partitions ends"):
+            await cluster.end_reign()
+        gc.disable()
+        try:
+            assert remembered() is None
+        finally:
+            gc.enable()
 
     run(scenario).assert_free()
 
