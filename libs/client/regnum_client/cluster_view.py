@@ -119,7 +119,8 @@ def merge(
     known: ClusterView, answer: GetMetadataResponse, *, asked: Iterable[str] | None, as_of_s: float
 ) -> ClusterView:
     """What is known after an answer to a question for the topics ``asked`` (None: for all)."""
-    topics = {} if asked is None else {name: view for name, view in known.topics.items() if name not in set(asked)}
+    replaced = frozenset(known.topics if asked is None else asked)
+    topics = {name: view for name, view in known.topics.items() if name not in replaced}
     for item in answer.topics:
         if item.error_code == ErrorCode.ERROR_CODE_NONE and not item.topic.deleted:
             topics[item.topic.name] = _topic(known.topics.get(item.topic.name), item)

@@ -21,7 +21,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_client.bootstrap import bootstrap_addresses
 from regnum_client.connections import Connections
-from regnum_client.cursor import Cursor
+from regnum_client.cursor import Chunk, Cursor
 from regnum_client.errors import ClientClosedError, UnreadableBatchError
 from regnum_client.fetcher import Fetcher
 from regnum_client.metadata import Metadata
@@ -52,16 +52,70 @@ class ConsumerSettings:
     """How long the search for first and last offsets may take, changes of leader included."""
 
 
+DECODED_ON_LOOP_MAX: Final = 16 * 1024
+"""Bytes of a chunk that is decoded without a thread: a few thousand records at most."""
+DECODED_RECORDS: Final = 2_000
+"""Records that a thread decodes before it hands them over, or one batch."""
+RECORDS_PER_TURN: Final = 500
+"""Records of an iteration after which the event loop gets a turn."""
+RECORDS_PER_READ: Final = 5_000
+"""Records that one read returns at most."""
+
+
 class _Reading:
     """The chunk that is being read."""
 
-    __slots__ = ("cursor", "generation", "next_offset", "records")
+    __slots__ = (
+        "_batches",
+        "_decoding",
+        "_ended",
+        "_failure",
+        "_records",
+        "cursor",
+        "generation",
+        "next_offset",
+        "wants_thread",
+    )
 
-    def __init__(self, cursor: Cursor, records: Iterator[Record], next_offset: int) -> None:
+    def __init__(self, cursor: Cursor, chunk: Chunk) -> None:
         self.cursor: Final = cursor
         self.generation: Final = cursor.generation
-        self.records: Final = records
-        self.next_offset: Final = next_offset
+        self.next_offset: Final = chunk.next_offset
+        self.wants_thread = len(chunk.buffer) > DECODED_ON_LOOP_MAX
+        """Records have to be decoded, and there may be so many that a thread should do it."""
+        self._batches: Final = read_records(chunk.buffer, from_offset=chunk.from_offset)
+        self._records: Iterator[Record] = iter(()) if self.wants_thread else self._batches
+        self._ended = not self.wants_thread
+        self._failure: CorruptBatchError | None = None
+        self._decoding: asyncio.Future[tuple[Iterator[Record], CorruptBatchError | None, bool]] | None = None
+
+    async def decode(self) -> None:
+        """Decode more records on a thread. May be given up and called again."""
+        if self._decoding is None:
+            self._decoding = asyncio.ensure_future(asyncio.to_thread(self._decode))
+        # The thread goes on when the caller does not.
+        self._records, self._failure, self._ended = await asyncio.shield(self._decoding)
+        self._decoding = None
+        self.wants_thread = False
+
+    def _decode(self) -> tuple[Iterator[Record], CorruptBatchError | None, bool]:
+        some: list[Record] = []
+        try:
+            for record in self._batches:
+                some.append(record)
+                if len(some) == DECODED_RECORDS:
+                    return iter(some), None, False
+        except CorruptBatchError as error:
+            return iter(some), error, True
+        return iter(some), None, True
+
+    def next_record(self) -> Record | None:
+        """The next record; None at the end, or when more have to be decoded. Raises CorruptBatchError."""
+        record = next(self._records, None)
+        if record is None and self._failure is not None:
+            raise self._failure
+        self.wants_thread = record is None and not self._ended
+        return record
 
 
 class Consumer:
@@ -91,6 +145,7 @@ class Consumer:
         self._lookup: OffsetLookup | None = None
         self._fetcher: Fetcher | None = None
         self._reading: _Reading | None = None
+        self._handed_out = 0
         self._turn: list[Cursor] = []
         """Assigned partitions, the one that is served next first."""
 
@@ -219,7 +274,10 @@ class Consumer:
         records: list[ConsumedRecord] = []
         deadline_s = self._clock.monotonic() + timeout_s
         while not records:
-            while len(records) < records_max:
+            # Nothing is waited for once there are records: whoever gives a read up loses none.
+            if self._reading is not None and self._reading.wants_thread:
+                await self._reading.decode()
+            while len(records) < min(records_max, RECORDS_PER_READ):
                 try:
                     record = self._next()
                 except RegnumError:
@@ -230,6 +288,8 @@ class Consumer:
                 if record is None:
                     break
                 records.append(record)
+            if self._reading is not None and self._reading.wants_thread:
+                continue
             left_s = deadline_s - self._clock.monotonic()
             if not records and (left_s <= 0 or not await self._something_arrives(left_s)):
                 break
@@ -240,8 +300,14 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumedRecord:
+        self._handed_out += 1
+        if self._handed_out % RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)
         while (record := self._next()) is None:
-            await self._something_arrives(None)
+            if self._reading is not None and self._reading.wants_thread:
+                await self._reading.decode()
+            else:
+                await self._something_arrives(None)
         return record
 
     def _open(self) -> tuple[Metadata, Fetcher]:
@@ -282,7 +348,7 @@ class Consumer:
         return True
 
     def _next(self) -> ConsumedRecord | None:
-        """The next record that is here; None: nothing is."""
+        """The next record that is here; None: nothing is, or the one that is being read wants a thread."""
         while True:
             reading = self._reading
             if reading is None:
@@ -294,7 +360,9 @@ class Consumer:
                 self._reading = None
                 continue
             try:
-                record = next(reading.records, None)
+                if reading.wants_thread:
+                    return None
+                record = reading.next_record()
             except CorruptBatchError as error:
                 self._reading = None
                 at = cursor.position if error.base_offset is None else max(error.base_offset, cursor.position)
@@ -302,6 +370,8 @@ class Consumer:
                 raise UnreadableBatchError(
                     cursor.partition, offset=at, next_offset=error.next_offset, reason=str(error)
                 ) from error
+            if record is None and reading.wants_thread:
+                return None
             if record is None:
                 cursor.position = reading.next_offset
                 self._reading = None
@@ -326,7 +396,7 @@ class Consumer:
                 self._turn.remove(cursor)
                 self._turn.append(cursor)
                 fetcher.wake()
-                return _Reading(cursor, read_records(chunk.buffer, from_offset=chunk.from_offset), chunk.next_offset)
+                return _Reading(cursor, chunk)
             if cursor.error is not None:
                 raise cursor.error
         return None

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 
 from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest, GetMetadataResponse
@@ -33,6 +34,8 @@ HEDGE_S: Final = 0.1
 """After so long without an answer another broker is asked as well."""
 ANSWER_S: Final = 2.0
 """Deadline of one question."""
+MERGED_ON_LOOP_MAX: Final = 1_000
+"""Topics and partitions of an answer that is taken up without a thread."""
 AGE_MAX_S: Final = 60.0
 """A picture this old is fetched anew without a reason, so that new partitions are noticed."""
 
@@ -159,7 +162,7 @@ class Metadata:
                 )
                 continue
             trouble_since_s = None
-            await self._take(merge(self._view, answer, asked=asked, as_of_s=asked_s))
+            await self._take(await merged(self._view, answer, asked=asked, as_of_s=asked_s))
             await self._clock.sleep(PACE_S)
 
     async def _take(self, view: ClusterView) -> None:
@@ -228,3 +231,12 @@ class Metadata:
                 f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",
             )
         return answer
+
+
+async def merged(
+    known: ClusterView, answer: GetMetadataResponse, *, asked: Collection[str] | None, as_of_s: float
+) -> ClusterView:
+    """``merge``, which is done on a thread when there is much of it: loops of applications stay free."""
+    work = partial(merge, known, answer, asked=asked, as_of_s=as_of_s)
+    weight = len(answer.topics) + sum(len(item.topic.partitions) for item in answer.topics)
+    return work() if weight < MERGED_ON_LOOP_MAX else await asyncio.to_thread(work)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from regnum_service.collector import short_collections
 from regnum_service.errors import ExitStatus, StartRefusedError
 
 
@@ -15,7 +16,8 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     try:
-        return asyncio.run(main())
+        with short_collections():
+            return asyncio.run(main())
     except StartRefusedError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status

@@ -21,6 +21,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from regnum_service.collector import short_collections
+
 LIMIT_S: Final = 0.050
 """Longest turn of a loop (safety rule S22)."""
 
@@ -39,6 +41,8 @@ class HeldLoop:
     @contextmanager
     def measuring(self, name: str) -> Iterator[None]:
         """Measure what happens meanwhile; on the loop's thread."""
+        # Twice: the first leaves nothing of the preparation to the turns that follow, see regnum_service.collector.
+        gc.collect()
         gc.collect()
         gc.callbacks.append(self._collection)
         self._name, self._since_s = name, time.thread_time()
@@ -92,8 +96,14 @@ class _NotingSelector(selectors.DefaultSelector):
 
 
 def run_measured(scenario: Callable[[HeldLoop], Coroutine[Any, Any, None]]) -> HeldLoop:
-    """Run a scenario on an event loop of its own, whose turns are measured. Call it where no loop runs."""
+    """Run a scenario on an event loop of its own, whose turns are measured. Call it where no loop runs.
+
+    Garbage is collected as in a service.
+    """
     held = HeldLoop()
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_NotingSelector(held))) as runner:
+    with (
+        short_collections(),
+        asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_NotingSelector(held))) as runner,
+    ):
         runner.run(scenario(held))
     return held

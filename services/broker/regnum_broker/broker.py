@@ -16,6 +16,7 @@ from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 from regnum_service.loop_lag import LoopLag
+from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
@@ -83,6 +84,7 @@ class Broker:
         Raises:
             StartRefusedError: a directory or a port cannot be used as told.
         """
+        quiet_poller(asyncio.get_running_loop())
         supervisor, clock, replicas, fence = self._supervisor, self._clock, self.replicas, self.fence
         lag_s = self._settings.replica_lag_s
         channels = Channels()

@@ -13,7 +13,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import iterate
 from regnum_records.read import read_records
-from regnum_service.errors import Code, RegnumError
+from regnum_service.errors import RegnumError
 
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import OffsetOutOfRangeError, StorageError
@@ -54,13 +54,15 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What a reader thread found."""
+class _Read:
+    """What a reader thread is to read."""
 
-    batches: bytes = b""
-    records: tuple[log_pb2.Record, ...] = ()
-    code: Code = errors_pb2.ERROR_CODE_NONE
-    message: str = ""
+    log: ReplicaLog
+    offset: int
+    bytes_max: int
+    end_offset: int
+    result: log_pb2.FetchResult
+    """Where it goes; the thread's alone until it has finished."""
 
 
 class Fetching:
@@ -79,7 +81,9 @@ class Fetching:
         """
         _check(request)
         total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
-        results = [log_pb2.FetchResult(topic=item.topic, partition=item.partition) for item in request.partitions]
+        response = log_pb2.FetchResponse()
+        # Filled in where they are: what they carry is too large to be copied on the loop (safety rule S22).
+        results = [response.results.add(topic=item.topic, partition=item.partition) for item in request.partitions]
         wanted: dict[int, _Wanted] = {}
         refused = False
         for index, item in enumerate(request.partitions):
@@ -97,7 +101,7 @@ class Fetching:
                 size = await self._read(wanted, results, form=request.form, total_max=total_max)
                 if size is None or size >= request.min_bytes or not wait_s or not await poll.moved():
                     break
-        return log_pb2.FetchResponse(results=results)
+        return response
 
     async def consume(self, request: log_pb2.ConsumeRequest) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """The records of one partition from an offset on, until an error ends the stream."""
@@ -192,8 +196,7 @@ class Fetching:
         total_max: int,
     ) -> int | None:
         """Read everything that is wanted; returns the bytes found, None when an error is among the results."""
-        reads: list[tuple[ReplicaLog, int, int, int]] = []
-        indexes: list[int] = []
+        reads: list[_Read] = []
         for index, item in wanted.items():
             result, partition = results[index], item.partition
             if partition.role is not item.leadership:
@@ -203,22 +206,18 @@ class Fetching:
             result.high_watermark = partition.high_watermark
             result.log_start_offset = partition.log.log_start_offset
             if item.offset < partition.high_watermark:
-                reads.append((partition.log, item.offset, item.bytes_max, partition.high_watermark))
-                indexes.append(index)
+                reads.append(
+                    _Read(
+                        log=partition.log,
+                        offset=item.offset,
+                        bytes_max=item.bytes_max,
+                        end_offset=partition.high_watermark,
+                        result=result,
+                    )
+                )
         if not reads:
             return 0
-        found = await self._storage.read(lambda: _read_logs(reads, form=form, total_max=total_max))
-        size = 0
-        failed = False
-        for index, content in zip(indexes, found, strict=True):
-            result = results[index]
-            result.ClearField("records")
-            result.record_batches = content.batches
-            result.records.extend(content.records)
-            result.error_code, result.error_message = content.code, content.message
-            failed = failed or bool(content.code)
-            size += len(content.batches) if content.batches else sum(record.ByteSize() for record in content.records)
-        return None if failed else size
+        return await self._storage.read(lambda: _read_logs(reads, form=form, total_max=total_max))
 
     async def _step(self, wanted: _Wanted, result: log_pb2.FetchResult, *, form: log_pb2.RecordForm.ValueType) -> int:
         """One read of a stream; returns the offset to go on from."""
@@ -242,36 +241,45 @@ class OffsetLookup:
     """Where the answer goes."""
 
 
-def _read_logs(
-    reads: Sequence[tuple[ReplicaLog, int, int, int]], *, form: log_pb2.RecordForm.ValueType, total_max: int
-) -> list[_Found]:
-    """On a reader thread: read one log after another until the answer is full; the first always gets its batch."""
-    found: list[_Found] = []
+def _read_logs(reads: Sequence[_Read], *, form: log_pb2.RecordForm.ValueType, total_max: int) -> int | None:
+    """On a reader thread: read one log after another until the answer is full; the first always gets its batch.
+
+    Returns the bytes found, None when there is an error among the results.
+    """
     room = total_max
-    for log, offset, bytes_max, end_offset in reads:
-        if found and room <= 0:
-            found.append(_Found())
+    size = 0
+    for index, item in enumerate(reads):
+        result = item.result
+        result.ClearField("records")
+        result.ClearField("record_batches")
+        if index and room <= 0:
             continue
         try:
-            batches = log.read(offset, bytes_max=max(1, min(bytes_max, room)), end_offset=end_offset)
+            batches = item.log.read(
+                item.offset, bytes_max=max(1, min(item.bytes_max, room)), end_offset=item.end_offset
+            )
         except OffsetOutOfRangeError:
-            refusal = _out_of_range(offset, log)
-            found.append(_Found(code=refusal.code, message=refusal.message))
+            refusal = _out_of_range(item.offset, item.log)
+            result.error_code, result.error_message = refusal.code, refusal.message
             continue
         except StorageError as error:
-            found.append(_Found(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error)))
+            result.error_code, result.error_message = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error)
             continue
         room -= len(batches)
-        found.append(_decode(batches, offset) if form == log_pb2.RECORD_FORM_RECORDS else _Found(batches=batches))
-    return found
+        if form == log_pb2.RECORD_FORM_RECORDS:
+            _decode(batches, item.offset, result)
+            size += result.ByteSize()
+        else:
+            result.record_batches = batches
+            size += len(batches)
+    return None if any(item.result.error_code for item in reads) else size
 
 
-def _decode(batches: bytes, offset: int) -> _Found:
+def _decode(batches: bytes, offset: int, result: log_pb2.FetchResult) -> None:
     """Single records. A bad batch is an error only where no record comes before it, so that a reader gets up to it."""
-    records: list[log_pb2.Record] = []
     try:
         for record in read_records(batches, from_offset=offset):
-            message = log_pb2.Record(timestamp_ms=record.timestamp_ms, offset=record.offset)
+            message = result.records.add(timestamp_ms=record.timestamp_ms, offset=record.offset)
             if record.key is not None:
                 message.key = record.key
             if record.value is not None:
@@ -280,11 +288,9 @@ def _decode(batches: bytes, offset: int) -> _Found:
                 header = message.headers.add(key=name)
                 if value is not None:
                     header.value = value
-            records.append(message)
     except CorruptBatchError as error:
-        if not records:
-            return _Found(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
-    return _Found(records=tuple(records))
+        if not result.records:
+            result.error_code, result.error_message = errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, str(error)
 
 
 def _next_offset(batches: bytes) -> int:

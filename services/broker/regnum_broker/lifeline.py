@@ -19,6 +19,7 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
+from regnum_service.poller import let_go, quiet_poller
 from regnum_service.status import from_rpc_error
 
 from regnum_broker.controller import ControllerLocation
@@ -113,7 +114,9 @@ class _Speaker:
         """The thread."""
         asyncio.set_event_loop(self._loop)
         try:
+            quiet_poller(self._loop)
             self._loop.run_until_complete(self._speak())
+            self._loop.run_until_complete(let_go())
         finally:
             self._loop.close()
 

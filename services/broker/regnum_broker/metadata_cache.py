@@ -20,8 +20,8 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_broker.fence import Fence
 
-SLICE: Final = 200
-"""Topics applied before the event loop gets a turn."""
+SLICE: Final = 2_000
+"""Topics and partitions applied before the event loop gets a turn (safety rule S22)."""
 
 PARTS_MAX: Final = 100_000
 """Parts of one change, at most."""
@@ -142,8 +142,9 @@ class MetadataCache:
         count = 0
         for part in parts:
             for topic in part.topics:
-                count += 1
-                if count % SLICE == 0:
+                count += 1 + len(topic.partitions)
+                if count > SLICE:
+                    count = 0
                     await asyncio.sleep(0)
                 _merge(topics, topic)
         self.topics = topics

@@ -5,7 +5,7 @@ costs one journal append and one fsync; long messages are applied in slices (saf
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -273,9 +273,7 @@ class Orders:
         results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
         for index, message in enumerate(partitions):
-            if index % SLICE == 0:
-                await asyncio.sleep(0)
-            for key in self._named_by(message):
+            async for key in _in_slices(self._named_by(message), begun=index):
                 if not self._may_stop(key, message):
                     results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
                 elif message.delete:
@@ -288,7 +286,7 @@ class Orders:
                 for index in deleting.values():
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
                 return results
-            for key in deleting:
+            async for key in _in_slices(deleting):
                 self._replicas.remove(key)
             self._log.info("replicas deleted", count=len(deleting))
         return results
@@ -309,6 +307,14 @@ class Orders:
             return [PartitionKey(topic_id, message.partition)]
         offline = [key for key in self._storage.directory.offline if key.topic_id == topic_id]
         return [*self._replicas.of_topic(topic_id), *offline]
+
+
+async def _in_slices(keys: Iterable[PartitionKey], *, begun: int = 0) -> AsyncIterator[PartitionKey]:
+    """The keys, with turns for the event loop between them; ``begun`` of them have gone before."""
+    for count, key in enumerate(keys, begun):
+        if count % SLICE == 0:
+            await asyncio.sleep(0)
+        yield key
 
 
 def _record(directory: LogDirectory, orders: Sequence[_Order], *, broker: BrokerId) -> dict[PartitionKey, int]:

@@ -34,6 +34,7 @@ class Replicas:
         self.arrivals: Final = Signal()
         """Fires when replicas were added: sessions may wait for one."""
         self._partitions: Final[dict[PartitionKey, Partition]] = {}
+        self._topics: Final[dict[TopicId, dict[PartitionKey, None]]] = {}
         self._named: Final[dict[tuple[str, int], Partition]] = {}
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
@@ -53,19 +54,24 @@ class Replicas:
     def add(self, key: PartitionKey, topic: str, log: ReplicaLog) -> Partition:
         """A replica that is new here or was found on disk."""
         partition = self._partitions[key] = Partition(key, topic, log)
+        self._topics.setdefault(key.topic_id, {})[key] = None
         return partition
 
     def remove(self, key: PartitionKey) -> None:
         """A replica whose files are gone."""
         partition = self._partitions.pop(key, None)
         if partition is not None:
+            keys = self._topics[key.topic_id]
+            del keys[key]
+            if not keys:
+                del self._topics[key.topic_id]
             self.give(partition, None)
             if self._named.get((partition.topic, key.partition)) is partition:
                 del self._named[partition.topic, key.partition]
 
     def of_topic(self, topic_id: TopicId) -> list[PartitionKey]:
         """Keys of all replicas of a topic."""
-        return [key for key in self._partitions if key.topic_id == topic_id]
+        return list(self._topics.get(topic_id, ()))
 
     def give(self, partition: Partition, role: Role | None) -> None:
         """Change a replica's role; the name belongs to the replica that got a role last."""

@@ -89,11 +89,11 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         node = TopicNode.decode(found.data)
     except (InvalidTopicNameError, MalformedNodeError) as error:
         return Refused(reason=f"{error}; correct the node or delete it")
-    witnesses, unreadable = _witnesses(states)
     topic_id = node.topic_id
     if topic_id is None:
         if not states:
             return _new(minted, node)
+        witnesses, unreadable = _witnesses(states)
         if len(witnesses) != 1 or unreadable:
             return Refused(
                 reason="the topic id is missing and the leaderAndISR nodes do not agree on one; write it back"

@@ -5,6 +5,7 @@ broker only followed, whose ISR shrinks so that acks=all does not wait for the l
 then a start (safety rule S10).
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from typing import Final
 
@@ -29,6 +30,9 @@ PARTITIONS_PER_WRITE: Final = 500
 
 PARTITIONS_PER_STEP: Final = 1_000
 """Partitions of one step of work that is not urgent."""
+
+PARTITIONS_PER_TURN: Final = 2_000
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
 
 FENCED_CONTENT: Final = b"fenced"
 """Content of a guard node after a fence; only its version means something."""
@@ -122,8 +126,7 @@ async def react(context: ControllerContext, difference: Difference, trace: Failo
     changed = difference.gone | {broker.id for broker in difference.arrived}
     lost = changed & frozenset(context.picture.brokers)
     _redraw(context, difference)
-    keys = dict.fromkeys(key for id in changed for key in context.picture.of_broker(id))
-    urgent, rest = by_urgency(context, keys, changed)
+    urgent, rest = await by_urgency(context, await _assigned(context.picture, changed), changed)
     if trace is None and any(_leader(context, key) in lost for key in urgent):
         trace = context.begin_trace(
             min(lost),
@@ -173,14 +176,23 @@ def _redraw(context: ControllerContext, difference: Difference) -> None:
     )
 
 
+async def _assigned(picture: Cluster, ids: Iterable[BrokerId]) -> Collection[PartitionKey]:
+    """Keys of all partitions assigned to any of some brokers."""
+    keys: dict[PartitionKey, None] = {}
+    for id in ids:
+        keys.update(dict.fromkeys(picture.of_broker(id)))
+        await asyncio.sleep(0)
+    return keys
+
+
 async def settle(context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]) -> None:
     """Fit partitions to the live brokers: those that need a leader first."""
-    urgent, rest = by_urgency(context, keys, changed)
+    urgent, rest = await by_urgency(context, keys, changed)
     await settle_some(context, urgent)
     await settle_some(context, rest)
 
 
-def by_urgency(
+async def by_urgency(
     context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]
 ) -> tuple[list[PartitionKey], list[PartitionKey]]:
     """Partitions that may need a leader, and the others.
@@ -192,7 +204,9 @@ def by_urgency(
     """
     urgent: list[PartitionKey] = []
     rest: list[PartitionKey] = []
-    for key in keys:
+    for count, key in enumerate(keys, 1):
+        if count % PARTITIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
         held = context.picture.partitions[key].held
         needs_leader = held is None or held.state.leader == NO_LEADER or held.state.leader in changed
         (urgent if needs_leader else rest).append(key)
@@ -253,6 +267,7 @@ async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
         )
 
     keys = [key for key in context.picture.of_broker(id) if context.picture.partitions[key].held is not None]
+    await asyncio.sleep(0)
     led = [key for key in keys if _leader(context, key) == id]
     handed = await context.change(led, decide)
     await context.tell(handed)
@@ -260,7 +275,9 @@ async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
     left = await context.change(followed, decide)
     await context.tell(left)
     stops: list[Stop] = []
-    for key in followed:
+    for count, key in enumerate(followed, 1):
+        if count % PARTITIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
         held = context.picture.partitions[key].held
         if held is not None and id not in held.state.isr:
             name = context.picture.topics[key.topic_id].name

@@ -33,8 +33,11 @@ from regnum_election.metadata_processes import MetadataPublisher
 from regnum_election.reign import Reign
 from regnum_election.writing import FencedStore
 
-DECISIONS_PER_SLICE: Final = 500
+DECISIONS_PER_SLICE: Final = 200
 """Decisions between two turns of the event loop (safety rule S22)."""
+
+PARTITIONS_PER_WRITE: Final = 500
+"""Partitions that are decided about, written and applied together."""
 
 ROUNDS_MAX: Final = 20
 """Rounds of re-reading after conflicts; what still conflicts then is left to the next event."""
@@ -150,15 +153,27 @@ class ControllerContext:
             partition.held.state, partition.replicas, self.surroundings, min_insync=self.min_insync(partition)
         )
 
+    def let_go(self) -> None:
+        """The reign is over: forget what is large. Reign and parts refer to one another, and old cycles stay."""
+        self.picture = Cluster()
+        self.dispatch.let_go()
+        self.metadata.let_go()
+
     async def change(self, keys: Iterable[PartitionKey], decide: Decide) -> Applied:
         """Decide about partitions, write, apply to the picture; conflicts go round again together."""
         applied = Applied()
+        all_keys = list(keys)
+        for start in range(0, len(all_keys), PARTITIONS_PER_WRITE):
+            await self._change(all_keys[start : start + PARTITIONS_PER_WRITE], decide, applied)
+        return applied
+
+    async def _change(self, keys: Sequence[PartitionKey], decide: Decide, applied: Applied) -> None:
         open_keys = list(keys)
         for _ in range(ROUNDS_MAX):
             with tracing.span(conventions.DECISION, attributes={conventions.PARTITIONS: len(open_keys)}):
                 decided, groups = await self._decide(open_keys, decide, applied)
             if not decided:
-                return applied
+                return
             self._reached(conventions.DECIDED_UNIX_NANO, again=False)
             conflicts: list[PartitionKey] = []
             written: dict[PartitionKey, HeldState] = {}
@@ -176,11 +191,10 @@ class ControllerContext:
             self.picture = self.picture.with_states(written)
             self._reached(conventions.WRITTEN_UNIX_NANO, again=True)
             if not conflicts:
-                return applied
+                return
             self.log.info("conflicts, deciding again", partitions=len(conflicts))
             open_keys = await self.reread(conflicts, applied)
         applied.unfinished.update(open_keys)
-        return applied
 
     async def _decide(
         self, keys: Sequence[PartitionKey], decide: Decide, applied: Applied
@@ -261,7 +275,9 @@ class ControllerContext:
         states: dict[PartitionKey, HeldState] = {}
         troubles: dict[PartitionKey, str] = {}
         usable: list[PartitionKey] = []
-        for path, key in wanted.items():
+        for count, (path, key) in enumerate(wanted.items(), 1):
+            if count % DECISIONS_PER_SLICE == 0:
+                await asyncio.sleep(0)
             node, known = found.get(path), self.picture.partitions[key]
             seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
             match judge_state(key.topic_id, seen, creating=known.creating):
@@ -283,22 +299,36 @@ class ControllerContext:
     async def tell(self, applied: Applied) -> None:
         """Send what changed to those who must know, and publish it."""
         self.dispatch.show(self.picture)
+        everywhere = tuple(applied.everywhere)
+        leaders = tuple(applied.leaders - applied.everywhere)
+        if self.failover is not None:
+            led = [key for key in applied.everywhere if self._is_led(key)]
+            self.failover.expect(led, partitions=len(applied.everywhere))
+        for start in range(0, len(everywhere), PARTITIONS_PER_WRITE):
+            self._tell_replicas(everywhere[start : start + PARTITIONS_PER_WRITE])
+            await asyncio.sleep(0)
+        for start in range(0, len(leaders), PARTITIONS_PER_WRITE):
+            self._tell_leaders(leaders[start : start + PARTITIONS_PER_WRITE])
+            await asyncio.sleep(0)
+        await self.publish((*everywhere, *leaders))
+
+    def _tell_replicas(self, keys: Sequence[PartitionKey]) -> None:
         orders: dict[BrokerId, list[PartitionKey]] = {}
-        for key in applied.everywhere:
+        for key in keys:
             partition = self.picture.partitions.get(key)
             if partition is None or partition.held is None:
                 continue
             for broker in dict.fromkeys((*partition.replicas, *partition.held.state.isr)):
                 orders.setdefault(broker, []).append(key)
-        for key in applied.leaders - applied.everywhere:
+        self.dispatch.order_states(orders.items())
+
+    def _tell_leaders(self, keys: Sequence[PartitionKey]) -> None:
+        orders: dict[BrokerId, list[PartitionKey]] = {}
+        for key in keys:
             partition = self.picture.partitions.get(key)
             if partition is not None and partition.held is not None:
                 orders.setdefault(partition.held.state.leader, []).append(key)
-        if self.failover is not None:
-            led = [key for key in applied.everywhere if self._is_led(key)]
-            self.failover.expect(led, partitions=len(applied.everywhere))
         self.dispatch.order_states(orders.items())
-        await self.publish((*applied.everywhere, *(applied.leaders - applied.everywhere)))
 
     def _is_led(self, key: PartitionKey) -> bool:
         partition = self.picture.partitions.get(key)
@@ -309,6 +339,6 @@ class ControllerContext:
         self.dispatch.show(self.picture)
         if not changed and not brokers_changed:
             return
-        for start in range(0, max(len(changed), 1), DECISIONS_PER_SLICE * 4):
-            self.metadata.publish(self.picture, changed[start : start + DECISIONS_PER_SLICE * 4])
+        for start in range(0, max(len(changed), 1), PARTITIONS_PER_WRITE):
+            self.metadata.publish(self.picture, changed[start : start + PARTITIONS_PER_WRITE])
             await asyncio.sleep(0)

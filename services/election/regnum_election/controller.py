@@ -160,6 +160,7 @@ class Controller:
             for mutation in self._queue.drain():
                 mutation.abandon()
                 await mutation.steps.aclose()
+            self._context.let_go()
 
     async def _handle(self, event: Event) -> None:
         context = self._context

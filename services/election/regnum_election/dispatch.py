@@ -85,6 +85,8 @@ class Dispatch:
         self._awaited: dict[PartitionKey, asyncio.Event] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._traces: list[FailoverTrace] = []
+        self.building: Final = asyncio.Lock()
+        """Held while a message of many partitions is built."""
 
     def begin(self, broker: Broker) -> None:
         """A broker registered: it gets the full set (INIT), an earlier incarnation nothing more."""
@@ -109,6 +111,11 @@ class Dispatch:
             await dispatch.close()
         for task in tuple(self._closing):
             await asyncio.wait([task])
+
+    def let_go(self) -> None:
+        """Forget what is large; after ``close``."""
+        self._picture = Cluster()
+        self._book.let_go()
 
     def show(self, picture: Cluster) -> None:
         """From now on states are looked up here."""
@@ -286,7 +293,10 @@ class BrokerDispatch:
             self._refused_stops.clear()
 
     async def _send_states(self, call: StatesCall) -> None:
-        request, keys = self._owner.book.leader_and_isr(self._owner.picture, self._broker, call)
+        async with self._owner.building:
+            # One message in a turn of the loop, however many brokers there are (safety rule S22).
+            await asyncio.sleep(0)
+            request, keys = self._owner.book.leader_and_isr(self._owner.picture, self._broker, call)
         if not keys and not call.init:
             self._outbox.acknowledge(call)
             return

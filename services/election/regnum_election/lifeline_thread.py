@@ -17,6 +17,7 @@ from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
+from regnum_service.poller import let_go, quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 
@@ -165,6 +166,7 @@ class LifelineThread:
             for task in tuple(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            await let_go()
 
     def _listener(self, lag: LoopLag, lifelines: Lifelines) -> Listener:
         return Listener(
@@ -188,17 +190,3 @@ class LifelineThread:
         # A broker that is killed in the middle of a message breaks its reader; that is what lifelines are for.
         if error is not None and not isinstance(error, grpc.aio.BaseError | RegnumError):
             self._supervisor.fail(task.get_name(), error)
-
-
-def quiet_poller(loop: asyncio.AbstractEventLoop) -> None:
-    """Keep gRPC's harmless complaint out of the log.
-
-    With several event loops in a process each is woken for every event of gRPC's one poller; all but one find nothing.
-    """
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if isinstance(context.get("exception"), BlockingIOError) and "_handle_events" in repr(context.get("handle")):
-            return
-        loop.default_exception_handler(context)
-
-    loop.set_exception_handler(handle)

@@ -111,6 +111,10 @@ class MetadataPublisher:
         """Version of the last change."""
         return self._journal.version
 
+    def let_go(self) -> None:
+        """Forget what is large; after ``close``."""
+        self._journal.let_go()
+
     def publish(
         self, picture: Cluster, changed: Iterable[PartitionKey] = (), deleted: Mapping[TopicId, str] | None = None
     ) -> None:

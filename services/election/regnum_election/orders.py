@@ -105,6 +105,10 @@ class OrderBook:
         self._built[key] = (held, message)
         return message
 
+    def let_go(self) -> None:
+        """Forget all messages."""
+        self._built.clear()
+
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """Partitions that are gone."""
         for key in keys:

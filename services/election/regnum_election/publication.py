@@ -98,6 +98,11 @@ class Journal:
         )
         return self._version
 
+    def let_go(self) -> None:
+        """Forget everything: nobody is told any more."""
+        self._picture = Cluster()
+        self._entries.clear()
+
     def next_for(self, version: int) -> Publication | None:
         """What a process at ``version`` lacks; None when that is nothing."""
         if self._version in (0, version):

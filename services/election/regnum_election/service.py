@@ -21,6 +21,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
+from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
@@ -33,7 +34,7 @@ from regnum_election.controller import Controller
 from regnum_election.controller_service import ControllerServicer
 from regnum_election.detection import HealthWatchDetector
 from regnum_election.events import ClusterEvent
-from regnum_election.lifeline_thread import LifelineThread, quiet_poller
+from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.office import Office
 from regnum_election.probing import connect
 from regnum_election.propagation_channel import GrpcPropagationChannel

@@ -22,7 +22,7 @@ from regnum_election.reign import DeposedError
 from regnum_election.topic_adoption import TopicAdopter, read_guards
 from regnum_election.topic_deletion import read_deletions
 
-PARTITIONS_PER_TURN: Final = 5_000
+PARTITIONS_PER_TURN: Final = 2_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
 
 
@@ -47,7 +47,7 @@ async def _take_office(context: ControllerContext, adopter: TopicAdopter, trace:
         trace.reached(conventions.LOADED_UNIX_NANO)
     keys = tuple(context.picture.partitions)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
-    urgent, rest = by_urgency(context, keys, await _unsettled_leaders(context))
+    urgent, rest = await by_urgency(context, keys, await _unsettled_leaders(context))
     await settle_some(context, urgent)
     await context.publish(brokers_changed=True)
     if trace is not None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, TypeVar
 
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import Create, Node, Operation, Set
@@ -20,6 +21,17 @@ from regnum_election.topic_deletion import TopicDeleter
 
 TOPICS_PER_READ: Final = 100
 """Topics judged together."""
+
+PARTITIONS_PER_TURN: Final = 1_000
+"""Partitions taken into the picture between two turns of the event loop (safety rule S22)."""
+
+BYTES_PER_TURN: Final = 64 * 1024
+"""About how many bytes of JSON are decoded on the loop in one turn."""
+
+STATE_BYTES: Final = 250
+"""About the size of a leaderAndISR node."""
+
+T = TypeVar("T")
 
 
 class TopicAdopter:
@@ -61,29 +73,26 @@ class TopicAdopter:
     async def _take_up(self, names: list[str]) -> list[TopicId]:
         context = self._context
         nodes = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in names])
-        numbers = {name: needs_states(node.data) for name in names if (node := nodes.get(f"{paths.TOPICS}/{name}"))}
+        numbers = await _numbers(names, nodes)
         states = await context.store.read_many(
             [f"{paths.TOPICS}/{name}/{number}/leaderAndISR" for name in numbers for number in numbers[name]]
         )
-        found_states = {
-            name: {
+        found_states: dict[str, dict[int, FoundNode]] = {}
+        for name, listed in numbers.items():
+            await asyncio.sleep(0)
+            found_states[name] = {
                 number: _found(node)
-                for number in numbers[name]
+                for number in listed
                 if (node := states.get(f"{paths.TOPICS}/{name}/{number}/leaderAndISR")) is not None
             }
-            for name in numbers
-        }
         guards = await self._guards(nodes, found_states)
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
-        for name in numbers:
-            await asyncio.sleep(0)
+        for name, listed in numbers.items():
             node = nodes[f"{paths.TOPICS}/{name}"]
-            verdict = judge_topic(
-                name,
-                _found(node),
-                found_states[name],
-                guards,
-                minted=TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128)))),
+            minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
+            verdict = await _beside(
+                partial(judge_topic, name, _found(node), found_states[name], guards, minted=minted),
+                weight=len(listed) * STATE_BYTES,
             )
             match verdict:
                 case Refused(reason=reason):
@@ -94,7 +103,9 @@ class TopicAdopter:
                     topic = await self._repair(name, node, verdict)
                     if topic is not None:
                         added.append((topic, verdict.partitions))
-        context.picture = context.picture.with_topics(added)
+        for some in _portions(added):
+            weight = STATE_BYTES * sum(len(members) for _, members in some)
+            context.picture = await _beside(partial(context.picture.with_topics, some), weight=weight)
         for topic, members in added:
             context.trouble(
                 {
@@ -112,7 +123,7 @@ class TopicAdopter:
         ids: set[TopicId] = set()
         for path, node in nodes.items():
             try:
-                content = TopicNode.decode(node.data)
+                content = await _beside(partial(TopicNode.decode, node.data), weight=len(node.data))
             except MalformedNodeError:
                 continue
             if content.topic_id is not None:
@@ -207,6 +218,38 @@ async def known_brokers(context: ControllerContext) -> frozenset[BrokerId]:
     """Every broker that ever registered."""
     names = await context.store.names(paths.BROKER_EPOCHS)
     return frozenset(BrokerId(int(name)) for name in names if name.isascii() and name.isdigit())
+
+
+async def _numbers(names: Iterable[str], nodes: Mapping[str, Node]) -> dict[str, tuple[int, ...]]:
+    """Partitions of each topic node that was found."""
+    numbers: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        node = nodes.get(f"{paths.TOPICS}/{name}")
+        if node is not None:
+            numbers[name] = await _beside(partial(needs_states, node.data), weight=len(node.data))
+    return numbers
+
+
+async def _beside(work: Callable[[], T], *, weight: int) -> T:
+    """The result of a pure function; what weighs much is done on a thread (safety rule S22)."""
+    await asyncio.sleep(0)
+    return work() if weight < BYTES_PER_TURN else await asyncio.to_thread(work)
+
+
+def _portions(
+    added: Iterable[tuple[Topic, Mapping[int, Partition]]],
+) -> Iterator[list[tuple[Topic, Mapping[int, Partition]]]]:
+    """Topics in portions of about PARTITIONS_PER_TURN partitions; a topic comes into the picture as a whole."""
+    portion: list[tuple[Topic, Mapping[int, Partition]]] = []
+    partitions = 0
+    for topic, members in added:
+        portion.append((topic, members))
+        partitions += len(members)
+        if partitions >= PARTITIONS_PER_TURN:
+            yield portion
+            portion, partitions = [], 0
+    if portion:
+        yield portion
 
 
 def _found(node: Node) -> FoundNode:

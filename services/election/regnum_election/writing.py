@@ -31,8 +31,12 @@ from regnum_election.reign import DeposedError, Reign
 REPEAT_INTERVAL_S: Final = 0.1
 """Pause before an unanswered read is repeated."""
 
-READ_PATHS: Final = 2_000
+READ_PATHS: Final = 1_000
 """Paths of one bulk read; the loop is free between two of them (safety rule S22)."""
+
+
+GROUPS_PER_WRITE: Final = 250
+"""Groups of one batch; the loop is free between two of them (safety rule S22)."""
 
 
 class FencedStore:
@@ -48,11 +52,13 @@ class FencedStore:
         """Small groups, each on its own; a definite outcome for each."""
         if not groups:
             return ()
+        outcomes: list[Written | Refused] = []
         with tracing.span(conventions.STORE_WRITE, attributes={conventions.WRITES: len(groups)}) as span:
-            outcomes = await self._resolver.write_batch(groups, fence=self._reign.fence)
-            definite = tuple(_definite(outcome) for outcome in outcomes)
-            span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in definite)})
-        return definite
+            for start in range(0, len(groups), GROUPS_PER_WRITE):
+                some = groups[start : start + GROUPS_PER_WRITE]
+                outcomes.extend(map(_definite, await self._resolver.write_batch(some, fence=self._reign.fence)))
+            span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in outcomes)})
+        return tuple(outcomes)
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
         """All operations or none; raises what refuses them."""

@@ -1,0 +1,156 @@
+"""No reign, no failure and no topic holds the controller's loop for long, whatever their size (safety rule S22)."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from regnum_coordination.port import Create, Operation
+from regnum_election.controller import Controller
+from regnum_election.events import Mutation
+from regnum_election.leader_balance import balance_leaders, misplaced
+from regnum_election.topic_creation import Created
+from regnum_election.topic_deletion import Deleted
+from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_model import paths
+from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
+from regnum_model.nodes import LeaderAndIsr, Membership, TopicIdNode, TopicNode
+from regnum_testing.held_loop import HeldLoop, run_measured
+from regnum_testing.reigning import FakeCluster, until
+
+NODES_PER_WRITE = 100
+
+
+def topic_id(name: str) -> TopicId:
+    return TopicId(name.ljust(22, "x"))
+
+
+async def write_topics(cluster: FakeCluster, topics: dict[str, int], leader: Callable[[int], int]) -> None:
+    """Topics as an earlier reign left them, on brokers 1 to 3; ``leader`` says who leads a partition."""
+    members = {
+        id: Membership(broker_epoch=broker.epoch, log_id=broker.log_id) for id, broker in cluster.brokers.items()
+    }
+    nodes: list[Operation] = []
+    for name, partitions in topics.items():
+        replicas = {number: tuple(BrokerId(1 + (number + i) % 3) for i in range(3)) for number in range(partitions)}
+        nodes.append(Create(paths.topic_id(topic_id(name)), TopicIdNode(topic=name).encode()))
+        nodes.append(Create(paths.topic(name), TopicNode(topic_id=topic_id(name), partitions=replicas).encode()))
+        for number, assigned in replicas.items():
+            state = LeaderAndIsr(
+                topic_id=topic_id(name),
+                leader=BrokerId(leader(number)),
+                leader_epoch=LeaderEpoch(1),
+                isr=assigned,
+                elr=(),
+                members=members,
+                controller_epoch=ControllerEpoch(0),
+            )
+            nodes.append(Create(paths.partition(name, number), b""))
+            nodes.append(Create(paths.leader_and_isr(name, number), state.encode()))
+    for start in range(0, len(nodes), NODES_PER_WRITE):
+        await cluster.outside.multi(nodes[start : start + NODES_PER_WRITE])
+
+
+def preferred(number: int) -> int:
+    return 1 + number % 3
+
+
+def run(scenario: Callable[[FakeCluster, HeldLoop], Coroutine[Any, Any, None]]) -> HeldLoop:
+    async def whole(held: HeldLoop) -> None:
+        cluster = FakeCluster()
+        await cluster.begin(1, 2, 3)
+        await scenario(cluster, held)
+        await cluster.close()
+
+    return run_measured(whole)
+
+
+async def everything_told(cluster: FakeCluster, partitions: int, *brokers: int) -> None:
+    await until(lambda: all(len(cluster.told(id)) == partitions for id in brokers), what="everybody told")
+
+
+async def broker_3_left_isrs(controller: Controller) -> None:
+    """Looks at every partition, and so not often."""
+    while any(one.held and BrokerId(3) in one.held.state.isr for one in controller.picture.partitions.values()):
+        await asyncio.sleep(0.05)
+
+
+def test_a_reign_begins_and_a_broker_fails() -> None:
+    topics = {"large": 5_000} | {f"t{number}": 5 for number in range(1_000)}
+
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, topics, preferred)
+        with held.measuring("a reign of 10000 partitions begins"):
+            controller = await cluster.reign(balance_interval_s=3_600.0)
+            await everything_told(cluster, 10_000, 1, 2, 3)
+        with held.measuring("a broker of 10000 partitions fails"):
+            cluster.kill(3)
+            await broker_3_left_isrs(controller)
+        with held.measuring("a broker of 10000 partitions comes back"):
+            await cluster.register(3)
+            await everything_told(cluster, 10_000, 3)
+
+    run(scenario).assert_free()
+
+
+def test_a_reign_finds_a_broker_missing() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, {"large": 5_000}, preferred)
+        cluster.kill(3)
+        with held.measuring("a reign begins without a broker of 5000 partitions"):
+            controller = await cluster.reign(balance_interval_s=3_600.0)
+            await broker_3_left_isrs(controller)
+            await everything_told(cluster, 5_000, 1, 2)
+
+    run(scenario).assert_free()
+
+
+def test_a_reign_that_is_over_holds_neither_the_loop_nor_its_picture() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, {"large": 5_000}, preferred)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await everything_told(cluster, 5_000, 1, 2, 3)
+        cluster.pictures.clear()
+        remembered = weakref.ref(controller.picture.partitions)
+        with held.measuring("a reign of 5000 partitions ends"):
+            await cluster.end_reign()
+        gc.disable()
+        try:
+            assert remembered() is None
+        finally:
+            gc.enable()
+
+    run(scenario).assert_free()
+
+
+def test_a_topic_comes_and_goes() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        request = TopicRequest(name="t", partitions=2_000, replication_factor=3, assignment=(), mutation=None)
+        with held.measuring("a topic of 2000 partitions is created"):
+            (created,) = await controller.create_topics([request], validate_only=False, wait_s=20.0)
+            assert isinstance(created, Created)
+            await everything_told(cluster, 2_000, 1, 2, 3)
+        with held.measuring("a topic of 2000 partitions is deleted"):
+            request_id = DeletionRequest(name="t", topic_id=created.topic_id, mutation=None)
+            (deleted,) = await controller.delete_topics([request_id], wait_s=20.0)
+            assert isinstance(deleted, Deleted)
+            await until(lambda: not controller._context.deletions, what="files deleted")
+
+    run(scenario).assert_free()
+
+
+def test_leaders_go_back_to_preferred_replicas() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, {f"t{number}": 5_000 for number in range(4)}, lambda n: 2 if n % 10 else 1 + n % 3)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await everything_told(cluster, 20_000, 1, 2, 3)
+        # What the controller's timer does.
+        steps = balance_leaders(controller._context)
+        with held.measuring("leaders of 20000 partitions are balanced"):
+            controller.queue.put_mutation(Mutation(name="balance", steps=steps, abandon=lambda: None))
+            while misplaced(controller.picture):
+                await asyncio.sleep(0.1)
+
+    run(scenario).assert_free()
