@@ -21,6 +21,7 @@ from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest, GetMetadataRespo
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -113,7 +114,18 @@ class Metadata:
         return self._view
 
     async def topic(self, name: str, *, timeout_s: float) -> TopicView:
-        """A topic, waited for while brokers do not know it yet. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """A topic, waited for while brokers do not know it yet. Raises UNKNOWN_TOPIC_OR_PARTITION.
+
+        And INVALID_TOPIC_EXCEPTION for what can be no topic's name.
+        """
+        try:
+            check_topic_name(name)
+        except InvalidTopicNameError as error:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
+                f"{error}; see `regnum topics list` for the names there are",
+                metadata={"topic": name},
+            ) from error
         self._topics.add(name)
         deadline_s = self._clock.monotonic() + timeout_s
         began_s = self._clock.monotonic()

@@ -1,5 +1,6 @@
 """Choice of the driver by the scheme of a URL: the only place that knows the drivers."""
 
+import asyncio
 import importlib
 from typing import Protocol, cast
 from urllib.parse import urlsplit
@@ -38,7 +39,8 @@ async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_time
         raise ValueError(f"no driver for {url!r}; use etcd://host:port[,host:port...][/prefix] or memory://name")
     module, extra = _DRIVERS[scheme]
     try:
-        driver = importlib.import_module(module)
+        # Beside the loop: a driver brings a large library (safety rule S22).
+        driver = await asyncio.to_thread(importlib.import_module, module)
     except ModuleNotFoundError as error:
         if extra is None or error.name is None or error.name.startswith("regnum_"):
             raise

@@ -311,7 +311,8 @@ def _out_of_range(offset: int, log: ReplicaLog) -> NotHere:
 def _check(request: log_pb2.FetchRequest) -> None:
     if min(request.max_wait_ms, request.min_bytes, request.max_bytes) < 0:
         raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST, "max_wait_ms, min_bytes and max_bytes are not negative"
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            "one of max_wait_ms, min_bytes and max_bytes is negative; give 0 or more",
         )
     if len(request.partitions) > PARTITIONS_MAX:
         raise RegnumError(

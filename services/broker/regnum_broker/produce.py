@@ -307,7 +307,9 @@ def _check(request: log_pb2.ProduceRequest) -> None:
             f"acks is {request.acks}; give -1 (all in-sync replicas), 1 (the leader) or 0 (do not wait)",
         )
     if request.timeout_ms < 0:
-        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative")
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative; give a positive one, or 0 for the default"
+        )
     if len(request.partitions) > PARTITIONS_MAX:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"

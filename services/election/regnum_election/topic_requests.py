@@ -95,12 +95,15 @@ def plan_topic(  # noqa: PLR0911 - each refusal has its own line
     try:
         check_topic_name(request.name)
     except InvalidTopicNameError as error:
-        return _reject(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, str(error))
+        return _reject(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, f"{error}; choose another name")
     if request.name in repeated:
-        return _reject(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"topic {request.name} stands twice in the request")
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"topic {request.name} stands twice in the request; give it once"
+        )
     if request.mutation is not None and len(request.mutation) > MUTATION_ID_LENGTH_MAX:
         return _reject(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"a mutation id has at most {MUTATION_ID_LENGTH_MAX} characters"
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            f"a mutation id has at most {MUTATION_ID_LENGTH_MAX} characters; choose a shorter one, such as a UUID",
         )
     existing = picture.topic_named(request.name)
     if existing is not None:
@@ -124,9 +127,14 @@ def _plan_placed(request: TopicRequest, picture: Cluster, chance: random.Random)
     if not 1 <= request.partitions <= PARTITIONS_MAX:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
-            f"a topic has 1 to {PARTITIONS_MAX} partitions; {request.partitions} were asked for",
+            f"a topic has 1 to {PARTITIONS_MAX} partitions; {request.partitions} were asked for; choose another number",
         )
     usable = {id: broker.rack for id, broker in picture.brokers.items() if id not in picture.leaving}
+    if not usable:
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
+            "no broker is live that could keep a replica; start one, or try again when one is back",
+        )
     factor = request.replication_factor
     if factor == 0:
         factor = min(DEFAULT_REPLICATION_FACTOR, len(usable))
@@ -161,18 +169,20 @@ def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
     if len(assignment) != len(request.assignment) or set(assignment) != set(range(len(assignment))):
         return _bad_assignment(f"give each of the partitions 0 to {len(request.assignment) - 1} once")
     if len(assignment) > PARTITIONS_MAX:
-        return _reject(errors_pb2.ERROR_CODE_INVALID_PARTITIONS, f"a topic has at most {PARTITIONS_MAX} partitions")
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_PARTITIONS, f"a topic has at most {PARTITIONS_MAX} partitions; give fewer"
+        )
     factors = {len(replicas) for replicas in assignment.values()}
     if 0 in factors:
-        return _bad_assignment("every partition needs a replica")
+        return _bad_assignment("every partition needs a replica; give broker ids for each")
     if len(factors) > 1:
-        return _bad_assignment("all partitions need the same number of replicas")
+        return _bad_assignment("all partitions need the same number of replicas; give as many broker ids for each")
     for number, replicas in assignment.items():
         if len(set(replicas)) != len(replicas):
-            return _bad_assignment(f"partition {number} names a broker twice")
+            return _bad_assignment(f"partition {number} names a broker twice; give each broker once")
         if unknown := sorted(set(replicas) - set(picture.brokers.keys())):
             return _bad_assignment(
-                f"partition {number} names brokers {unknown}, which are not live; live are {sorted(picture.brokers)}"
+                f"partition {number} names brokers {unknown}, which are not live; choose from {sorted(picture.brokers)}"
             )
     return Plan(name=request.name, assignment=assignment, mutation=request.mutation)
 
@@ -215,13 +225,18 @@ def find_topic(  # noqa: PLR0911 - each refusal has its own line
     if request.name and named is not None and named != id:
         return _reject(
             errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
-            f"topic {request.name} has id {named} now; it was deleted and created again",
+            f"topic {request.name} has id {named} now: it was deleted and created again; give the new id if that "
+            "one is meant",
         )
     topic = picture.topics.get(id)
     if topic is None:
-        return _reject(errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, f"no topic has id {request.topic_id}")
+        return _reject(
+            errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID,
+            f"no topic has id {request.topic_id}; list the topics to see the ids",
+        )
     if request.name and topic.name != request.name:
         return _reject(
-            errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID, f"id {request.topic_id} belongs to topic {topic.name}"
+            errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
+            f"id {request.topic_id} belongs to topic {topic.name}; give the two that belong together, or one of them",
         )
     return id

@@ -169,6 +169,14 @@ async def test_consume_ends_where_it_cannot_go_on(shell: Shell, cluster: FakeClu
     assert (await shell("consume", "orders", "--until-end", "--follow")).status == 2
 
 
+async def test_what_can_be_no_topic_is_not_offered_to_be_created(shell: Shell) -> None:
+    for command in (["topics", "describe"], ["consume"], ["produce"]):
+        for name in ("", "a b"):
+            ran = await shell(*command, name, "-o", "json")
+            assert (ran.status, ran.error["code"]) == (2, "INVALID_TOPIC_EXCEPTION")
+            assert "topics create" not in str(ran.error["message"])
+
+
 async def test_produce_to_nowhere_fails_also_without_input(shell: Shell) -> None:
     ran = await shell("produce", "nowhere", "--timeout", "0.3", "-o", "json")
     assert (ran.status, ran.error["code"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")

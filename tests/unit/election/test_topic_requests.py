@@ -1,6 +1,7 @@
 """Validation of CreateTopics and DeleteTopics: bad input is answered and changes nothing."""
 
 import random
+import re
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -18,6 +19,10 @@ from regnum_model.ids import BrokerId, TopicId
 from regnum_testing.election_values import broker, cluster, topic
 
 THREE = cluster(1, 2, 3, topics=[topic("taken", (1, 2))])
+
+
+NEXT = re.compile(r"[;,:] (or )?(give|choose|start|try|leave|list)|^give")
+"""A refusal says what to do next."""
 
 
 def request(
@@ -69,13 +74,14 @@ def test_refused(wanted: TopicRequest, code: int) -> None:
     outcome = plan(wanted)
     assert isinstance(outcome, Rejection), outcome
     assert outcome.code == code
-    assert outcome.message
+    assert NEXT.search(outcome.message), outcome.message
 
 
 def test_no_broker_is_live() -> None:
     outcome = plan(request(), cluster())
     assert isinstance(outcome, Rejection)
     assert outcome.code == errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR
+    assert outcome.message.startswith("no broker is live")
 
 
 def test_default_factor_is_the_smaller_of_three_and_the_brokers() -> None:
@@ -110,6 +116,7 @@ def test_a_name_given_twice_is_refused_both_times() -> None:
     outcome = plan(request("a"), repeated=repeated)
     assert isinstance(outcome, Rejection)
     assert outcome.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert NEXT.search(outcome.message), outcome.message
 
 
 def test_a_name_whose_nodes_are_being_deleted_is_not_free() -> None:
@@ -138,3 +145,4 @@ def test_deletion_refused(name: str, id: str, code: int) -> None:
     outcome = find_topic(DeletionRequest(name=name, topic_id=id, mutation=None), THREE)
     assert isinstance(outcome, Rejection)
     assert outcome.code == code
+    assert NEXT.search(outcome.message), outcome.message
