@@ -29,6 +29,7 @@ async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
         address = Address(host="127.0.0.1", port=unused_port())
         silent.bind((address.host, address.port))
         silent.listen()
+        silent.setblocking(False)
         channels = Channels()
         calls = ControllerCalls(finder=Found(address), channels=channels, clock=SystemClock())
         attempts = 0
@@ -47,9 +48,8 @@ async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
             return "answered"
 
         waiting = asyncio.create_task(calls.call(patient, timeout_s=10.0))
-        while not attempts:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.05)
+        # The call is on its way when its connection is there; nobody will answer on it.
+        connection, _ = await within(asyncio.get_running_loop().sock_accept(silent))
         assert await within(calls.call(failing, timeout_s=10.0)) == "answered"
         assert await within(waiting) == "answered"
         assert attempts == 2
@@ -62,3 +62,4 @@ async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
         await asyncio.wait([waiting])
         assert waiting.cancelled()
         await channels.close()
+        connection.close()
