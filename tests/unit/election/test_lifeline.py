@@ -93,10 +93,13 @@ class FakeBrokerEnd:
 
 async def test_a_process_that_does_not_reign_takes_no_lifeline(lifelines: Thread) -> None:
     end = FakeBrokerEnd(lifelines, 1)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await end.hello()
+    try:
+        # Refused before anything is said: a hello that crosses the refusal would fail with gRPC's own INTERNAL.
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await end.stream.read()
+    finally:
+        await end.die()
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    await end.die()
 
 
 async def test_a_broken_lifeline_and_a_refused_port_report_death(lifelines: Thread) -> None:
