@@ -104,6 +104,7 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         ),
         errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE: _WRONG,
         errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH: _OVERTAKEN,
+        errors_pb2.ERROR_CODE_NOT_COORDINATOR: _ELSEWHERE,
         errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION: _WRONG,
         errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS: _traits(_Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True),
         errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: _traits(

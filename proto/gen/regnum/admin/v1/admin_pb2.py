@@ -26,13 +26,15 @@ from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bregnum/admin/v1/admin.proto\x12\x0fregnum.admin.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x9b\x01\n\x13\x43reateTopicsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.regnum.admin.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"\x95\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12\x36\n\nassignment\x18\x04 \x03(\x0b\x32\".regnum.admin.v1.ReplicaAssignment\x12\x13\n\x0bmutation_id\x18\x05 \x01(\t\"8\n\x11ReplicaAssignment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x08replicas\x18\x02 \x03(\x05\"e\n\x14\x43reateTopicsResponse\x12\x33\n\x07results\x18\x01 \x03(\x0b\x32\".regnum.admin.v1.CreateTopicResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xaa\x01\n\x11\x43reateTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\nerror_code\x18\x02 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x10\n\x08topic_id\x18\x04 \x01(\t\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x06 \x01(\x05\"\x8a\x01\n\x13\x44\x65leteTopicsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12/\n\x06topics\x18\x02 \x03(\x0b\x32\x1f.regnum.admin.v1.DeletableTopic\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"E\n\x0e\x44\x65letableTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x13\n\x0bmutation_id\x18\x03 \x01(\t\"e\n\x14\x44\x65leteTopicsResponse\x12\x33\n\x07results\x18\x01 \x03(\x0b\x32\".regnum.admin.v1.DeleteTopicResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"z\n\x11\x44\x65leteTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t2\xc8\x01\n\x0c\x41\x64minService\x12[\n\x0c\x43reateTopics\x12$.regnum.admin.v1.CreateTopicsRequest\x1a%.regnum.admin.v1.CreateTopicsResponse\x12[\n\x0c\x44\x65leteTopics\x12$.regnum.admin.v1.DeleteTopicsRequest\x1a%.regnum.admin.v1.DeleteTopicsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bregnum/admin/v1/admin.proto\x12\x0fregnum.admin.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x9b\x01\n\x13\x43reateTopicsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.regnum.admin.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"\x95\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12\x36\n\nassignment\x18\x04 \x03(\x0b\x32\".regnum.admin.v1.ReplicaAssignment\x12\x13\n\x0bmutation_id\x18\x05 \x01(\t\"8\n\x11ReplicaAssignment\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x10\n\x08replicas\x18\x02 \x03(\x05\"e\n\x14\x43reateTopicsResponse\x12\x33\n\x07results\x18\x01 \x03(\x0b\x32\".regnum.admin.v1.CreateTopicResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xaa\x01\n\x11\x43reateTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\nerror_code\x18\x02 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x10\n\x08topic_id\x18\x04 \x01(\t\x12\x12\n\npartitions\x18\x05 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x06 \x01(\x05\"\x8a\x01\n\x13\x44\x65leteTopicsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12/\n\x06topics\x18\x02 \x03(\x0b\x32\x1f.regnum.admin.v1.DeletableTopic\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"E\n\x0e\x44\x65letableTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x13\n\x0bmutation_id\x18\x03 \x01(\t\"e\n\x14\x44\x65leteTopicsResponse\x12\x33\n\x07results\x18\x01 \x03(\x0b\x32\".regnum.admin.v1.DeleteTopicResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"z\n\x11\x44\x65leteTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\"l\n\x0bQuotaEntity\x12+\n\x04user\x18\x01 \x01(\x0b\x32\x1d.regnum.admin.v1.QuotaSubject\x12\x30\n\tclient_id\x18\x02 \x01(\x0b\x32\x1d.regnum.admin.v1.QuotaSubject\"5\n\x0cQuotaSubject\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\x0f\x64\x65\x66\x61ult_for_all\x18\x02 \x01(\x08\"\x98\x01\n\x18\x41lterClientQuotasRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x35\n\x0b\x61lterations\x18\x02 \x03(\x0b\x32 .regnum.admin.v1.QuotaAlteration\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"t\n\x0fQuotaAlteration\x12,\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.regnum.admin.v1.QuotaEntity\x12\x33\n\noperations\x18\x02 \x03(\x0b\x32\x1f.regnum.admin.v1.QuotaOperation\"<\n\x0eQuotaOperation\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0e\n\x06remove\x18\x03 \x01(\x08\"U\n\x19\x41lterClientQuotasResponse\x12\x38\n\x07results\x18\x01 \x03(\x0b\x32\'.regnum.admin.v1.AlterClientQuotaResult\"\x8d\x01\n\x16\x41lterClientQuotaResult\x12,\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.regnum.admin.v1.QuotaEntity\x12.\n\nerror_code\x18\x02 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x03 \x01(\t\"{\n\x1b\x44\x65scribeClientQuotasRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12,\n\x06\x65ntity\x18\x02 \x01(\x0b\x32\x1c.regnum.admin.v1.QuotaEntity\"Q\n\x1c\x44\x65scribeClientQuotasResponse\x12\x31\n\x06quotas\x18\x01 \x03(\x0b\x32!.regnum.admin.v1.QuotaDescription\"\xae\x01\n\x10QuotaDescription\x12,\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.regnum.admin.v1.QuotaEntity\x12=\n\x06values\x18\x02 \x03(\x0b\x32-.regnum.admin.v1.QuotaDescription.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x32\xa9\x03\n\x0c\x41\x64minService\x12[\n\x0c\x43reateTopics\x12$.regnum.admin.v1.CreateTopicsRequest\x1a%.regnum.admin.v1.CreateTopicsResponse\x12[\n\x0c\x44\x65leteTopics\x12$.regnum.admin.v1.DeleteTopicsRequest\x1a%.regnum.admin.v1.DeleteTopicsResponse\x12j\n\x11\x41lterClientQuotas\x12).regnum.admin.v1.AlterClientQuotasRequest\x1a*.regnum.admin.v1.AlterClientQuotasResponse\x12s\n\x14\x44\x65scribeClientQuotas\x12,.regnum.admin.v1.DescribeClientQuotasRequest\x1a-.regnum.admin.v1.DescribeClientQuotasResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.admin.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_QUOTADESCRIPTION_VALUESENTRY']._loaded_options = None
+  _globals['_QUOTADESCRIPTION_VALUESENTRY']._serialized_options = b'8\001'
   _globals['_CREATETOPICSREQUEST']._serialized_start=108
   _globals['_CREATETOPICSREQUEST']._serialized_end=263
   _globals['_NEWTOPIC']._serialized_start=266
@@ -51,6 +53,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETETOPICSRESPONSE']._serialized_end=1064
   _globals['_DELETETOPICRESULT']._serialized_start=1066
   _globals['_DELETETOPICRESULT']._serialized_end=1188
-  _globals['_ADMINSERVICE']._serialized_start=1191
-  _globals['_ADMINSERVICE']._serialized_end=1391
+  _globals['_QUOTAENTITY']._serialized_start=1190
+  _globals['_QUOTAENTITY']._serialized_end=1298
+  _globals['_QUOTASUBJECT']._serialized_start=1300
+  _globals['_QUOTASUBJECT']._serialized_end=1353
+  _globals['_ALTERCLIENTQUOTASREQUEST']._serialized_start=1356
+  _globals['_ALTERCLIENTQUOTASREQUEST']._serialized_end=1508
+  _globals['_QUOTAALTERATION']._serialized_start=1510
+  _globals['_QUOTAALTERATION']._serialized_end=1626
+  _globals['_QUOTAOPERATION']._serialized_start=1628
+  _globals['_QUOTAOPERATION']._serialized_end=1688
+  _globals['_ALTERCLIENTQUOTASRESPONSE']._serialized_start=1690
+  _globals['_ALTERCLIENTQUOTASRESPONSE']._serialized_end=1775
+  _globals['_ALTERCLIENTQUOTARESULT']._serialized_start=1778
+  _globals['_ALTERCLIENTQUOTARESULT']._serialized_end=1919
+  _globals['_DESCRIBECLIENTQUOTASREQUEST']._serialized_start=1921
+  _globals['_DESCRIBECLIENTQUOTASREQUEST']._serialized_end=2044
+  _globals['_DESCRIBECLIENTQUOTASRESPONSE']._serialized_start=2046
+  _globals['_DESCRIBECLIENTQUOTASRESPONSE']._serialized_end=2127
+  _globals['_QUOTADESCRIPTION']._serialized_start=2130
+  _globals['_QUOTADESCRIPTION']._serialized_end=2304
+  _globals['_QUOTADESCRIPTION_VALUESENTRY']._serialized_start=2259
+  _globals['_QUOTADESCRIPTION_VALUESENTRY']._serialized_end=2304
+  _globals['_ADMINSERVICE']._serialized_start=2307
+  _globals['_ADMINSERVICE']._serialized_end=2732
 # @@protoc_insertion_point(module_scope)

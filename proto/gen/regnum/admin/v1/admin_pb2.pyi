@@ -323,3 +323,317 @@ class DeleteTopicResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteTopicResult: _TypeAlias = DeleteTopicResult  # noqa: Y015
+
+@_typing.final
+class QuotaEntity(_message.Message):
+    """Whom a quota is for. The most specific one counts: user and client id, user and any client id, user; the same for
+    any user; client id, any client id. With neither, the quota is for the whole cluster and counts besides.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def user(self) -> Global___QuotaSubject:
+        """Users. Unset: the quota says nothing of users."""
+
+    @_builtins.property
+    def client_id(self) -> Global___QuotaSubject:
+        """Client ids. Unset: the quota says nothing of client ids."""
+
+    def __init__(
+        self,
+        *,
+        user: Global___QuotaSubject | None = ...,
+        client_id: Global___QuotaSubject | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "user", b"user"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaEntity: _TypeAlias = QuotaEntity  # noqa: Y015
+
+@_typing.final
+class QuotaSubject(_message.Message):
+    """One name, or every one that has no quota of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DEFAULT_FOR_ALL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of a user or a client id; empty together with default_for_all."""
+    default_for_all: _builtins.bool
+    """The quota of everyone without one of his own."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        default_for_all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_for_all", b"default_for_all", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaSubject: _TypeAlias = QuotaSubject  # noqa: Y015
+
+@_typing.final
+class AlterClientQuotasRequest(_message.Message):
+    """Asks for quotas to be changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    ALTERATIONS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """Check only; change nothing."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def alterations(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaAlteration]:
+        """Changes, each entity at most once."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        alterations: _abc.Iterable[Global___QuotaAlteration] | None = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "header", b"header", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterClientQuotasRequest: _TypeAlias = AlterClientQuotasRequest  # noqa: Y015
+
+@_typing.final
+class QuotaAlteration(_message.Message):
+    """Changes to the quotas of one entity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entity(self) -> Global___QuotaEntity:
+        """Whose quotas."""
+
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaOperation]:
+        """Changes, each key at most once; what is not named stays."""
+
+    def __init__(
+        self,
+        *,
+        entity: Global___QuotaEntity | None = ...,
+        operations: _abc.Iterable[Global___QuotaOperation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "operations", b"operations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaAlteration: _TypeAlias = QuotaAlteration  # noqa: Y015
+
+@_typing.final
+class QuotaOperation(_message.Message):
+    """One change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """What is limited: controller_mutation_rate (partitions created or deleted a second) or controller_mutation_burst
+    (so many at once; eleven times the rate when it is not set).
+    """
+    value: _builtins.float
+    """The limit; positive."""
+    remove: _builtins.bool
+    """Remove the limit instead."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        value: _builtins.float = ...,
+        remove: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "remove", b"remove", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaOperation: _TypeAlias = QuotaOperation  # noqa: Y015
+
+@_typing.final
+class AlterClientQuotasResponse(_message.Message):
+    """Answers AlterClientQuotasRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterClientQuotaResult]:
+        """One result for each alteration, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___AlterClientQuotaResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterClientQuotasResponse: _TypeAlias = AlterClientQuotasResponse  # noqa: Y015
+
+@_typing.final
+class AlterClientQuotaResult(_message.Message):
+    """Outcome for one entity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    @_builtins.property
+    def entity(self) -> Global___QuotaEntity:
+        """Whose quotas."""
+
+    def __init__(
+        self,
+        *,
+        entity: Global___QuotaEntity | None = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterClientQuotaResult: _TypeAlias = AlterClientQuotaResult  # noqa: Y015
+
+@_typing.final
+class DescribeClientQuotasRequest(_message.Message):
+    """Asks for the quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    ENTITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def entity(self) -> Global___QuotaEntity:
+        """Only those of exactly this entity. Unset means all."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        entity: Global___QuotaEntity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClientQuotasRequest: _TypeAlias = DescribeClientQuotasRequest  # noqa: Y015
+
+@_typing.final
+class DescribeClientQuotasResponse(_message.Message):
+    """Answers DescribeClientQuotasRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaDescription]:
+        """Entities that have quotas."""
+
+    def __init__(
+        self,
+        *,
+        quotas: _abc.Iterable[Global___QuotaDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quotas", b"quotas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClientQuotasResponse: _TypeAlias = DescribeClientQuotasResponse  # noqa: Y015
+
+@_typing.final
+class QuotaDescription(_message.Message):
+    """The quotas of one entity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ValuesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entity(self) -> Global___QuotaEntity:
+        """Whose quotas."""
+
+    @_builtins.property
+    def values(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Limits by key."""
+
+    def __init__(
+        self,
+        *,
+        entity: Global___QuotaEntity | None = ...,
+        values: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuotaDescription: _TypeAlias = QuotaDescription  # noqa: Y015

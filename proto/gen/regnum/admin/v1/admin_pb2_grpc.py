@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """Changes to topics. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -46,10 +46,20 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsResponse.FromString,
                 _registered_method=True)
+        self.AlterClientQuotas = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/AlterClientQuotas',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterClientQuotasRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterClientQuotasResponse.FromString,
+                _registered_method=True)
+        self.DescribeClientQuotas = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribeClientQuotas',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
-    """Changes to topics. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -62,6 +72,20 @@ class AdminServiceServicer:
 
     def DeleteTopics(self, request, context):
         """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterClientQuotas(self, request, context):
+        """Sets and removes quotas, each entity on its own: one that fails does not stop the others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeClientQuotas(self, request, context):
+        """Shows the quotas that are set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -80,6 +104,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsResponse.SerializeToString,
             ),
+            'AlterClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterClientQuotas,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterClientQuotasRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterClientQuotasResponse.SerializeToString,
+            ),
+            'DescribeClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeClientQuotas,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'regnum.admin.v1.AdminService', rpc_method_handlers)
@@ -89,7 +123,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """Changes to topics. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -137,6 +171,60 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DeleteTopics',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/AlterClientQuotas',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.AlterClientQuotasRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.AlterClientQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribeClientQuotas',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

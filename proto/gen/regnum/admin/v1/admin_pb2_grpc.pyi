@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Changes to topics. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -39,10 +39,14 @@ class AdminServiceStub:
     """Creates topics, each on its own: one that fails does not stop the others."""
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]
     """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return."""
+    AlterClientQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterClientQuotasRequest, _admin_pb2.AlterClientQuotasResponse]
+    """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
+    DescribeClientQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]
+    """Shows the quotas that are set."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Changes to topics. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -51,9 +55,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Creates topics, each on its own: one that fails does not stop the others."""
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return."""
+    AlterClientQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterClientQuotasRequest, _admin_pb2.AlterClientQuotasResponse]  # type: ignore[assignment]
+    """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
+    DescribeClientQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]  # type: ignore[assignment]
+    """Shows the quotas that are set."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Changes to topics. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -72,5 +80,21 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DeleteTopicsResponse, _abc.Awaitable[_admin_pb2.DeleteTopicsResponse]]:
         """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return."""
+
+    @_abc_1.abstractmethod
+    def AlterClientQuotas(
+        self,
+        request: _admin_pb2.AlterClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterClientQuotasResponse, _abc.Awaitable[_admin_pb2.AlterClientQuotasResponse]]:
+        """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
+
+    @_abc_1.abstractmethod
+    def DescribeClientQuotas(
+        self,
+        request: _admin_pb2.DescribeClientQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeClientQuotasResponse, _abc.Awaitable[_admin_pb2.DescribeClientQuotasResponse]]:
+        """Shows the quotas that are set."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

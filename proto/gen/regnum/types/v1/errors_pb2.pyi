@@ -46,6 +46,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The batch is larger than the broker accepts."""
     ERROR_CODE_STALE_CONTROLLER_EPOCH: _ErrorCode.ValueType  # 11
     """The request comes from a controller that has been replaced."""
+    ERROR_CODE_NOT_COORDINATOR: _ErrorCode.ValueType  # 16
+    """This quota process is not the active one; ask the one that the store's node /quota/active names."""
     ERROR_CODE_INVALID_TOPIC_EXCEPTION: _ErrorCode.ValueType  # 17
     """The topic name breaks the naming rule."""
     ERROR_CODE_NOT_ENOUGH_REPLICAS: _ErrorCode.ValueType  # 19
@@ -121,6 +123,8 @@ ERROR_CODE_MESSAGE_TOO_LARGE: ErrorCode.ValueType  # 10
 """The batch is larger than the broker accepts."""
 ERROR_CODE_STALE_CONTROLLER_EPOCH: ErrorCode.ValueType  # 11
 """The request comes from a controller that has been replaced."""
+ERROR_CODE_NOT_COORDINATOR: ErrorCode.ValueType  # 16
+"""This quota process is not the active one; ask the one that the store's node /quota/active names."""
 ERROR_CODE_INVALID_TOPIC_EXCEPTION: ErrorCode.ValueType  # 17
 """The topic name breaks the naming rule."""
 ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 19
