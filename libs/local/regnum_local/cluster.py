@@ -40,6 +40,7 @@ POLL_S: Final = 0.05
 STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {
     Role.BROKER: 15.0,
     Role.METADATA: 5.0,
+    Role.QUOTA: 5.0,
     Role.ELECTION: 5.0,
     Role.ETCD: 5.0,
 }
@@ -92,6 +93,7 @@ class LocalCluster:
         brokers: int = 3,
         elections: int = 3,
         metadata: int = 2,
+        quotas: int = 0,
         coordination: str | None = None,
         report: Callable[[str], None] = lambda _line: None,
         extra: Mapping[Role, Sequence[str]] | None = None,
@@ -107,6 +109,7 @@ class LocalCluster:
             brokers: Number of brokers, at least.
             elections: Number of election processes, at least.
             metadata: Number of metadata processes, at least.
+            quotas: Number of quota processes, at least.
             coordination: URL of a store that runs elsewhere; None starts an etcd here.
             report: Gets a line for each thing that a person may want to know.
             extra: Further flags for the processes of a role.
@@ -119,6 +122,7 @@ class LocalCluster:
         self._brokers = brokers
         self._elections = elections
         self._metadata = metadata
+        self._quotas = quotas
         self._coordination = coordination
         self._report = report
         self._extra = dict(extra or {})
@@ -178,7 +182,7 @@ class LocalCluster:
 
     async def stop(self) -> None:
         """End everything in order: brokers (they hand over their leadership), then what they need, the store last."""
-        for role in (Role.BROKER, Role.METADATA, Role.ELECTION, Role.ETCD):
+        for role in (Role.BROKER, Role.METADATA, Role.QUOTA, Role.ELECTION, Role.ETCD):
             running = [child for child in self._of(role) if child.running]
             graceful = await asyncio.gather(*(child.terminate(STOP_TIMEOUT_S[role]) for child in running))
             for child, heeded in zip(running, graceful, strict=True):
@@ -280,6 +284,7 @@ class LocalCluster:
             brokers=self._brokers,
             elections=self._elections,
             metadata=self._metadata,
+            quotas=self._quotas,
             embedded_store=self._coordination is None,
             is_free=is_free,
             choose=lambda taken: free_port(self._rng, taken=taken),
@@ -312,6 +317,8 @@ class LocalCluster:
                 return await probes.etcd_healthy(member.address("client"))
             case Role.ELECTION | Role.METADATA | Role.BROKER:
                 return await probes.serves(member.address("client"))
+            case Role.QUOTA:
+                return await probes.serves(member.address("internal"))
 
     async def _spawn(self, member: Member) -> None:
         if self._lock is None:

@@ -33,6 +33,8 @@ class UpOptions:
     """Number of election processes, at least."""
     metadata: int = 2
     """Number of metadata processes, at least."""
+    quotas: int = 1
+    """Number of quota processes, at least."""
     coordination: str | None = None
     """URL of a store elsewhere; None starts an etcd."""
     report: Callable[[str], None] = lambda _line: None
@@ -59,6 +61,7 @@ def _make_cluster(options: UpOptions) -> LocalCluster:
         brokers=options.brokers,
         elections=options.elections,
         metadata=options.metadata,
+        quotas=options.quotas,
         coordination=options.coordination,
         report=options.report,
     )

@@ -28,6 +28,8 @@ class Role(enum.Enum):
     """An election process."""
     METADATA = "metadata"
     """A metadata process."""
+    QUOTA = "quota"
+    """A quota process."""
     BROKER = "broker"
     """A broker."""
 
@@ -36,6 +38,7 @@ PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
     Role.ELECTION: ("client", "internal", "lifeline"),
     Role.METADATA: ("client", "internal"),
+    Role.QUOTA: ("internal",),
     Role.BROKER: ("client", "internal"),
 }
 """Listeners of each role."""
@@ -114,6 +117,7 @@ def grow(
     brokers: int,
     elections: int,
     metadata: int = 0,
+    quotas: int = 0,
     embedded_store: bool,
     is_free: Callable[[int], bool],
     choose: Callable[[Sequence[int]], int],
@@ -127,6 +131,7 @@ def grow(
         Role.ETCD: 1 if embedded_store else 0,
         Role.ELECTION: max(elections, len(plan.of(Role.ELECTION))),
         Role.METADATA: max(metadata, len(plan.of(Role.METADATA))),
+        Role.QUOTA: max(quotas, len(plan.of(Role.QUOTA))),
         Role.BROKER: max(brokers, len(plan.of(Role.BROKER))),
     }
     taken = list(plan.ports)
@@ -183,6 +188,8 @@ def command(member: Member, launch: Launch) -> list[str]:
             flags = ["--election-id", str(member.id), "--run-dir", home]
         case Role.METADATA:
             flags = ["--metadata-id", str(member.id), "--run-dir", home]
+        case Role.QUOTA:
+            flags = ["--quota-id", str(member.id), "--run-dir", home]
         case Role.BROKER:
             flags = ["--broker-id", str(member.id), "--data-dir", home]
     flags += ["--traces-dir", str(launch.data_dir / TRACES)]

@@ -33,6 +33,7 @@ def up(
     brokers: Annotated[int, typer.Option("--brokers", min=1, help="Number of brokers.")] = 3,
     elections: Annotated[int, typer.Option("--elections", min=1, help="Number of election processes.")] = 3,
     metadata: Annotated[int, typer.Option("--metadata", min=1, help="Number of metadata processes.")] = 2,
+    quotas: Annotated[int, typer.Option("--quotas", min=0, help="Number of quota processes.")] = 1,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", metavar="DIR", help="Folder for data and logs; a cluster in it comes back.")
     ] = DATA_DIR,
@@ -55,7 +56,9 @@ def up(
     async def work() -> int:
         from regnum_local.lifecycle import UpOptions, run_up  # noqa: PLC0415
 
-        options = UpOptions(data_dir=folder, brokers=brokers, elections=elections, metadata=metadata, report=note)
+        options = UpOptions(
+            data_dir=folder, brokers=brokers, elections=elections, metadata=metadata, quotas=quotas, report=note
+        )
         return await run_up(options, ready=ready)
 
     _end_with(run(work()))
