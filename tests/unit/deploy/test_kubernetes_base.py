@@ -16,6 +16,7 @@ from regnum_service.settings import ServiceSettings, load
 BASE = Path(__file__).parents[3] / "deploy" / "k8s" / "base"
 SETTINGS = {
     "election": ("regnum_election.settings", "ElectionSettings"),
+    "quota": ("regnum_quota.settings", "QuotaSettings"),
     "metadata": ("regnum_metadata.settings", "MetadataSettings"),
     "broker": ("regnum_broker.settings", "BrokerSettings"),
 }
