@@ -1,0 +1,76 @@
+"""Which quota counts for a caller, and which bucket it draws on. Pure.
+
+Goals: the most specific quota counts (KIP-599 and KIP-257: eight levels); everyone under a default quota has a bucket
+of his own.
+
+    1 user and client id             bucket of the pair
+    2 user, any client id            bucket of the pair
+    3 user                           bucket of the user
+    4 any user, client id            bucket of the pair
+    5 any user, any client id        bucket of the pair
+    6 any user                       bucket of the user
+    7 client id                      bucket of the client id
+    8 any client id                  bucket of the client id
+
+The cluster's own quota counts besides, whatever else does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from regnum_model.bucket import Limit
+from regnum_model.quotas import DEFAULT, QuotaEntity
+
+
+@dataclass(frozen=True, slots=True)
+class BucketKey:
+    """Which bucket."""
+
+    user: str | None
+    """User; None when the bucket is for no particular one."""
+    client_id: str | None
+    """Client id; None when the bucket is for no particular one."""
+
+
+CLUSTER_KEY = BucketKey(None, None)
+"""The bucket of the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A quota that counts."""
+
+    entity: QuotaEntity
+    """Whose quota it is."""
+    key: BucketKey
+    """The bucket."""
+    limit: Limit
+    """Rate and burst."""
+
+
+def match(limits: Mapping[QuotaEntity, Limit], user: str, client_id: str) -> Match | None:
+    """The quota of a caller; None when there is none for him."""
+    pair, of_user, of_client = BucketKey(user, client_id), BucketKey(user, None), BucketKey(None, client_id)
+    levels = (
+        (QuotaEntity(user=user, client_id=client_id), pair),
+        (QuotaEntity(user=user, client_id=DEFAULT), pair),
+        (QuotaEntity(user=user), of_user),
+        (QuotaEntity(user=DEFAULT, client_id=client_id), pair),
+        (QuotaEntity(user=DEFAULT, client_id=DEFAULT), pair),
+        (QuotaEntity(user=DEFAULT), of_user),
+        (QuotaEntity(client_id=client_id), of_client),
+        (QuotaEntity(client_id=DEFAULT), of_client),
+    )
+    for entity, key in levels:
+        limit = limits.get(entity)
+        if limit is not None:
+            return Match(entity=entity, key=key, limit=limit)
+    return None
+
+
+def limits_on(limits: Mapping[QuotaEntity, Limit], user: str, client_id: str) -> tuple[Match, ...]:
+    """All quotas that count for a caller: his own and the cluster's."""
+    own = match(limits, user, client_id)
+    cluster = limits.get(QuotaEntity())
+    found = () if own is None else (own,)
+    return found if cluster is None else (*found, Match(entity=QuotaEntity(), key=CLUSTER_KEY, limit=cluster))

@@ -1,0 +1,248 @@
+"""Quotas as the store holds them: whom they are for, where they lie, what they say.
+
+    /config/cluster                     all entities together
+    /config/users/<user>                user, or <default>
+    /config/clients/<client id>         client id, or <default>
+    /config/users/<u>/clients/<c>       both, each may be <default>
+    /config/changes/change_0000000007   says that something changed: everybody reads again
+
+Names are percent-encoded, so that ``<default>`` is never somebody's name and no name reaches into another path.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Self, TypeAlias
+from urllib.parse import quote, unquote_to_bytes
+
+from regnum_model.bucket import DEFAULT_BURST_S, Limit
+from regnum_model.nodes import Address, MalformedNodeError
+
+USERS: Final = "/config/users"
+CLIENTS: Final = "/config/clients"
+CLUSTER: Final = "/config/cluster"
+CHANGES: Final = "/config/changes"
+CLIENTS_BELOW: Final = "clients"
+"""Name of the folder of client ids below a user."""
+
+QUOTA_IDS: Final = "/quota/ids"
+QUOTA_ACTIVE: Final = "/quota/active"
+"""Ephemeral node of the quota process that decides."""
+
+FOLDERS: Final = (USERS, CLIENTS, CHANGES, QUOTA_IDS)
+"""Persistent folders of quotas."""
+
+RATE_KEY: Final = "controller_mutation_rate"
+BURST_KEY: Final = "controller_mutation_burst"
+KEYS: Final = frozenset({RATE_KEY, BURST_KEY})
+"""Limits that there are."""
+
+LIMIT_MAX: Final = 1e12
+"""Largest limit."""
+NAME_LENGTH_MAX: Final = 249
+"""Characters of a user or a client id that may have a quota."""
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""User of a connection that was not asked who it is."""
+
+
+class Default(Enum):
+    """Everyone who has no quota of his own."""
+
+    DEFAULT = "<default>"
+
+
+DEFAULT: Final = Default.DEFAULT
+
+Subject: TypeAlias = str | Default | None
+"""A name, everyone without a quota of his own, or nothing said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaEntity:
+    """Whom a quota is for. With neither part it is for the whole cluster."""
+
+    user: Subject = None
+    """User."""
+    client_id: Subject = None
+    """Client id."""
+
+    @property
+    def path(self) -> str:
+        """Its node; raises ValueError for a name that cannot have one."""
+        match self.user, self.client_id:
+            case None, None:
+                return CLUSTER
+            case None, client_id:
+                return f"{CLIENTS}/{encode_part(client_id)}"
+            case user, None:
+                return f"{USERS}/{encode_part(user)}"
+            case user, client_id:
+                return f"{USERS}/{encode_part(user)}/{CLIENTS_BELOW}/{encode_part(client_id)}"
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Persistent nodes that must be there before its own."""
+        if self.user is None or self.client_id is None:
+            return ()
+        user = f"{USERS}/{encode_part(self.user)}"
+        return (user, f"{user}/{CLIENTS_BELOW}")
+
+    def __str__(self) -> str:
+        parts = [
+            f"{kind} {'<default>' if subject is DEFAULT else subject}"
+            for kind, subject in (("user", self.user), ("client id", self.client_id))
+            if subject is not None
+        ]
+        return ", ".join(parts) or "the cluster"
+
+
+def encode_part(subject: Subject) -> str:
+    """A name as a part of a path; raises ValueError."""
+    if isinstance(subject, Default):
+        return subject.value
+    if not subject or len(subject) > NAME_LENGTH_MAX:
+        raise ValueError(f"a user or client id with a quota has 1 to {NAME_LENGTH_MAX} characters")
+    encoded = quote(subject, safe="", errors="strict")
+    # Two names that are folders of their own kind.
+    return encoded.replace(".", "%2E") if encoded in {".", ".."} else encoded
+
+
+def decode_part(part: str) -> str | Default:
+    """The name that a part of a path stands for; raises MalformedNodeError when it is none that we write."""
+    if part == DEFAULT.value:
+        return DEFAULT
+    try:
+        name = unquote_to_bytes(part).decode("utf-8")
+        if encode_part(name) != part:
+            raise MalformedNodeError(f"{part!r} is not a percent-encoded name as we write it")
+    except ValueError as error:
+        raise MalformedNodeError(f"{part!r} is not a percent-encoded name: {error}") from None
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaNode:
+    """Content of an entity's node."""
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    """Limits by key, as text; keys of other quotas than ours are kept."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        content = {"version": 1, "config": dict(sorted(self.config.items()))}
+        return json.dumps(content, separators=(",", ":")).encode("utf-8")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; an empty node says nothing. Raises MalformedNodeError."""
+        if not data:
+            return cls()
+        try:
+            content: Any = json.loads(data.decode("utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            raise MalformedNodeError(f"not JSON: {error}") from None
+        config = content.get("config") if isinstance(content, dict) else None
+        if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
+            raise MalformedNodeError('a quota is {"version":1,"config":{"controller_mutation_rate":"5"}}')
+        return cls(config=config)
+
+    @property
+    def limit(self) -> Limit | None:
+        """Rate and burst of mutations; None without a rate. Raises MalformedNodeError."""
+        rate = self.config.get(RATE_KEY)
+        if rate is None:
+            return None
+        per_second = parse_limit(RATE_KEY, rate)
+        burst = self.config.get(BURST_KEY)
+        return Limit(
+            rate=per_second, burst=per_second * DEFAULT_BURST_S if burst is None else parse_limit(BURST_KEY, burst)
+        )
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What is set of our limits; raises MalformedNodeError."""
+        return {key: parse_limit(key, text) for key, text in sorted(self.config.items()) if key in KEYS}
+
+
+def parse_limit(key: str, text: str) -> float:
+    """A limit; raises MalformedNodeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    check_limit(key, value)
+    return value
+
+
+def check_limit(key: str, value: float) -> None:
+    """Raise MalformedNodeError unless the value may be a limit."""
+    if not 1e-6 <= value <= LIMIT_MAX:
+        raise MalformedNodeError(f"{key} is a number from 0.000001 to {LIMIT_MAX:g}, not {value:g}")
+
+
+_CHANGE: Final = re.compile(r"change_(\d{10})", re.ASCII)
+
+
+def change_path(number: int) -> str:
+    """Node that announces a change."""
+    return f"{CHANGES}/change_{number:010d}"
+
+
+def change_number(name: str) -> int | None:
+    """Number of a change from the name of its node; None when it is no such node."""
+    match = _CHANGE.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaTable:
+    """All quotas, as read at one time."""
+
+    limits: Mapping[QuotaEntity, Limit] = field(default_factory=dict)
+    """Rate and burst by entity."""
+    change: int = 0
+    """Newest change announced before they were read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaProcessNode:
+    """``/quota/ids/<id>`` and ``/quota/active``: where a quota process can be reached."""
+
+    id: int
+    """Id of the process."""
+    incarnation: str
+    """Unique name of this run."""
+    internal: Address
+    """Listener of QuotaService."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        content = {
+            "version": 1,
+            "quota_id": self.id,
+            "incarnation": self.incarnation,
+            "listeners": {"internal": str(self.internal)},
+        }
+        return json.dumps(content, separators=(",", ":")).encode("utf-8")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        try:
+            content: Any = json.loads(data.decode("utf-8"))
+            id, incarnation = content["quota_id"], content["incarnation"]
+            internal = content["listeners"]["internal"]
+        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
+            raise MalformedNodeError(f"not a quota process: {error!r}") from None
+        if not isinstance(id, int) or not isinstance(incarnation, str) or not isinstance(internal, str):
+            raise MalformedNodeError("not a quota process: quota_id, incarnation or listeners have other types")
+        return cls(id=id, incarnation=incarnation, internal=Address.parse(internal))
+
+
+def quota_id_path(id: int) -> str:
+    """Ephemeral node of a quota process."""
+    return f"{QUOTA_IDS}/{id}"
