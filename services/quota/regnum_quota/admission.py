@@ -22,9 +22,8 @@ from enum import Enum
 from typing import Final
 
 from regnum_model.bucket import Bucket, Limit, charge, empty, full, is_exhausted, refill, wait_ms
-from regnum_model.quotas import QuotaEntity
-
 from regnum_model.quota_matching import BucketKey, Match, limits_on
+from regnum_model.quotas import QuotaEntity
 
 REQUESTS_REMEMBERED: Final = 20_000
 """Requests whose charges are remembered for repeats."""
