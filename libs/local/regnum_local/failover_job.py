@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -16,14 +15,13 @@ from typing import Any, Final
 from regnum_service.errors import ExitStatus
 
 from regnum_local import tether
+from regnum_local.java import INSTALL, JAVA_MAJOR_MIN, find_java
 
 TIMEOUT_S: Final = 300.0
 """A minute is usual on a slow machine; a job that takes longer than this hangs."""
 END_TIMEOUT_S: Final = 10.0
 """Time that its processes get to end by themselves."""
 _POLL_S: Final = 0.05
-JAVA_MAJOR_MIN: Final = 17
-"""What Spark 4 runs on."""
 LOG_NAME: Final = "spark.log"
 _TAIL_LINES: Final = 15
 
@@ -50,10 +48,10 @@ def check_available(environment: Mapping[str, str] = os.environ) -> None:
     """Whether the job could run here; raises JobUnavailableError, which says what to install. Starts nothing."""
     if importlib.util.find_spec("pyspark") is None:
         raise JobUnavailableError("pyspark is not installed; install it with: pip install 'regnum[spark]'")
-    if _java(environment) is None:
+    if find_java(environment) is None:
         raise JobUnavailableError(
             f"Spark needs Java {JAVA_MAJOR_MIN} or newer, and there is no java on PATH or in JAVA_HOME; install it, "
-            f"for example with: apt-get install openjdk-{JAVA_MAJOR_MIN}-jre-headless"
+            f"for example with: {INSTALL}"
         )
 
 
@@ -109,16 +107,9 @@ async def failover_report(traces: Path, out: Path, *, environment: Mapping[str, 
     return value
 
 
-def _java(environment: Mapping[str, str]) -> str | None:
-    home = environment.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").is_file():
-        return str(Path(home) / "bin" / "java")
-    return shutil.which("java", path=environment.get("PATH", ""))
-
-
 async def _check_java_version(environment: Mapping[str, str]) -> None:
     process = await asyncio.create_subprocess_exec(
-        str(_java(environment)),
+        str(find_java(environment)),
         "-version",
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

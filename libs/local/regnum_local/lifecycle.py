@@ -36,7 +36,7 @@ class UpOptions:
     quotas: int = 1
     """Number of quota processes, at least."""
     coordination: str | None = None
-    """URL of a store elsewhere; None starts an etcd."""
+    """``etcd`` or ``zookeeper`` to start one, or the URL of one that runs; None: the folder's, etcd in a new one."""
     report: Callable[[str], None] = lambda _line: None
     """Gets a line for each thing that a person may want to know."""
 

@@ -8,6 +8,8 @@ from typing import Any, Final, Self
 
 from regnum_model.nodes import Address
 
+from regnum_local import zookeeper
+
 HOST: Final = "127.0.0.1"
 """Plaintext listeners stay on this machine."""
 VERSION: Final = 1
@@ -23,7 +25,9 @@ class Role(enum.Enum):
     """What a process is."""
 
     ETCD = "etcd"
-    """The embedded coordination store."""
+    """The embedded coordination store, by default."""
+    ZOOKEEPER = "zookeeper"
+    """The embedded coordination store of those who choose it."""
     ELECTION = "election"
     """An election process."""
     METADATA = "metadata"
@@ -36,12 +40,15 @@ class Role(enum.Enum):
 
 PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
+    Role.ZOOKEEPER: ("client",),
     Role.ELECTION: ("client", "internal", "lifeline"),
     Role.METADATA: ("client", "internal"),
     Role.QUOTA: ("internal",),
     Role.BROKER: ("client", "internal"),
 }
 """Listeners of each role."""
+STORES: Final = (Role.ETCD, Role.ZOOKEEPER)
+"""Roles that are a coordination store; a cluster has at most one embedded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +65,7 @@ class Member:
     @property
     def name(self) -> str:
         """How commands, logs and folders call it: ``etcd``, ``election-1``, ``broker-3``."""
-        return self.role.value if self.role is Role.ETCD else f"{self.role.value}-{self.id}"
+        return self.role.value if self.role in STORES else f"{self.role.value}-{self.id}"
 
     def address(self, listener: str) -> Address:
         """Where a listener can be reached."""
@@ -84,6 +91,11 @@ class Plan:
     def get(self, name: str) -> Member | None:
         """The member of that name."""
         return next((member for member in self.members if member.name == name), None)
+
+    @property
+    def store(self) -> Member | None:
+        """The embedded store; None when it runs elsewhere."""
+        return next((member for member in self.members if member.role in STORES), None)
 
     @property
     def ports(self) -> Iterator[int]:
@@ -118,17 +130,19 @@ def grow(
     elections: int,
     metadata: int = 0,
     quotas: int = 0,
-    embedded_store: bool,
+    store: Role | None,
     is_free: Callable[[int], bool],
     choose: Callable[[Sequence[int]], int],
 ) -> Plan:
     """The plan with at least so many members, whose ports are free.
 
     Ports stay as they were unless somebody else has taken one; ``choose`` gives a port that is none of those listed.
-    A cluster never loses members here: a broker that is left out would take its replicas with it.
+    ``store`` is the embedded store, None for one that runs elsewhere. A cluster never loses members here: a broker that
+    is left out would take its replicas with it.
     """
     wanted = {
-        Role.ETCD: 1 if embedded_store else 0,
+        Role.ETCD: 1 if store is Role.ETCD else 0,
+        Role.ZOOKEEPER: 1 if store is Role.ZOOKEEPER else 0,
         Role.ELECTION: max(elections, len(plan.of(Role.ELECTION))),
         Role.METADATA: max(metadata, len(plan.of(Role.METADATA))),
         Role.QUOTA: max(quotas, len(plan.of(Role.QUOTA))),
@@ -161,8 +175,8 @@ class Launch:
 
     python: str
     """The interpreter."""
-    etcd: str
-    """The etcd program; not used when the store is elsewhere."""
+    store: Sequence[str]
+    """How the embedded store's program is called; not used when the store is elsewhere."""
     data_dir: Path
     """Folder of the cluster."""
     coordination: str
@@ -173,8 +187,11 @@ class Launch:
 
 def store_url(plan: Plan) -> str:
     """URL of the embedded store."""
-    (etcd,) = plan.of(Role.ETCD)
-    return f"etcd://{etcd.address('client')}?max_txn_ops={MAX_TXN_OPS}"
+    store = plan.store
+    if store is None:
+        raise ValueError("the store of this cluster runs elsewhere; its URL is not in the plan")
+    address = store.address("client")
+    return f"etcd://{address}?max_txn_ops={MAX_TXN_OPS}" if store.role is Role.ETCD else f"zookeeper://{address}"
 
 
 def command(member: Member, launch: Launch) -> list[str]:
@@ -183,7 +200,9 @@ def command(member: Member, launch: Launch) -> list[str]:
     extra = launch.extra.get(member.role, ())
     match member.role:
         case Role.ETCD:
-            return [*_etcd(member, launch.etcd, home), *extra]
+            return [*launch.store, *_etcd_flags(member, home), *extra]
+        case Role.ZOOKEEPER:
+            return [*launch.store, str(zookeeper.configuration_path(launch.data_dir / member.name)), *extra]
         case Role.ELECTION:
             flags = ["--election-id", str(member.id), "--run-dir", home]
         case Role.METADATA:
@@ -199,11 +218,10 @@ def command(member: Member, launch: Launch) -> list[str]:
     return [launch.python, "-P", "-m", module, *flags, "--coordination", launch.coordination, *listens, *extra]
 
 
-def _etcd(member: Member, program: str, home: str) -> list[str]:
+def _etcd_flags(member: Member, home: str) -> list[str]:
     client, peer = f"http://{member.address('client')}", f"http://{member.address('peer')}"
     # Writes are synced to disk as etcd does by default: what the cluster remembers survives a loss of power.
     return [
-        program,
         *("--name", "regnum"),
         *("--data-dir", home),
         *("--listen-client-urls", client),

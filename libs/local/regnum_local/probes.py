@@ -44,15 +44,25 @@ async def serves(address: Address) -> bool:
 
 async def etcd_healthy(address: Address) -> bool:
     """Whether etcd has a leader and takes writes: what its ``/health`` says."""
+    answer = await _answer(address, b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    return b" 200 " in answer.split(b"\r\n", 1)[0] and b'"health":"true"' in answer
+
+
+async def zookeeper_healthy(address: Address) -> bool:
+    """Whether ZooKeeper serves: its four-letter word ``srvr`` names a mode only then."""
+    return b"\nMode: " in await _answer(address, b"srvr")
+
+
+async def _answer(address: Address, question: bytes) -> bytes:
+    """What a server says before it hangs up; empty when it says nothing in time."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(address.host, address.port)
             try:
-                writer.write(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                writer.write(question)
                 await writer.drain()
-                answer = await reader.read(4_096)
+                return await reader.read()
             finally:
                 writer.close()
     except (OSError, TimeoutError):
-        return False
-    return b" 200 " in answer.split(b"\r\n", 1)[0] and b'"health":"true"' in answer
+        return b""

@@ -18,12 +18,12 @@ def counter(first: int = 15_000):
     return choose
 
 
-def make(plan: Plan = EMPTY, *, brokers=3, elections=3, embedded_store=True, busy=(), first=15_000) -> Plan:
+def make(plan: Plan = EMPTY, *, brokers=3, elections=3, store=Role.ETCD, busy=(), first=15_000) -> Plan:
     return grow(
         plan,
         brokers=brokers,
         elections=elections,
-        embedded_store=embedded_store,
+        store=store,
         is_free=lambda port: port not in busy,
         choose=counter(first),
     )
@@ -79,14 +79,14 @@ def test_a_cluster_grows_and_never_shrinks():
 
 
 def test_a_store_elsewhere_needs_no_etcd():
-    assert names(make(brokers=1, elections=1, embedded_store=False)) == ["election-1", "broker-1"]
+    assert names(make(brokers=1, elections=1, store=None)) == ["election-1", "broker-1"]
 
 
 def test_command_lines():
     plan = make(brokers=1, elections=1)
     launch = Launch(
         python="/py",
-        etcd="/etcd",
+        store=("/etcd",),
         data_dir=Path("/d"),
         coordination=store_url(plan),
         extra={Role.BROKER: ["--rack", "a"]},
@@ -108,3 +108,20 @@ def test_command_lines():
         *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15005"),
         *("--internal-listen", "127.0.0.1:15006", "--rack", "a"),
     ]
+
+
+def test_an_embedded_zookeeper_takes_the_place_of_etcd():
+    plan = make(brokers=1, elections=1, store=Role.ZOOKEEPER)
+    assert names(plan) == ["zookeeper", "election-1", "broker-1"]
+    assert plan.store is plan.get("zookeeper")
+    assert Plan.from_json(plan.to_json()) == plan
+    assert store_url(plan) == "zookeeper://127.0.0.1:15000"
+    launch = Launch(python="/py", store=("/java", "Main"), data_dir=Path("/d"), coordination=store_url(plan), extra={})
+    assert command(plan.store, launch) == ["/java", "Main", "/d/zookeeper/zoo.cfg"]
+    broker = command(plan.get("broker-1"), launch)
+    assert broker[broker.index("--coordination") + 1] == "zookeeper://127.0.0.1:15000"
+
+
+def test_a_store_elsewhere_has_no_url_in_the_plan():
+    with pytest.raises(ValueError, match="elsewhere"):
+        store_url(make(store=None))

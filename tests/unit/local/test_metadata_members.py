@@ -11,7 +11,7 @@ def grown(plan: Plan, metadata: int) -> Plan:
         brokers=1,
         elections=1,
         metadata=metadata,
-        embedded_store=True,
+        store=Role.ETCD,
         is_free=lambda _port: True,
         choose=lambda taken: max(taken, default=15_000) + 1,
     )
@@ -29,7 +29,7 @@ def test_a_metadata_process_is_told_its_id_and_listeners() -> None:
     plan = grown(EMPTY, 1)
     member = plan.get("metadata-1")
     assert member is not None
-    launch = Launch(python="/py", etcd="", data_dir=Path("/d"), coordination="etcd://h:1", extra={})
+    launch = Launch(python="/py", store=(), data_dir=Path("/d"), coordination="etcd://h:1", extra={})
     line = command(member, launch)
     assert line[:4] == ["/py", "-P", "-m", "regnum_metadata"]
     assert line[line.index("--metadata-id") + 1] == "1"

@@ -34,13 +34,22 @@ def up(
     elections: Annotated[int, typer.Option("--elections", min=1, help="Number of election processes.")] = 3,
     metadata: Annotated[int, typer.Option("--metadata", min=1, help="Number of metadata processes.")] = 2,
     quotas: Annotated[int, typer.Option("--quotas", min=0, help="Number of quota processes.")] = 1,
+    coordination: Annotated[
+        str | None,
+        typer.Option(
+            "--coordination",
+            metavar="STORE",
+            help="etcd or zookeeper, started here; or the URL of one that runs: etcd://host:port[,...][/prefix], "
+            "zookeeper://host:port[,...][/chroot]. Default: that of the folder, etcd in a new one.",
+        ),
+    ] = None,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", metavar="DIR", help="Folder for data and logs; a cluster in it comes back.")
     ] = DATA_DIR,
     output: OutputOption = Output.TABLE,
     _debug: DebugOption = False,
 ) -> None:
-    """Start a cluster here and run it until Ctrl-C: etcd and all services."""
+    """Start a cluster here and run it until Ctrl-C: a coordination store and all services."""
     folder = data_dir.absolute()
     note(f"starting the cluster in {folder}")
 
@@ -48,6 +57,7 @@ def up(
         emit_rows(_rows(view.processes), output, columns=COLUMNS)
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
+        note(f"coordination store: {view.coordination}")
         note("In another terminal:")
         note("  regnum topics create greetings --partitions 3")
         note("  seq 1000 | regnum produce greetings")
@@ -57,7 +67,13 @@ def up(
         from regnum_local.lifecycle import UpOptions, run_up  # noqa: PLC0415
 
         options = UpOptions(
-            data_dir=folder, brokers=brokers, elections=elections, metadata=metadata, quotas=quotas, report=note
+            data_dir=folder,
+            brokers=brokers,
+            elections=elections,
+            metadata=metadata,
+            quotas=quotas,
+            coordination=coordination,
+            report=note,
         )
         return await run_up(options, ready=ready)
 

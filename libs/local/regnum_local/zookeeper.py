@@ -1,0 +1,68 @@
+"""The embedded ZooKeeper: the server inside pyspark's jars, one node, for this machine alone. Pure.
+
+Sessions are expired in steps of a tick: half a second keeps a session of 5 s from lasting noticeably longer than the
+services asked for, and lets tests have shorter ones.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from regnum_model.nodes import Address
+
+MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
+"""Runs one node that needs no others."""
+TICK_MS: Final = 500
+SESSION_MS_MIN: Final = 2 * TICK_MS
+SESSION_MS_MAX: Final = 300_000
+"""As long as the services' own setting allows."""
+HEAP_MB: Final = 256
+"""What a small cluster keeps in the store is some megabytes."""
+JARS: Final = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-", "commons-io-")
+"""How the names of the jars begin that the server needs. The folder holds hundreds, and Java opens what it is given."""
+CONFIGURATION: Final = "zoo.cfg"
+
+
+def is_needed(jar: str) -> bool:
+    """Whether the server needs the jar of that name."""
+    return jar.endswith(".jar") and jar.startswith(JARS)
+
+
+def program(java: str, jars: Iterable[Path]) -> tuple[str, ...]:
+    """How the server is called; the path of its configuration follows."""
+    return (
+        java,
+        f"-Xmx{HEAP_MB}m",
+        "-XX:+UseSerialGC",
+        # No file in the machine's temporary folder that says which Java processes run.
+        "-XX:-UsePerfData",
+        "-Djava.awt.headless=true",
+        # Without a configuration file log4j writes to the console, errors only.
+        "-Dorg.apache.logging.log4j.level=WARN",
+        *("-cp", ":".join(str(jar) for jar in sorted(jars))),
+        MAIN,
+    )
+
+
+def configuration_path(home: Path) -> Path:
+    """Where the server's configuration is."""
+    return home / CONFIGURATION
+
+
+def configuration(client: Address, home: Path) -> str:
+    """The server's configuration. Writes are synced to disk, as ZooKeeper does by default."""
+    lines = {
+        "tickTime": TICK_MS,
+        "minSessionTimeout": SESSION_MS_MIN,
+        "maxSessionTimeout": SESSION_MS_MAX,
+        "dataDir": home / "data",
+        "clientPort": client.port,
+        "clientPortAddress": client.host,
+        # Every service holds a session or two, all from one address.
+        "maxClientCnxns": 0,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "srvr,ruok",
+        "autopurge.snapRetainCount": 3,
+        "autopurge.purgeInterval": 24,
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
