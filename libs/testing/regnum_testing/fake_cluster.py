@@ -21,10 +21,13 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.nodes import Address
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
 from regnum_records.read import read_records
+from regnum_service.clock import SystemClock
 from regnum_service.errors import Code, RegnumError
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.ports import free_port
 from regnum_service.server import SERVER_OPTIONS
+
+from regnum_testing.fake_quotas import FakeQuotas
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -92,6 +95,7 @@ class FakeCluster:
         self.answers_after_append: dict[tuple[str, int], deque[Code]] = {}
         """Errors that produce answers although it has appended."""
         self.calls: Counter[str] = Counter()
+        self.quotas = FakeQuotas(SystemClock())
         self.before_produce: ProduceHook | None = None
         self.failures: list[tuple[str, BaseException]] = []
 
@@ -402,6 +406,12 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
                 result.error_message = f"topic {topic.name!r} exists"
                 continue
             if topic.name not in self.cluster.topic_ids and not request.validate_only:
+                admitted, wait_ms = self._judge(request.header, topic.partitions)
+                answer.throttle_time_ms = wait_ms
+                if not admitted:
+                    result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+                    result.error_message = "the quota is used up"
+                    continue
                 self.cluster.create(topic.name, partitions=topic.partitions)
                 self.mutations[topic.mutation_id] = topic.name
             result.topic_id = self.cluster.topic_ids.get(topic.name, "")
@@ -426,7 +436,35 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
                 result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
                 result.error_message = "another topic has that name now"
             else:
+                count = sum(one.topic == topic.name for one in self.cluster.partitions.values())
+                admitted, wait_ms = self._judge(request.header, count)
+                answer.throttle_time_ms = wait_ms
+                if not admitted:
+                    result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+                    result.error_message = "the quota is used up"
+                    continue
                 self.cluster.delete(topic.name)
                 self.mutations[topic.mutation_id] = topic.name
         self._answer_or_not()
         return answer
+
+    async def AlterClientQuotas(  # noqa: N802
+        self, request: admin_pb2.AlterClientQuotasRequest, _context: Context
+    ) -> admin_pb2.AlterClientQuotasResponse:
+        """Set and remove limits."""
+        self.cluster.calls["AlterClientQuotas"] += 1
+        self._authority()
+        answer = self.cluster.quotas.alter(request)
+        self._answer_or_not()
+        return answer
+
+    async def DescribeClientQuotas(  # noqa: N802
+        self, request: admin_pb2.DescribeClientQuotasRequest, _context: Context
+    ) -> admin_pb2.DescribeClientQuotasResponse:
+        """Show limits."""
+        self.cluster.calls["DescribeClientQuotas"] += 1
+        self._authority()
+        return self.cluster.quotas.describe(request)
+
+    def _judge(self, header: types_pb2.RequestHeader, permits: int) -> tuple[bool, int]:
+        return self.cluster.quotas.judge(header.api_version, header.client_id, permits)

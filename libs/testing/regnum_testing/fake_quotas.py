@@ -1,0 +1,93 @@
+"""Quotas as clients meet them: set by AlterClientQuotas, felt by whoever creates and deletes topics."""
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.bucket import DEFAULT_BURST_S, Bucket, Limit, charge, full, is_exhausted, refill, wait_ms
+from regnum_model.quota_matching import BucketKey, limits_on
+from regnum_model.quotas import ANONYMOUS, BURST_KEY, DEFAULT, KEYS, RATE_KEY, QuotaEntity, Subject
+from regnum_service.clock import Clock
+
+NEWEST = 6
+"""From this request version on creations are refused; api_version 0 is the newest."""
+
+
+class FakeQuotas:
+    """Limits, and the buckets of those who have drawn on them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.values: dict[QuotaEntity, dict[str, float]] = {}
+        self._buckets: dict[BucketKey, Bucket] = {}
+
+    def judge(self, header_version: int, client_id: str, permits: int) -> tuple[bool, int]:
+        """Whether so many partitions may be made or removed now, and how long the caller should wait."""
+        now_s = self._clock.monotonic()
+        matches = limits_on(self._limits(), ANONYMOUS, client_id)
+        for match in matches:
+            bucket = self._buckets.get(match.key, full(match.limit, now_s))
+            self._buckets[match.key] = refill(bucket, match.limit, now_s)
+        strict = header_version == 0 or header_version >= NEWEST
+        admitted = not (strict and any(is_exhausted(self._buckets[match.key]) for match in matches))
+        if admitted:
+            for match in matches:
+                self._buckets[match.key] = charge(self._buckets[match.key], match.limit, permits, now_s)
+        wait = max((wait_ms(self._buckets[match.key], match.limit) for match in matches), default=0)
+        return admitted, 0 if admitted and strict else wait
+
+    def alter(self, request: admin_pb2.AlterClientQuotasRequest) -> admin_pb2.AlterClientQuotasResponse:
+        """Set and remove; a key that is none is refused."""
+        answer = admin_pb2.AlterClientQuotasResponse()
+        for alteration in request.alterations:
+            result = answer.results.add(entity=alteration.entity)
+            if any(operation.key not in KEYS for operation in alteration.operations):
+                result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+                result.error_message = f"a quota is one of {', '.join(sorted(KEYS))}"
+                continue
+            if request.validate_only:
+                continue
+            entity = _entity(alteration.entity)
+            values = self.values.setdefault(entity, {})
+            for operation in alteration.operations:
+                if operation.remove:
+                    values.pop(operation.key, None)
+                else:
+                    values[operation.key] = operation.value
+            if not values:
+                del self.values[entity]
+        return answer
+
+    def describe(self, request: admin_pb2.DescribeClientQuotasRequest) -> admin_pb2.DescribeClientQuotasResponse:
+        """All, or those of one entity."""
+        wanted = _entity(request.entity) if request.HasField("entity") else None
+        answer = admin_pb2.DescribeClientQuotasResponse()
+        for entity, values in self.values.items():
+            if wanted is None or entity == wanted:
+                description = answer.quotas.add(values=values)
+                _write(description.entity, entity)
+        return answer
+
+    def _limits(self) -> dict[QuotaEntity, Limit]:
+        return {
+            entity: Limit(rate=values[RATE_KEY], burst=values.get(BURST_KEY, values[RATE_KEY] * DEFAULT_BURST_S))
+            for entity, values in self.values.items()
+            if RATE_KEY in values
+        }
+
+
+def _entity(message: admin_pb2.QuotaEntity) -> QuotaEntity:
+    return QuotaEntity(
+        user=_subject(message.user) if message.HasField("user") else None,
+        client_id=_subject(message.client_id) if message.HasField("client_id") else None,
+    )
+
+
+def _subject(message: admin_pb2.QuotaSubject) -> Subject:
+    return DEFAULT if message.default_for_all else message.name
+
+
+def _write(message: admin_pb2.QuotaEntity, entity: QuotaEntity) -> None:
+    for part, subject in ((message.user, entity.user), (message.client_id, entity.client_id)):
+        if subject is DEFAULT:
+            part.default_for_all = True
+        elif isinstance(subject, str):
+            part.name = subject
