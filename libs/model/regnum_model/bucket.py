@@ -4,8 +4,8 @@ Goals: the long-run rate is held exactly; a burst is possible after quiet; a req
 too and is paid for afterwards.
 
 Constraints: a bucket is judged before it is charged, so it may go into debt by one request and no more; exactly 0
-tokens is not yet exhausted. A clock that starts near 0 must not make an empty bucket out of a new one: new buckets
-are made full (or empty) explicitly.
+tokens is not yet exhausted, nor is what rounding leaves of it. A clock that starts near 0 must not make an empty
+bucket out of a new one: new buckets are made full (or empty) explicitly.
 
 Algorithm: K = min(K + elapsed * R, B); admitted while K >= 0; then K = K - N; a debtor waits -K / R.
 
@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 DEFAULT_BURST_S: Final = 11.0
 """Seconds of the rate that make the burst where none is set: Kafka's eleven windows of one second."""
 
-_ROUNDING_MS: Final = 1e-6
+DEBT_MIN: Final = 1e-6
+"""Permits from which a debt is one; less is rounding, for permits are whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +68,11 @@ def charge(bucket: Bucket, limit: Limit, permits: float, now_s: float) -> Bucket
 
 def is_exhausted(bucket: Bucket) -> bool:
     """Whether nothing more may be taken now; the bucket must have been refilled."""
-    return bucket.tokens < 0.0
+    return bucket.tokens < -DEBT_MIN
 
 
 def wait_ms(bucket: Bucket, limit: Limit) -> int:
     """Milliseconds until a debtor may take again, rounded up, so that whoever waits so long is not refused again."""
-    if bucket.tokens >= 0.0:
+    if not is_exhausted(bucket):
         return 0
-    return max(1, math.ceil(-bucket.tokens / limit.rate * 1000 - _ROUNDING_MS))
+    return max(1, math.ceil((-bucket.tokens - DEBT_MIN / 2) / limit.rate * 1000))

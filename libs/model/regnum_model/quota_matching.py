@@ -68,6 +68,34 @@ def match(limits: Mapping[QuotaEntity, Limit], user: str, client_id: str) -> Mat
     return None
 
 
+def limit_of(limits: Mapping[QuotaEntity, Limit], key: BucketKey) -> Limit | None:
+    """What a bucket is held to, given that somebody draws on it; None when no quota fills it any more."""
+    for entity in _entities(key):
+        limit = limits.get(entity)
+        if limit is not None:
+            return limit
+    return None
+
+
+def _entities(key: BucketKey) -> tuple[QuotaEntity, ...]:
+    """Whose quotas lead to a bucket, in the order of precedence."""
+    user, client_id = key.user, key.client_id
+    match user, client_id:
+        case None, None:
+            return (QuotaEntity(),)
+        case None, _:
+            return (QuotaEntity(client_id=client_id), QuotaEntity(client_id=DEFAULT))
+        case _, None:
+            return (QuotaEntity(user=user), QuotaEntity(user=DEFAULT))
+        case _:
+            return (
+                QuotaEntity(user=user, client_id=client_id),
+                QuotaEntity(user=user, client_id=DEFAULT),
+                QuotaEntity(user=DEFAULT, client_id=client_id),
+                QuotaEntity(user=DEFAULT, client_id=DEFAULT),
+            )
+
+
 def limits_on(limits: Mapping[QuotaEntity, Limit], user: str, client_id: str) -> tuple[Match, ...]:
     """All quotas that count for a caller: his own and the cluster's."""
     own = match(limits, user, client_id)

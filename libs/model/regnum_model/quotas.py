@@ -31,6 +31,9 @@ CLIENTS_BELOW: Final = "clients"
 QUOTA_IDS: Final = "/quota/ids"
 QUOTA_ACTIVE: Final = "/quota/active"
 """Ephemeral node of the quota process that decides."""
+QUOTA_TERMS: Final = "/quota/terms"
+"""Persistent guard of ``/quota/active``: set with every term that begins, so that its version names one term (safety
+rule S2)."""
 
 FOLDERS: Final = (USERS, CLIENTS, CHANGES, QUOTA_IDS)
 """Persistent folders of quotas."""
@@ -143,7 +146,8 @@ class QuotaNode:
             return cls()
         try:
             content: Any = json.loads(data.decode("utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
+            # ValueError: no UTF-8, no JSON, or a number with more digits than Python reads.
             raise MalformedNodeError(f"not JSON: {error}") from None
         config = content.get("config") if isinstance(content, dict) else None
         if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
@@ -236,9 +240,14 @@ class QuotaProcessNode:
             content: Any = json.loads(data.decode("utf-8"))
             id, incarnation = content["quota_id"], content["incarnation"]
             internal = content["listeners"]["internal"]
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise MalformedNodeError(f"not a quota process: {error!r}") from None
-        if not isinstance(id, int) or not isinstance(incarnation, str) or not isinstance(internal, str):
+        if (
+            isinstance(id, bool)
+            or not isinstance(id, int)
+            or not isinstance(incarnation, str)
+            or not isinstance(internal, str)
+        ):
             raise MalformedNodeError("not a quota process: quota_id, incarnation or listeners have other types")
         return cls(id=id, incarnation=incarnation, internal=Address.parse(internal))
 
