@@ -11,7 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from regnum_client.admin import Admin, NewTopic
+    from regnum_model.quotas import DEFAULT, QuotaEntity
+
+    from regnum_client.admin import Admin
+    from regnum_client.client_quotas import ClientQuota, QuotaAlteration
     from regnum_client.consumer import Consumer, ConsumerSettings
     from regnum_client.errors import (
         BufferFullError,
@@ -19,15 +22,21 @@ if TYPE_CHECKING:
         DeliveryTimeoutError,
         OffsetOutOfRangeError,
         SequenceBrokenError,
+        ThrottlingQuotaExceededError,
         UnreadableBatchError,
     )
     from regnum_client.positions import EARLIEST, LATEST, ResetPolicy
     from regnum_client.producer import Producer, ProducerSettings
     from regnum_client.records import ConsumedRecord, RecordMetadata, TopicPartition
+    from regnum_client.topic_mutation import Waiting
+    from regnum_client.topics import CreatedTopic, DeletedTopic, NewTopic
 
 _HOMES: Final = {
     "Admin": "admin",
-    "NewTopic": "admin",
+    "DEFAULT": "client_quotas",
+    "ClientQuota": "client_quotas",
+    "QuotaAlteration": "client_quotas",
+    "QuotaEntity": "client_quotas",
     "Consumer": "consumer",
     "ConsumerSettings": "consumer",
     "BufferFullError": "errors",
@@ -35,6 +44,7 @@ _HOMES: Final = {
     "DeliveryTimeoutError": "errors",
     "OffsetOutOfRangeError": "errors",
     "SequenceBrokenError": "errors",
+    "ThrottlingQuotaExceededError": "errors",
     "UnreadableBatchError": "errors",
     "EARLIEST": "positions",
     "LATEST": "positions",
@@ -44,27 +54,39 @@ _HOMES: Final = {
     "ConsumedRecord": "records",
     "RecordMetadata": "records",
     "TopicPartition": "records",
+    "Waiting": "topic_mutation",
+    "CreatedTopic": "topics",
+    "DeletedTopic": "topics",
+    "NewTopic": "topics",
 }
 
 __all__ = [
+    "DEFAULT",
     "EARLIEST",
     "LATEST",
     "Admin",
     "BufferFullError",
     "ClientClosedError",
+    "ClientQuota",
     "ConsumedRecord",
     "Consumer",
     "ConsumerSettings",
+    "CreatedTopic",
+    "DeletedTopic",
     "DeliveryTimeoutError",
     "NewTopic",
     "OffsetOutOfRangeError",
     "Producer",
     "ProducerSettings",
+    "QuotaAlteration",
+    "QuotaEntity",
     "RecordMetadata",
     "ResetPolicy",
     "SequenceBrokenError",
+    "ThrottlingQuotaExceededError",
     "TopicPartition",
     "UnreadableBatchError",
+    "Waiting",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Changes topics at the controller and describes the cluster.
+"""Changes topics and quotas at the controller and describes the cluster.
 
 A mutation carries an id that the controller stores with what it changed, so it may be sent again until its outcome is
 known, to whoever is the
@@ -8,8 +8,7 @@ topic of that name.
 
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -18,61 +17,38 @@ from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import encode_id
 from regnum_model.nodes import Address
+from regnum_model.quotas import QuotaEntity
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 
 from regnum_client.bootstrap import bootstrap_addresses
+from regnum_client.client_quotas import (
+    ClientQuota,
+    QuotaAlteration,
+    alteration_to_wire,
+    entity_to_wire,
+    quota_from_wire,
+)
 from regnum_client.cluster_view import ClusterView, TopicView
 from regnum_client.connections import Connections, call
 from regnum_client.controller_search import ControllerSearch
 from regnum_client.errors import ClientClosedError
 from regnum_client.metadata import Metadata
+from regnum_client.topic_mutation import CALL_S_MAX, Answered, TopicMutation, Waiting
+from regnum_client.topics import (
+    CreatedTopic,
+    DeletedTopic,
+    NewTopic,
+    created_from_wire,
+    deleted_from_wire,
+    new_topic_to_wire,
+)
 
 A = TypeVar("A")
 
 TOPIC_WAIT_S: Final = 0.5
 """How long a topic that no broker knows is waited for when it is described: news of it may be on its way."""
-CALL_S_MAX: Final = 15.0
-"""Deadline of one call; a longer wait is made of several, so that a frozen controller costs no more than this."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
-    """A topic to create."""
-
-    name: str
-    """Name: 1 to 249 of [a-zA-Z0-9._-]."""
-    partitions: int = 1
-    """Number of partitions; 0 together with an assignment."""
-    replication_factor: int = 0
-    """Replicas of each partition. 0: the cluster's default."""
-    assignment: Mapping[int, Sequence[int]] | None = None
-    """Broker ids of each partition, the preferred leader first. None: the controller places the replicas."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatedTopic:
-    """A topic that was created (or would be, when validating only)."""
-
-    name: str
-    """Name."""
-    topic_id: str
-    """Topic id; empty when validating only."""
-    partitions: int
-    """Number of partitions."""
-    replication_factor: int
-    """Replicas of each partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletedTopic:
-    """A topic that was deleted."""
-
-    name: str
-    """Name, free again."""
-    topic_id: str
-    """Topic id that it had; empty when it was not known."""
 
 
 class Admin:
@@ -153,61 +129,77 @@ class Admin:
         replication_factor: int = 0,
         assignment: Mapping[int, Sequence[int]] | None = None,
         validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
     ) -> CreatedTopic:
         """Create one topic. Raises TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_REPLICATION_FACTOR, ..."""
         topic = NewTopic(name=name, partitions=partitions, replication_factor=replication_factor, assignment=assignment)
-        return _or_raise(await self.create_topics([topic], validate_only=validate_only), name)
+        answers = await self.create_topics(
+            [topic], validate_only=validate_only, retry_on_quota_violation=retry_on_quota_violation
+        )
+        return _or_raise(answers, name)
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+        timeout_s: float | None = None,
+        on_wait: Callable[[Waiting], None] | None = None,
     ) -> dict[str, CreatedTopic | RegnumError]:
-        """Create topics, each on its own; the answer has one entry for each name."""
-        mutations = {topic.name: encode_id(uuid.uuid4()) for topic in topics}
+        """Create topics, each on its own; the answer has one entry for each name.
 
-        def request(names: Sequence[str], timeout_ms: int) -> admin_pb2.CreateTopicsRequest:
-            wanted = [topic for topic in topics if topic.name in names]
-            return admin_pb2.CreateTopicsRequest(
+        Args:
+            topics: what to create.
+            validate_only: check only; create nothing.
+            retry_on_quota_violation: send what a quota refuses again when its wait is over. What cannot be sent
+                before the time is up ends as ThrottlingQuotaExceededError.
+            timeout_s: time for all of it; None: that of the client.
+            on_wait: is told of every wait for a quota.
+        """
+        mutations = {topic.name: encode_id(uuid.uuid4()) for topic in topics}
+        wanted = {topic.name: topic for topic in topics}
+
+        async def ask(address: Address, names: Sequence[str], timeout_ms: int) -> Answered[CreatedTopic]:
+            request = admin_pb2.CreateTopicsRequest(
                 header=RequestHeader(client_id=self._client_id),
-                topics=[_new_topic(topic, mutations[topic.name]) for topic in wanted],
+                topics=[new_topic_to_wire(wanted[name], mutations[name]) for name in names],
                 timeout_ms=timeout_ms,
                 validate_only=validate_only,
             )
+            answer = await call(self._connections.admin(address).CreateTopics, request, timeout_s=timeout_ms / 1000 + 1)
+            outcomes = {result.name: created_from_wire(result) for result in answer.results}
+            return Answered(topics=outcomes, throttle_ms=answer.throttle_time_ms)
 
-        async def ask(address: Address, names: Sequence[str], timeout_ms: int) -> dict[str, CreatedTopic | RegnumError]:
-            answer = await call(
-                self._connections.admin(address).CreateTopics,
-                request(names, timeout_ms),
-                timeout_s=timeout_ms / 1000 + 1,
-            )
-            return {
-                result.name: CreatedTopic(
-                    name=result.name,
-                    topic_id=result.topic_id,
-                    partitions=result.partitions,
-                    replication_factor=result.replication_factor,
-                )
-                if result.error_code == errors_pb2.ERROR_CODE_NONE
-                else RegnumError(result.error_code, result.error_message, metadata={"topic": result.name})
-                for result in answer.results
-            }
+        mutation = TopicMutation(
+            self._search(timeout_s),
+            ask,
+            clock=self._clock,
+            verb="created",
+            retry_on_quota_violation=retry_on_quota_violation,
+            on_wait=on_wait,
+        )
+        return await mutation.carry_out(list(wanted))
 
-        return await self._mutate([topic.name for topic in topics], ask)
-
-    async def delete_topic(self, name: str) -> DeletedTopic:
+    async def delete_topic(self, name: str, *, retry_on_quota_violation: bool = True) -> DeletedTopic:
         """Delete one topic. Raises UNKNOWN_TOPIC_OR_PARTITION."""
-        return _or_raise(await self.delete_topics([name]), name)
+        return _or_raise(await self.delete_topics([name], retry_on_quota_violation=retry_on_quota_violation), name)
 
-    async def delete_topics(self, names: Sequence[str]) -> dict[str, DeletedTopic | RegnumError]:
-        """Delete topics, each on its own; the answer has one entry for each name."""
-        metadata = self._open()
-        view = await metadata.all_topics(timeout_s=self._timeout_s)
+    async def delete_topics(
+        self,
+        names: Sequence[str],
+        *,
+        retry_on_quota_violation: bool = True,
+        timeout_s: float | None = None,
+        on_wait: Callable[[Waiting], None] | None = None,
+    ) -> dict[str, DeletedTopic | RegnumError]:
+        """Delete topics, each on its own; the answer has one entry for each name. For the rest see create_topics."""
+        view = await self._open().all_topics(timeout_s=self._timeout_s)
         # A topic that this broker does not know yet is named only; the controller knows for certain.
         ids = {name: view.topics[name].topic_id if name in view.topics else "" for name in names}
         mutations = {name: encode_id(uuid.uuid4()) for name in names}
 
-        async def ask(
-            address: Address, wanted: Sequence[str], timeout_ms: int
-        ) -> dict[str, DeletedTopic | RegnumError]:
+        async def ask(address: Address, wanted: Sequence[str], timeout_ms: int) -> Answered[DeletedTopic]:
             request = admin_pb2.DeleteTopicsRequest(
                 header=RequestHeader(client_id=self._client_id),
                 topics=[
@@ -217,51 +209,95 @@ class Admin:
                 timeout_ms=timeout_ms,
             )
             answer = await call(self._connections.admin(address).DeleteTopics, request, timeout_s=timeout_ms / 1000 + 1)
-            return {
-                name: DeletedTopic(name=name, topic_id=result.topic_id or ids[name])
-                if result.error_code == errors_pb2.ERROR_CODE_NONE
-                else RegnumError(result.error_code, result.error_message, metadata={"topic": name})
+            outcomes = {
+                name: deleted_from_wire(result, name=name, topic_id=ids[name])
                 for name, result in zip(wanted, answer.results, strict=True)
             }
+            return Answered(topics=outcomes, throttle_ms=answer.throttle_time_ms)
 
-        return await self._mutate(list(dict.fromkeys(names)), ask)
+        mutation = TopicMutation(
+            self._search(timeout_s),
+            ask,
+            clock=self._clock,
+            verb="deleted",
+            retry_on_quota_violation=retry_on_quota_violation,
+            on_wait=on_wait,
+        )
+        return await mutation.carry_out(list(ids))
+
+    async def alter_client_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> dict[QuotaEntity, RegnumError | None]:
+        """Set and remove quotas, each entity on its own; None says that it was done.
+
+        It has no mutation id: a call whose outcome is unknown is not sent again (safety rule S20) and raises.
+        """
+        request = admin_pb2.AlterClientQuotasRequest(
+            header=RequestHeader(client_id=self._client_id),
+            alterations=[alteration_to_wire(alteration) for alteration in alterations],
+            validate_only=validate_only,
+        )
+        search = self._search()
+        while True:
+            address = await search.address()
+            try:
+                answer = await call(
+                    self._connections.admin(address).AlterClientQuotas, request, timeout_s=_call_s(search)
+                )
+                break
+            except RegnumError as error:
+                if not error.traits.outcome_known:
+                    raise RegnumError(
+                        error.code,
+                        f"{error.message}. The quotas may have been changed all the same: see `regnum quotas describe`",
+                        metadata=error.metadata,
+                    ) from error
+                await search.failed(address, error)
+        return {
+            alteration.entity: None
+            if result.error_code == errors_pb2.ERROR_CODE_NONE
+            else RegnumError(result.error_code, result.error_message, metadata={"entity": str(alteration.entity)})
+            for alteration, result in zip(alterations, answer.results, strict=True)
+        }
+
+    async def alter_client_quota(
+        self, entity: QuotaEntity, *, set: Mapping[str, float] | None = None, remove: Collection[str] = ()
+    ) -> None:
+        """Set and remove quotas of one entity. Raises INVALID_REQUEST for a key or a limit that is none."""
+        answers = await self.alter_client_quotas([QuotaAlteration(entity=entity, set=set or {}, remove=remove)])
+        for error in answers.values():
+            if error is not None:
+                raise error
+
+    async def describe_client_quotas(self, entity: QuotaEntity | None = None) -> tuple[ClientQuota, ...]:
+        """The quotas that are set: of exactly this entity, or all."""
+        request = admin_pb2.DescribeClientQuotasRequest(
+            header=RequestHeader(client_id=self._client_id), entity=None if entity is None else entity_to_wire(entity)
+        )
+        search = self._search()
+        while True:
+            address = await search.address()
+            try:
+                answer = await call(
+                    self._connections.admin(address).DescribeClientQuotas, request, timeout_s=_call_s(search)
+                )
+            except RegnumError as error:
+                await search.failed(address, error)
+                continue
+            return tuple(sorted((quota_from_wire(one) for one in answer.quotas), key=lambda one: str(one.entity)))
 
     def _open(self) -> Metadata:
         if self._metadata is None:
             raise ClientClosedError("admin client")
         return self._metadata
 
-    async def _mutate(
-        self,
-        names: Sequence[str],
-        ask: Callable[[Address, Sequence[str], int], Awaitable[dict[str, A | RegnumError]]],
-    ) -> dict[str, A | RegnumError]:
-        """Ask the controller, whoever that is, until each topic has a definite answer or the time is up."""
-        search = ControllerSearch(self._open(), clock=self._clock, chance=self._chance, timeout_s=self._timeout_s)
-        answers: dict[str, A | RegnumError] = {}
-        missing = list(names)
-        while missing:
-            address = await search.address()
-            left_s = search.left_s
-            try:
-                answered = await ask(address, missing, max(1, int(min(left_s, CALL_S_MAX) * 1000)))
-            except RegnumError as error:
-                await search.failed(address, error)
-                continue
-            answers.update(answered)
-            passing = [name for name in missing if _passes(answered.get(name))]
-            if passing and search.left_s <= 0:
-                break
-            missing = passing
-            if missing:
-                await search.pause()
-        return answers
+    def _search(self, timeout_s: float | None = None) -> ControllerSearch:
+        wait_s = self._timeout_s if timeout_s is None else timeout_s
+        return ControllerSearch(self._open(), clock=self._clock, chance=self._chance, timeout_s=wait_s)
 
 
-def _passes(answer: object) -> bool:
-    # What the controller itself does not know does not exist: waiting cannot help.
-    definite = {errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID}
-    return isinstance(answer, RegnumError) and answer.traits.retriable and answer.code not in definite
+def _call_s(search: ControllerSearch) -> float:
+    return max(0.001, min(search.left_s, CALL_S_MAX))
 
 
 def _or_raise(answers: Mapping[str, A | RegnumError], name: str) -> A:
@@ -269,16 +305,3 @@ def _or_raise(answers: Mapping[str, A | RegnumError], name: str) -> A:
     if isinstance(answer, RegnumError):
         raise answer
     return answer
-
-
-def _new_topic(topic: NewTopic, mutation_id: str) -> admin_pb2.NewTopic:
-    return admin_pb2.NewTopic(
-        name=topic.name,
-        partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
-        assignment=[
-            admin_pb2.ReplicaAssignment(partition=partition, replicas=replicas)
-            for partition, replicas in sorted((topic.assignment or {}).items())
-        ],
-        mutation_id=mutation_id,
-    )

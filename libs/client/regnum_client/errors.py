@@ -4,6 +4,7 @@ RegnumError                  what a broker or the controller answered
 ├── BootstrapMissingError    no address to begin with
 ├── ClientClosedError        used before start() or after close()
 ├── BufferFullError          no room in the producer's buffer in time
+├── ThrottlingQuotaExceededError  a quota refuses a change of topics for now
 ├── DeliveryTimeoutError     not acknowledged in time; the outcome is unknown if it was sent
 ├── SequenceBrokenError      acknowledged records are missing, or a batch before this one failed; not sent again
 ├── OffsetOutOfRangeError    the offset is no longer, or not yet, in the log
@@ -44,6 +45,24 @@ class BufferFullError(RegnumError):
             "than they are sent, or not at all; see `regnum status`, send less, or raise buffer_bytes or buffer_wait_s "
             "(--timeout of `regnum produce`)",
         )
+
+
+class ThrottlingQuotaExceededError(RegnumError):
+    """A quota refused a change for now; nothing was done. ``retry_after_ms`` is the wait that is left."""
+
+    throttle_time_ms: int
+    """Milliseconds to wait before the next try; 0: the wait is over by now."""
+
+    def __init__(self, topic: str, *, verb: str, throttle_time_ms: int) -> None:
+        super().__init__(
+            errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+            f"topic {topic!r} was not {verb}: the quota of changes is used up. Try again in "
+            f"{throttle_time_ms / 1000:.1f} s, allow more time (timeout_s; --wait of `regnum topics`), or raise the "
+            "quota (`regnum quotas describe`, `regnum quotas set`)",
+            metadata={"topic": topic, "throttle_time_ms": str(throttle_time_ms)},
+            retry_after_ms=throttle_time_ms,
+        )
+        self.throttle_time_ms = throttle_time_ms
 
 
 class DeliveryTimeoutError(RegnumError):

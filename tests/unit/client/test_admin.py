@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest
 from regnum.types.v1 import errors_pb2
-from regnum_client import Admin, NewTopic
-from regnum_client.admin import CreatedTopic
+from regnum_client import Admin, CreatedTopic, NewTopic
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
 

@@ -74,7 +74,8 @@ def create(
     partition_count = (1 if partitions is None else partitions) if replicas is None else 0
 
     async def work() -> Mapping[str, Any]:
-        from regnum_client.admin import Admin, NewTopic  # noqa: PLC0415
+        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.topics import NewTopic  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             return await admin.create_topics(

@@ -1,0 +1,79 @@
+"""Topics as callers create and delete them, and as the wire has them. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import RegnumError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    """Name: 1 to 249 of [a-zA-Z0-9._-]."""
+    partitions: int = 1
+    """Number of partitions; 0 together with an assignment."""
+    replication_factor: int = 0
+    """Replicas of each partition. 0: the cluster's default."""
+    assignment: Mapping[int, Sequence[int]] | None = None
+    """Broker ids of each partition, the preferred leader first. None: the controller places the replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """A topic that was created (or would be, when validating only)."""
+
+    name: str
+    """Name."""
+    topic_id: str
+    """Topic id; empty when validating only."""
+    partitions: int
+    """Number of partitions."""
+    replication_factor: int
+    """Replicas of each partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopic:
+    """A topic that was deleted."""
+
+    name: str
+    """Name, free again."""
+    topic_id: str
+    """Topic id that it had; empty when it was not known."""
+
+
+def new_topic_to_wire(topic: NewTopic, mutation_id: str) -> admin_pb2.NewTopic:
+    """The message."""
+    return admin_pb2.NewTopic(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        assignment=[
+            admin_pb2.ReplicaAssignment(partition=partition, replicas=replicas)
+            for partition, replicas in sorted((topic.assignment or {}).items())
+        ],
+        mutation_id=mutation_id,
+    )
+
+
+def created_from_wire(result: admin_pb2.CreateTopicResult) -> CreatedTopic | RegnumError:
+    """What became of a topic that was to be created."""
+    if result.error_code != errors_pb2.ERROR_CODE_NONE:
+        return RegnumError(result.error_code, result.error_message, metadata={"topic": result.name})
+    return CreatedTopic(
+        name=result.name,
+        topic_id=result.topic_id,
+        partitions=result.partitions,
+        replication_factor=result.replication_factor,
+    )
+
+
+def deleted_from_wire(result: admin_pb2.DeleteTopicResult, *, name: str, topic_id: str) -> DeletedTopic | RegnumError:
+    """What became of a topic that was to be deleted by that name and, where it is known, that id."""
+    if result.error_code != errors_pb2.ERROR_CODE_NONE:
+        return RegnumError(result.error_code, result.error_message, metadata={"topic": name})
+    return DeletedTopic(name=name, topic_id=result.topic_id or topic_id)
