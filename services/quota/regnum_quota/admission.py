@@ -5,7 +5,9 @@ ones never; one throttle time for the whole request; what has been charged under
 
 Constraints: a bucket whose quota stood in the store before this process became active may have been used up before
 that: unless somebody knows better it starts empty, as of that moment; the bucket of a quota set afterwards starts
-full (safety rule S21). A changed quota keeps the tokens; what exceeds a smaller burst is gone.
+full (safety rule S21). A changed quota keeps the tokens: the time before counts at the old rate, what exceeds a
+smaller burst is gone. A quota that was taken away leaves no bucket. Client ids are the callers' own invention, so the
+number of buckets is bounded.
 
 Algorithm: for each mutation, refill every bucket that counts; strict and one of them in debt: refused; else charge all
 of them. The throttle time is the longest wait among the buckets in debt: for a strict caller if something was
@@ -16,20 +18,20 @@ refused with 2,000 ms.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from regnum_model.bucket import Bucket, Limit, charge, empty, full, is_exhausted, refill, wait_ms
-from regnum_model.quota_matching import BucketKey, Match, limits_on
+from regnum_model.quota_matching import BucketKey, Match, limit_of, limits_on
 from regnum_model.quotas import QuotaEntity
 
-REQUESTS_REMEMBERED: Final = 20_000
+REQUESTS_REMEMBERED: Final = 50_000
 """Requests whose charges are remembered for repeats."""
 
-BUCKETS_MAX: Final = 50_000
-"""Buckets above which those that are full again are forgotten."""
+BUCKETS_MAX: Final = 10_000
+"""Buckets that are kept; above that, the one that has not been drawn on for longest is forgotten."""
 
 
 class Mode(Enum):
@@ -69,6 +71,12 @@ class Verdict:
     """The buckets that counted."""
 
 
+class _Held(NamedTuple):
+    bucket: Bucket
+    limit: Limit
+    """What it has been filled at since ``bucket.as_of_s``."""
+
+
 class Ledger:
     """The buckets of one active quota process. Used by one task at a time; knows no clock."""
 
@@ -86,77 +94,86 @@ class Ledger:
         self._inherited = frozenset(limits)
         self._active_since_s = active_since_s
         self._exempt = exempt
-        self._buckets: dict[BucketKey, Bucket] = {}
-        self._in_force: dict[BucketKey, Limit] = {}
+        self._held: OrderedDict[BucketKey, _Held] = OrderedDict()
+        """Least recently drawn on first."""
         self._charged: OrderedDict[str, frozenset[int]] = OrderedDict()
 
     def set_limits(self, limits: Mapping[QuotaEntity, Limit], now_s: float) -> None:
-        """The quotas as they are now. Tokens stay; time until now counts at the old rate."""
-        for key, limit in self._in_force.items():
-            self._buckets[key] = refill(self._buckets[key], limit, now_s)
+        """The quotas as they are now."""
+        for key, held in tuple(self._held.items()):
+            limit = limit_of(limits, key)
+            if limit is None:
+                del self._held[key]
+            elif limit != held.limit:
+                until_now = refill(held.bucket, held.limit, now_s)
+                self._held[key] = _Held(refill(until_now, limit, now_s), limit)
         # A quota that was taken away and set again is a new one.
         self._inherited &= frozenset(limits)
         self._limits = limits
 
     def take_over(self, key: BucketKey, bucket: Bucket) -> None:
-        """A bucket as an earlier process left it; what this process has counted itself wins."""
-        self._buckets.setdefault(key, bucket)
+        """A bucket as an earlier process left it; what this process has counted itself wins (safety rule S21)."""
+        limit = limit_of(self._limits, key)
+        if limit is not None and key not in self._held:
+            self._held[key] = _Held(bucket, limit)
+            self._forget()
 
     def judge(self, request: Admission, now_s: float) -> Verdict:
         """Decide about one request and charge what is admitted."""
         matches = () if request.user in self._exempt else limits_on(self._limits, request.user, request.client_id)
         if not matches:
             return Verdict(admitted=(True,) * len(request.permits), throttle_ms=0, drawn_on=())
-        before = self._charged.get(request.request_id, frozenset()) if request.request_id else frozenset()
-        for match in matches:
-            self._in_force[match.key] = match.limit
-            self._buckets[match.key] = refill(self._current(match, now_s), match.limit, now_s)
-        admitted = [
-            index in before or self._admit_one(matches, request.mode, permits, now_s)
-            for index, permits in enumerate(request.permits)
-        ]
-        if request.request_id:
-            self._remember(request.request_id, before, admitted)
-        self._forget_full(now_s)
-        tells = request.mode is Mode.PERMISSIVE or not all(admitted)
+        charged = self._charged.get(request.request_id, frozenset()) if request.request_id else frozenset()
+        buckets = [refill(self._current(match, now_s), match.limit, now_s) for match in matches]
+        strict = request.mode is Mode.STRICT
+        admitted: list[bool] = []
+        for index, permits in enumerate(request.permits):
+            repeated = index in charged
+            yes = repeated or not (strict and any(is_exhausted(bucket) for bucket in buckets))
+            if yes and not repeated:
+                buckets = [
+                    charge(bucket, match.limit, permits, now_s) for bucket, match in zip(buckets, matches, strict=True)
+                ]
+            admitted.append(yes)
+        for match, bucket in zip(matches, buckets, strict=True):
+            self._held[match.key] = _Held(bucket, match.limit)
+            self._held.move_to_end(match.key)
+        self._forget()
+        self._remember(request.request_id, charged, admitted)
+        tells = not strict or not all(admitted)
+        waits = (wait_ms(bucket, match.limit) for bucket, match in zip(buckets, matches, strict=True))
         return Verdict(
             admitted=tuple(admitted),
-            throttle_ms=max(wait_ms(self._buckets[match.key], match.limit) for match in matches) if tells else 0,
+            throttle_ms=max(waits) if tells else 0,
             drawn_on=tuple(match.key for match in matches),
         )
 
-    def state(self, keys: Sequence[BucketKey]) -> tuple[tuple[BucketKey, Bucket], ...]:
-        """Buckets as they were last counted; those that are not known are left out."""
-        return tuple((key, self._buckets[key]) for key in dict.fromkeys(keys) if key in self._buckets)
+    def state(self, keys: Iterable[BucketKey], now_s: float) -> tuple[tuple[BucketKey, Bucket], ...]:
+        """Some buckets as they are now, each once; those that are not known are left out."""
+        return tuple(
+            (key, refill(held.bucket, held.limit, now_s))
+            for key in dict.fromkeys(keys)
+            if (held := self._held.get(key)) is not None
+        )
 
     def describe(self, now_s: float) -> tuple[tuple[BucketKey, Bucket, Limit], ...]:
-        """All buckets that have been used, as they are now."""
-        return tuple((key, refill(self._buckets[key], limit, now_s), limit) for key, limit in self._in_force.items())
+        """All buckets that are known, as they are now, with what fills them."""
+        return tuple((key, refill(held.bucket, held.limit, now_s), held.limit) for key, held in self._held.items())
 
     def _current(self, match: Match, now_s: float) -> Bucket:
-        known = self._buckets.get(match.key)
-        if known is not None:
-            return known
+        held = self._held.get(match.key)
+        if held is not None:
+            return held.bucket
         return empty(self._active_since_s) if match.entity in self._inherited else full(match.limit, now_s)
 
-    def _admit_one(self, matches: Sequence[Match], mode: Mode, permits: int, now_s: float) -> bool:
-        if mode is Mode.STRICT and any(is_exhausted(self._buckets[match.key]) for match in matches):
-            return False
-        for match in matches:
-            self._buckets[match.key] = charge(self._buckets[match.key], match.limit, permits, now_s)
-        return True
-
-    def _remember(self, request_id: str, before: frozenset[int], admitted: Sequence[bool]) -> None:
-        self._charged[request_id] = before | {index for index, yes in enumerate(admitted) if yes}
+    def _remember(self, request_id: str, charged: frozenset[int], admitted: Sequence[bool]) -> None:
+        if not request_id or not any(admitted):
+            return
+        self._charged[request_id] = charged | {index for index, yes in enumerate(admitted) if yes}
         self._charged.move_to_end(request_id)
         while len(self._charged) > REQUESTS_REMEMBERED:
             self._charged.popitem(last=False)
 
-    def _forget_full(self, now_s: float) -> None:
-        """Bound the memory: a bucket that is full again is worth as much as one that was never used."""
-        if len(self._in_force) <= BUCKETS_MAX:
-            return
-        for key, limit in tuple(self._in_force.items()):
-            if refill(self._buckets[key], limit, now_s).tokens >= limit.burst:
-                del self._in_force[key]
-                del self._buckets[key]
+    def _forget(self) -> None:
+        while len(self._held) > BUCKETS_MAX:
+            self._held.popitem(last=False)

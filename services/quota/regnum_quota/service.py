@@ -1,0 +1,186 @@
+"""The quota process as a whole: a listener for its life, one store session after another, a candidacy in each.
+
+A session has one incarnation, one registration and at most one term. A seat that is lost while the session lasts ends
+the session too: so everything that a term has counted goes with it, and the next begins with a name of its own.
+"""
+
+import asyncio
+import random
+import uuid
+from typing import Final
+
+import structlog
+from regnum.quota.v1 import quota_pb2_grpc
+from regnum_coordination import open_store
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.port import Store
+from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.membership import Joined, Membership, TakenByAnotherError
+from regnum_model import quotas
+from regnum_model.nodes import Address, MalformedNodeError
+from regnum_model.quotas import QuotaProcessNode
+from regnum_service.clock import Clock
+from regnum_service.errors import StartRefusedError
+from regnum_service.incarnation import Incarnations
+from regnum_service.loop_lag import LoopLag
+from regnum_service.poller import quiet_poller
+from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.settings import advertised
+from regnum_service.supervisor import Supervisor
+
+from regnum_quota.candidacy import Candidacy, Seat
+from regnum_quota.detection import HealthWatchDetector
+from regnum_quota.office import Office
+from regnum_quota.servicer import QuotaServicer
+from regnum_quota.settings import QuotaSettings
+from regnum_quota.term import Term
+
+REOPEN_INTERVAL_S: Final = 0.5
+"""Pause before the store is tried again, and before a process that lost its node registers again."""
+
+OPERATION_TIMEOUT_S: Final = 5.0
+"""Time after which a store operation without an answer counts as unknown."""
+
+
+class QuotaService:
+    """One quota process. Healthy as soon as it is registered: whoever stands by serves its purpose."""
+
+    def __init__(self, settings: QuotaSettings, *, supervisor: Supervisor, clock: Clock, chance: random.Random) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._clock = clock
+        self._chance = chance
+        self._id = settings.quota_id
+        self._incarnations = Incarnations(settings.run_dir, f"quota-{self._id}")
+        self._office = Office()
+        self._log = structlog.get_logger("quota").bind(quota_id=self._id)
+        self._internal = GrpcServer(
+            Address.parse(settings.internal_listen),
+            [
+                ServiceRegistration(
+                    name="regnum.quota.v1.QuotaService",
+                    servicer=QuotaServicer(self._office, clock),
+                    add_to_server=quota_pb2_grpc.add_QuotaServiceServicer_to_server,
+                )
+            ],
+            supervisor=supervisor,
+        )
+
+    async def start(self) -> None:
+        """Listen, register and campaign. Raises StartRefusedError."""
+        quiet_poller(asyncio.get_running_loop())
+        await self._internal.start()
+        self._supervisor.defer("internal listener", self._internal.stop)
+        self._supervisor.start("loop-lag", LoopLag(self._clock).run())
+        self._supervisor.start("sessions", self._sessions())
+
+    async def _sessions(self) -> None:
+        """One session with the store after another, for the life of the process."""
+        while True:
+            try:
+                store = await open_store(
+                    self._settings.coordination,
+                    session_timeout_s=self._settings.session_timeout_s,
+                    operation_timeout_s=OPERATION_TIMEOUT_S,
+                )
+            except ConnectionLoss as error:
+                self._log.warning(
+                    "no store answers, trying again", store=self._settings.coordination, reason=str(error)
+                )
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+                continue
+            try:
+                await self._session(store)
+            except SessionExpired as error:
+                self._log.warning("session over, opening another", reason=str(error))
+            except ConnectionLoss as error:
+                self._log.warning("store does not answer, opening another session", reason=str(error))
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+            finally:
+                await self._internal.set_serving(serving=False)
+                await store.close()
+
+    async def _session(self, store: Store) -> None:
+        """Register, stand by, decide; returns when the seat is lost and raises when the session is."""
+        await ensure_folders(store, quotas.FOLDERS, self._clock)
+        me = QuotaProcessNode(
+            id=self._id,
+            incarnation=str(uuid.UUID(int=self._chance.getrandbits(128))),
+            internal=advertised(self._settings.internal_advertised, self._internal.address),
+        )
+        previous = self._incarnations.previous()
+        self._incarnations.remember(me.incarnation)
+        membership = Membership(
+            store,
+            self._clock,
+            path=quotas.quota_id_path(self._id),
+            encode=lambda _: me.encode(),
+            is_predecessor=lambda data: _incarnation_in(data) in previous | {me.incarnation},
+            patience_s=self._settings.session_timeout_s + 2.0,
+        )
+        registration = self._supervisor.start(
+            "registration", self._stay_registered(membership, await _join(membership))
+        )
+        candidacy = Candidacy(
+            store,
+            self._clock,
+            me=me,
+            previous=previous,
+            detector=HealthWatchDetector(self._clock) if self._settings.lifeline_detection else None,
+            known=self._office.heard_of,
+            spawn=self._supervisor.start,
+        )
+        try:
+            await self._internal.set_serving(serving=True)
+            self._log.info("standing by", incarnation=me.incarnation)
+            seat = await candidacy.campaign()
+            loss = await self._decide(
+                candidacy, seat, Term(store, self._clock, incarnation=me.incarnation, exempt=self._settings.exempt)
+            )
+        finally:
+            self._office.heard_of(None)
+            registration.cancel()
+        self._log.warning("no longer active, opening another session", reason=loss)
+        await self._clock.sleep(REOPEN_INTERVAL_S)
+
+    async def _decide(self, candidacy: Candidacy, seat: Seat, term: Term) -> str:
+        """Be the active process until the seat is lost; why it was. Raises SessionExpired."""
+        self._office.begin(term)
+        holding = asyncio.create_task(candidacy.hold(seat), name="hold-seat")
+        running = asyncio.create_task(term.run(), name="term")
+        try:
+            await asyncio.wait({holding, running}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._office.end()
+            for task in (holding, running):
+                task.cancel()
+            await asyncio.gather(holding, running, return_exceptions=True)
+        if running.done() and not running.cancelled():
+            running.result()
+        return holding.result()
+
+    async def _stay_registered(self, membership: Membership, joined: Joined) -> None:
+        """A registration that somebody removed is made again, as long as the session lasts."""
+        try:
+            while True:
+                await membership.wait_gone(joined)
+                self._log.warning("registration removed, registering again")
+                await self._clock.sleep(REOPEN_INTERVAL_S)
+                joined = await _join(membership)
+        except SessionExpired:
+            # The candidacy ends for the same reason and says so.
+            return
+
+
+async def _join(membership: Membership) -> Joined:
+    try:
+        return await membership.join()
+    except TakenByAnotherError as error:
+        raise StartRefusedError(str(error)) from error
+
+
+def _incarnation_in(data: bytes) -> str | None:
+    try:
+        return QuotaProcessNode.decode(data).incarnation
+    except MalformedNodeError:
+        return None

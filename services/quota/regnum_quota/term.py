@@ -1,0 +1,123 @@
+"""One term as the active quota process: its buckets, and the quotas they follow.
+
+Buckets are this process's alone, so it judges only while its session is confirmed (safety rule S8): after the local
+deadline another process may have begun a term. A term never outlives its session.
+"""
+
+import asyncio
+from contextlib import aclosing
+
+import structlog
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.port import SessionState, Store
+from regnum_coordination.timing import Backoff
+from regnum_model import quotas
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_quota.admission import Ledger
+from regnum_quota.quota_reading import newest_change, read_quotas
+
+
+class Term:
+    """From the win of the seat to its loss."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        incarnation: str,
+        exempt: frozenset[str],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._incarnation = incarnation
+        self._exempt = exempt
+        self._backoff = Backoff() if backoff is None else backoff
+        self._reading = asyncio.Lock()
+        self._ledger: Ledger | None = None
+        self._change = 0
+        """Newest change when the quotas were last read."""
+        self._as_new_as = 0
+        """Change that somebody had seen before they were last read."""
+        self._log = structlog.get_logger("term").bind(incarnation=incarnation)
+
+    @property
+    def incarnation(self) -> str:
+        """Names the term: whoever sees another one hands its buckets over (safety rule S21)."""
+        return self._incarnation
+
+    @property
+    def ledger(self) -> Ledger:
+        """The buckets, to be used before the next await. Raises RegnumError NOT_COORDINATOR when it may not judge."""
+        if self._ledger is None:
+            raise not_coordinator("this quota process has just become active and reads the quotas; try again shortly")
+        self._require_session()
+        return self._ledger
+
+    async def run(self) -> None:
+        """Begin, and follow changes until the session is over; raises SessionExpired."""
+        await self._read_until_read()
+        self._log.info("active", change=self._change)
+        async with aclosing(self._store.watch_children(quotas.CHANGES)) as changes:
+            async for children in changes:
+                # Not only what is newer: a store that was put back to an older state counts too.
+                if newest_change(children.names) != self._change:
+                    await self._read_until_read()
+                    self._log.info("quotas changed", change=self._change)
+        raise SessionExpired("the watch on changes of quotas ended; open a new store")
+
+    async def catch_up(self, change: int) -> None:
+        """Return when the quotas are at least as new as a change that the caller has seen.
+
+        Raises RegnumError NOT_COORDINATOR when they cannot be read.
+        """
+        if self._knows(change):
+            return
+        self._require_session()
+        async with self._reading:
+            if self._knows(change):
+                return
+            try:
+                await self._read()
+            except (ConnectionLoss, SessionExpired) as error:
+                raise not_coordinator(f"this quota process cannot read the quotas: {error}; try again") from error
+            # Also when that change is not there any more: what was read is newer than the question.
+            self._as_new_as = max(self._as_new_as, change)
+
+    def _require_session(self) -> None:
+        if self._store.session_state is not SessionState.CONNECTED:
+            raise not_coordinator("this quota process has lost the store and no longer decides; look for another one")
+
+    def _knows(self, change: int) -> bool:
+        return self._ledger is None or change <= max(self._change, self._as_new_as)
+
+    async def _read_until_read(self) -> None:
+        attempts = 0
+        while True:
+            try:
+                async with self._reading:
+                    await self._read()
+            except ConnectionLoss as error:
+                attempts += 1
+                self._log.warning("quotas not read, trying again", reason=str(error))
+                await self._clock.sleep(self._backoff.pause_s(attempts))
+            else:
+                return
+
+    async def _read(self) -> None:
+        table = await read_quotas(self._store)
+        now_s = self._clock.monotonic()
+        if self._ledger is None:
+            self._ledger = Ledger(table.limits, active_since_s=now_s, exempt=self._exempt)
+        else:
+            self._ledger.set_limits(table.limits, now_s)
+        self._change = table.change
+
+
+def not_coordinator(message: str, **facts: str) -> RegnumError:
+    """The refusal of a process that may not judge."""
+    return RegnumError(errors_pb2.ERROR_CODE_NOT_COORDINATOR, message, metadata=facts)
