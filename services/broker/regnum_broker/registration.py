@@ -7,7 +7,7 @@ in turns.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -111,35 +111,41 @@ class Registering:
 
     async def _live(self, store: Store) -> None:
         """Register on this session again and again, until it is over."""
+        fences = self._fences
         while True:
             membership = self._membership(store)
             await self._give_up_leadership()
             joined = await self._join(membership)
+            # Only now was it a fence: a node that goes with its session is often heard of before the session's end is.
+            self._fences = fences
             since_s = self._clock.monotonic()
             await membership.wait_gone(joined)
-            self._log.warning("fenced", broker_epoch=joined.creation_id)
+            self._log.warning("registration gone", broker_epoch=joined.creation_id)
             self._lifeline.identify(None)
-            self._fences = 1 if self._clock.monotonic() - since_s > CALM_S else self._fences + 1
-            await self._clock.sleep(FENCE_BACKOFF.pause_s(self._fences))
-            await self._wait_for_lifeline(store)
+            fences = 1 if self._clock.monotonic() - since_s > CALM_S else self._fences + 1
+            await self._while_session_lasts(store, self._clock.sleep(FENCE_BACKOFF.pause_s(fences)))
+            await self._while_session_lasts(store, self._lifeline.wait_open())
 
-    async def _wait_for_lifeline(self, store: Store) -> None:
-        """Return when the lifeline is open; raises SessionExpired when the session ends first."""
-        opening = asyncio.ensure_future(self._lifeline.wait_open())
+    async def _while_session_lasts(self, store: Store, waiting: Awaitable[None]) -> None:
+        """Await something; raises SessionExpired when the session ends first: the next one registers at once."""
+        waited = asyncio.ensure_future(waiting)
         losing = asyncio.ensure_future(store.wait_lost())
         try:
-            await asyncio.wait([opening, losing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([waited, losing], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            opening.cancel()
+            waited.cancel()
             losing.cancel()
         if losing.done() and not losing.cancelled():
-            raise SessionExpired("the session ended while the broker was fenced; open a new one")
+            raise SessionExpired("the session ended while the broker was not registered; open a new one")
 
     async def _give_up_leadership(self) -> None:
         last = self._last
         self._fence.begin_registration()
         if last is not None:
             await self._orders.surrender(last.broker_epoch)
+            # Given up once and for all: when the session ends before the next registration stands, the one after it
+            # must not hand the same epoch in again.
+            self._last = None
 
     async def _join(self, membership: Membership) -> Joined:
         try:
