@@ -39,6 +39,8 @@ def program(java: str, jars: Iterable[Path]) -> tuple[str, ...]:
         "-Djava.awt.headless=true",
         # Without a configuration file log4j writes to the console, errors only.
         "-Dorg.apache.logging.log4j.level=WARN",
+        # Or it writes at every start that it registers its logger there.
+        "-Dzookeeper.jmx.log4j.disable=true",
         *("-cp", ":".join(str(jar) for jar in sorted(jars))),
         MAIN,
     )

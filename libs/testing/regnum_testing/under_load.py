@@ -70,5 +70,8 @@ async def under_load(
             async def flowing() -> bool:
                 return all(len(history.acknowledged) > 20 for history in load.histories.values())
 
-            await until(flowing)
-            yield LoadedCluster(cluster=cluster, stage=stage, load=load, partitions=keys)
+            try:
+                await until(flowing)
+                yield LoadedCluster(cluster=cluster, stage=stage, load=load, partitions=keys)
+            finally:
+                await load.abandon()
