@@ -81,7 +81,13 @@ class Ledger:
     """The buckets of one active quota process. Used by one task at a time; knows no clock."""
 
     def __init__(
-        self, limits: Mapping[QuotaEntity, Limit], *, active_since_s: float, exempt: frozenset[str] = frozenset()
+        self,
+        limits: Mapping[QuotaEntity, Limit],
+        *,
+        active_since_s: float,
+        exempt: frozenset[str] = frozenset(),
+        buckets_max: int = BUCKETS_MAX,
+        requests_remembered: int = REQUESTS_REMEMBERED,
     ) -> None:
         """Only assigns.
 
@@ -89,11 +95,15 @@ class Ledger:
             limits: the quotas in the store when the process became active.
             active_since_s: when that was.
             exempt: users to whom no quota applies.
+            buckets_max: buckets that are kept.
+            requests_remembered: requests whose charges are remembered.
         """
         self._limits = limits
         self._inherited = frozenset(limits)
         self._active_since_s = active_since_s
         self._exempt = exempt
+        self._buckets_max = buckets_max
+        self._requests_remembered = requests_remembered
         self._held: OrderedDict[BucketKey, _Held] = OrderedDict()
         """Least recently drawn on first."""
         self._charged: OrderedDict[str, frozenset[int]] = OrderedDict()
@@ -171,9 +181,9 @@ class Ledger:
             return
         self._charged[request_id] = charged | {index for index, yes in enumerate(admitted) if yes}
         self._charged.move_to_end(request_id)
-        while len(self._charged) > REQUESTS_REMEMBERED:
+        while len(self._charged) > self._requests_remembered:
             self._charged.popitem(last=False)
 
     def _forget(self) -> None:
-        while len(self._held) > BUCKETS_MAX:
+        while len(self._held) > self._buckets_max:
             self._held.popitem(last=False)
