@@ -113,6 +113,7 @@ class TopicMutation(Generic[A]):
         self._patient: Final = retry_on_quota_violation
         self._on_wait: Final = on_wait
         self._throttle: Final = Throttle()
+        self._unsettled: list[str] = []
         self._waiting: list[str] = []
         self._refused: set[str] = set()
         self._answers: dict[str, A | RegnumError] = {}
@@ -121,57 +122,67 @@ class TopicMutation(Generic[A]):
     async def carry_out(self, names: Sequence[str]) -> dict[str, A | RegnumError]:
         """The answer for each name. Raises RegnumError when the controller answered for none of them."""
         self._waiting = list(names)
-        unsettled: list[str] = []
-        while unsettled or self._waiting:
-            if not unsettled and not await self._wait_is_over():
+        while self._unsettled or self._waiting:
+            if not self._unsettled and not await self._wait_is_over():
                 break
-            rested = self._clock.monotonic() >= self._throttle.resume_s
-            batch = unsettled + self._waiting[: self._throttle.batch(len(self._waiting)) if rested else 0]
             try:
-                answered = await self._send(batch)
+                await self._send(self._batch())
             except RegnumError as error:
                 if not self._answers and not self._refused:
                     raise
-                left = dict.fromkeys((*unsettled, *self._waiting), error)
-                self._answers.update({name: error for name, error in left.items() if name not in self._refused})
+                left = (name for name in (*self._unsettled, *self._waiting) if name not in self._refused)
+                self._answers.update(dict.fromkeys(left, error))
                 break
-            if answered is None:
-                continue
-            unsettled = self._take(answered, batch)
-            if unsettled:
-                if self._search.left_s <= 0:
-                    break
-                await self._search.pause()
+            if self._unsettled and self._search.left_s <= 0:
+                break
         self._answers.update({name: self._throttled(name) for name in self._refused})
         return {name: self._answers[name] for name in names}
 
-    async def _send(self, batch: Sequence[str]) -> Answered[A] | None:
-        """Ask once. None: the call failed and may be repeated; raises when it may not."""
+    def _batch(self) -> list[str]:
+        """What to send now."""
+        rested = self._clock.monotonic() >= self._throttle.resume_s
+        return self._unsettled + self._waiting[: self._throttle.batch(len(self._waiting)) if rested else 0]
+
+    async def _send(self, batch: list[str]) -> None:
+        """Ask once, and sort the answers. Raises when the call failed and may not be repeated."""
         address = await self._search.address()
         try:
-            return await self._ask(address, batch, max(1, int(min(self._search.left_s, CALL_S_MAX) * 1000)))
+            answered = await self._ask(address, batch, max(1, int(min(self._search.left_s, CALL_S_MAX) * 1000)))
         except RegnumError as error:
-            if not error.traits.outcome_known:
+            if not error.traits.outcome_known and (self._answers or self._refused):
                 # An earlier refusal says nothing of a call that may have been carried out.
                 self._refused.difference_update(batch)
+                self._answers.update(dict.fromkeys(batch, error))
+                self._settle(batch, unsettled=batch)
             await self._search.failed(address, error)
-            return None
+            return
+        self._take(answered, batch)
+        if self._unsettled and self._search.left_s > 0:
+            await self._search.pause()
 
-    def _take(self, answered: Answered[A], batch: Sequence[str]) -> list[str]:
-        """Sort the answers; returns the topics whose outcome is still open."""
+    def _settle(self, batch: Sequence[str], *, unsettled: list[str], refused: Sequence[str] = ()) -> None:
+        """The batch is no longer on its way."""
+        sent = set(batch)
+        self._unsettled = unsettled
+        self._waiting = [*refused, *(name for name in self._waiting if name not in sent)]
+
+    def _take(self, answered: Answered[A], batch: Sequence[str]) -> None:
+        """Sort the answers."""
         now_s = self._clock.monotonic()
-        outcomes = {name: answered.topics.get(name) for name in batch}
+        outcomes = {name: answered.topics.get(name) or _missing(name) for name in batch}
         refused = [name for name, outcome in outcomes.items() if _is_throttled(outcome)]
         self._refused.difference_update(batch)
         self._refused.update(refused)
-        self._waiting = refused + [name for name in self._waiting if name not in outcomes]
-        self._answers.update(
-            {name: outcome for name, outcome in outcomes.items() if outcome is not None and name not in self._refused}
+        self._answers.update(outcomes)
+        for name in refused:
+            del self._answers[name]
+        self._settle(
+            batch,
+            unsettled=[name for name, outcome in outcomes.items() if _is_open(outcome)],
+            refused=refused if self._patient else (),
         )
         if refused:
             self._asked_until_s = now_s + answered.throttle_ms / 1000
-        if not self._patient:
-            self._waiting = []
         self._throttle.answered(
             admitted=len(batch) - len(refused),
             refused=len(refused),
@@ -180,26 +191,24 @@ class TopicMutation(Generic[A]):
             now_s=now_s,
             deadline_s=now_s + self._search.left_s - LAST_CALL_S,
         )
-        return [name for name, outcome in outcomes.items() if _is_open(outcome)]
 
     async def _wait_is_over(self) -> bool:
         """Wait for the quota; False when the call's time is up before that, and then without waiting."""
         if self._asked_until_s is None:
             return True
-        wait_s = max(0.0, self._throttle.resume_s - self._clock.monotonic())
-        if wait_s + LAST_CALL_S >= self._search.left_s:
+        wait_s = self._throttle.resume_s - self._clock.monotonic()
+        if max(0.0, wait_s) + LAST_CALL_S >= self._search.left_s:
             return False
-        if wait_s > 0:
-            if self._on_wait is not None:
-                self._on_wait(
-                    Waiting(done=len(self._answers), waiting=len(self._waiting), wait_ms=math.ceil(wait_s * 1000))
-                )
+        if wait_s > 0 and self._on_wait is not None:
+            self._on_wait(Waiting(done=len(self._answers), waiting=len(self._waiting), wait_ms=_ms(wait_s)))
+        # A clock may wake a sleeper a little early.
+        while (wait_s := self._throttle.resume_s - self._clock.monotonic()) > 0:
             await self._clock.sleep(wait_s)
         return True
 
     def _throttled(self, name: str) -> ThrottlingQuotaExceededError:
         left_s = max(0.0, (self._asked_until_s or 0.0) - self._clock.monotonic())
-        return ThrottlingQuotaExceededError(name, verb=self._verb, throttle_time_ms=math.ceil(left_s * 1000))
+        return ThrottlingQuotaExceededError(name, verb=self._verb, throttle_time_ms=_ms(left_s))
 
 
 def _is_throttled(outcome: object) -> bool:
@@ -207,7 +216,20 @@ def _is_throttled(outcome: object) -> bool:
 
 
 def _is_open(outcome: object) -> bool:
-    """Whether a repeat may bring another answer, or the first one."""
+    """Whether a repeat may bring another answer."""
     if not isinstance(outcome, RegnumError):
-        return outcome is None
+        return False
     return outcome.traits.retriable and outcome.code not in _DEFINITE and not _is_throttled(outcome)
+
+
+def _missing(name: str) -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR,
+        f"the controller did not say what became of topic {name!r}; see `regnum topics describe {name}`",
+        metadata={"topic": name},
+    )
+
+
+def _ms(seconds: float) -> int:
+    """Milliseconds, rounded up, so that whoever waits so long has waited enough."""
+    return math.ceil(seconds * 1000 - 1e-6)

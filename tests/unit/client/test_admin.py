@@ -7,7 +7,17 @@ from collections.abc import AsyncIterator
 import pytest
 from regnum.metadata.v1.metadata_pb2 import GetMetadataRequest
 from regnum.types.v1 import errors_pb2
-from regnum_client import Admin, CreatedTopic, NewTopic
+from regnum_client import (
+    DEFAULT,
+    Admin,
+    CreatedTopic,
+    DeletedTopic,
+    NewTopic,
+    QuotaAlteration,
+    QuotaEntity,
+    ThrottlingQuotaExceededError,
+    Waiting,
+)
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeCluster
 
@@ -124,3 +134,82 @@ async def test_describe_cluster(cluster: FakeCluster) -> None:
         assert view.controller.address == cluster.elections[1].address
         await cluster.brokers[2].stop()
         assert sorted((await admin.describe_cluster()).brokers) == [1, 3]
+
+
+RATE, BURST = "controller_mutation_rate", "controller_mutation_burst"
+
+
+async def test_quotas_are_set_described_and_removed(cluster: FakeCluster) -> None:
+    loader = QuotaEntity(client_id="loader")
+    anybody = QuotaEntity(user=DEFAULT)
+    async with admin_of(cluster) as admin:
+        done = await admin.alter_client_quotas(
+            [
+                QuotaAlteration(entity=loader, set={RATE: 5.0, BURST: 50.0}),
+                QuotaAlteration(entity=anybody, set={"a_key_that_is_none": 1.0}),
+            ]
+        )
+        assert done[loader] is None
+        refused = done[anybody]
+        assert refused is not None
+        assert refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+        await admin.alter_client_quota(anybody, set={RATE: 1.0})
+        assert [(one.entity, dict(one.values)) for one in await admin.describe_client_quotas()] == [
+            (loader, {RATE: 5.0, BURST: 50.0}),
+            (anybody, {RATE: 1.0}),
+        ]
+        await admin.alter_client_quota(loader, remove=[BURST])
+        assert [dict(one.values) for one in await admin.describe_client_quotas(loader)] == [{RATE: 5.0}]
+        with pytest.raises(RegnumError, match="a quota is one of"):
+            await admin.alter_client_quota(loader, set={"a_key_that_is_none": 1.0})
+        assert (await admin.alter_client_quotas([QuotaAlteration(entity=loader, set={RATE: 9.0})], validate_only=True))[
+            loader
+        ] is None
+    assert cluster.quotas.values == {loader: {RATE: 5.0}, anybody: {RATE: 1.0}}
+
+
+async def test_an_alteration_with_an_unknown_outcome_is_not_repeated(cluster: FakeCluster) -> None:
+    """It carries no mutation id; somebody else may have set another limit meanwhile (safety rule S20)."""
+    cluster.elections[1].silent_answers = 1
+    async with admin_of(cluster) as admin:
+        with pytest.raises(RegnumError, match="regnum quotas describe"):
+            await admin.alter_client_quota(QuotaEntity(), set={RATE: 5.0})
+    assert cluster.calls["AlterClientQuotas"] == 1
+
+
+async def test_quotas_are_found_at_the_controller(cluster: FakeCluster) -> None:
+    async with admin_of(cluster) as admin:
+        answer = await cluster.brokers[1].GetMetadata(GetMetadataRequest(), None)
+        for broker in cluster.brokers.values():
+            broker.stale = answer
+        cluster.controller, cluster.controller_epoch = 2, 2
+        await admin.alter_client_quota(QuotaEntity(), set={RATE: 5.0})
+        assert len(await admin.describe_client_quotas()) == 1
+
+
+async def test_throttled_topics_are_created_and_deleted_by_waiting(cluster: FakeCluster) -> None:
+    names = [f"t{number}" for number in range(12)]
+    waits: list[Waiting] = []
+    async with admin_of(cluster) as admin:
+        await admin.alter_client_quota(QuotaEntity(client_id="regnum-admin"), set={RATE: 40.0, BURST: 4.0})
+        created = await admin.create_topics([NewTopic(name=name) for name in names], on_wait=waits.append)
+        assert all(isinstance(answer, CreatedTopic) for answer in created.values())
+        assert waits[0].done == 5
+        assert waits[0].waiting == 7
+        deleted = await admin.delete_topics(names)
+        assert all(isinstance(answer, DeletedTopic) for answer in deleted.values())
+    assert cluster.topic_ids == {}
+
+
+async def test_without_retries_the_refusal_names_the_wait(cluster: FakeCluster) -> None:
+    async with admin_of(cluster) as admin:
+        await admin.alter_client_quota(QuotaEntity(client_id="regnum-admin"), set={RATE: 0.1, BURST: 1.0})
+        await admin.create_topic("paid", partitions=2)
+        with pytest.raises(ThrottlingQuotaExceededError) as refused:
+            await admin.create_topic("refused", retry_on_quota_violation=False)
+        assert 5_000 < refused.value.throttle_time_ms <= 10_000
+        answers = await admin.delete_topics(["paid"], timeout_s=1.0)
+        assert isinstance(answers["paid"], ThrottlingQuotaExceededError)
+    async with Admin(cluster.bootstrap, client_id="another") as admin:
+        await admin.create_topic("refused")
+    assert sorted(cluster.topic_ids) == ["paid", "refused"]

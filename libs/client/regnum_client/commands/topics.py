@@ -1,7 +1,7 @@
 """`regnum topics`: create, list, describe, delete."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,7 @@ from regnum_client.invocation import (
     OutputOption,
     TimeoutOption,
     failure_of,
+    note,
     run,
     wrong_use,
 )
@@ -24,6 +25,23 @@ if TYPE_CHECKING:
     from regnum_service.errors import RegnumError
 
     from regnum_client.cluster_view import TopicView
+    from regnum_client.topic_mutation import Waiting
+
+QuotaWaitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0.1,
+        help="Wait for a quota for so long, besides --timeout. Default: not at all (exit status 6).",
+    ),
+]
+ClientIdOption = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="Name of the caller, to which quotas may apply.")
+]
+CLIENT_ID: Final = "regnum-admin"
+NOTE_EVERY_MS: Final = 2_000
+"""Waiting that goes by between two notes of it."""
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
@@ -59,6 +77,8 @@ def create(
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists is no failure.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; create nothing.")] = False,
+    wait: QuotaWaitOption = None,
+    client_id: ClientIdOption = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -77,7 +97,7 @@ def create(
         from regnum_client.admin import Admin  # noqa: PLC0415
         from regnum_client.topics import NewTopic  # noqa: PLC0415
 
-        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
             return await admin.create_topics(
                 [
                     NewTopic(
@@ -89,6 +109,9 @@ def create(
                     for name in dict.fromkeys(topics)
                 ],
                 validate_only=dry_run,
+                retry_on_quota_violation=wait is not None,
+                timeout_s=(timeout or TIMEOUT_S) + (wait or 0.0),
+                on_wait=WaitNotes().note,
             )
 
     answers = run(work())
@@ -202,6 +225,8 @@ def delete(
     *,
     topics: NamesArgument,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that does not exist is no failure.")] = False,
+    wait: QuotaWaitOption = None,
+    client_id: ClientIdOption = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -212,8 +237,13 @@ def delete(
     async def work() -> Mapping[str, Any]:
         from regnum_client.admin import Admin  # noqa: PLC0415
 
-        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            return await admin.delete_topics(topics)
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
+            return await admin.delete_topics(
+                topics,
+                retry_on_quota_violation=wait is not None,
+                timeout_s=(timeout or TIMEOUT_S) + (wait or 0.0),
+                on_wait=WaitNotes().note,
+            )
 
     answers = run(work())
     tolerated = "UNKNOWN_TOPIC_OR_PARTITION" if if_exists else ""
@@ -224,6 +254,20 @@ def delete(
     ]
     emit_rows(rows, output, columns=("name", "topic_id", "deleted"))
     _raise_failures(answers, output, tolerated=tolerated)
+
+
+class WaitNotes:
+    """Says now and then that topics wait for a quota."""
+
+    def __init__(self) -> None:
+        self._silent_ms = NOTE_EVERY_MS
+
+    def note(self, waiting: "Waiting") -> None:
+        """A wait begins."""
+        if self._silent_ms >= NOTE_EVERY_MS:
+            note(f"{waiting.done} done, {waiting.waiting} wait for the quota of changes")
+            self._silent_ms = 0
+        self._silent_ms += waiting.wait_ms
 
 
 def _raise_failures(answers: Mapping[str, object], output: Output, *, tolerated: str) -> None:

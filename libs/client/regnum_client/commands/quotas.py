@@ -1,0 +1,204 @@
+"""`regnum quotas`: set, describe, remove."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from regnum_client.invocation import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DebugOption,
+    Group,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    note,
+    run,
+    wrong_use,
+)
+from regnum_client.rendering import emit_rows
+
+if TYPE_CHECKING:
+    from regnum_model.quotas import QuotaEntity
+
+    from regnum_client.client_quotas import ClientQuota
+
+RATE: Final = "controller_mutation_rate"
+BURST: Final = "controller_mutation_burst"
+COLUMNS: Final = ("entity", RATE, BURST)
+WHOSE: Final = (
+    "whose quota? Give --user NAME or --default-user, --client-id ID or --default-client-id, one of each for a pair, "
+    "or --cluster"
+)
+
+UserOption = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The quota of this user.")]
+DefaultUserOption = Annotated[
+    bool, typer.Option("--default-user", help="The quota of every user who has none of his own.")
+]
+ClientIdOption = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="The quota of this client id, or of the user with it.")
+]
+DefaultClientIdOption = Annotated[
+    bool, typer.Option("--default-client-id", help="The quota of every client id that has none of its own.")
+]
+ClusterOption = Annotated[
+    bool, typer.Option("--cluster", help="The quota of all together; it counts besides anybody's own.")
+]
+
+group = typer.Typer(cls=Group, help="Quotas of changes: partitions created and deleted a second.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the command line; the singular works too."""
+    app.add_typer(group, name="quotas")
+    app.add_typer(group, name="quota", hidden=True)
+
+
+@group.command("set")
+def set_quota(
+    *,
+    user: UserOption = None,
+    default_user: DefaultUserOption = False,
+    client_id: ClientIdOption = None,
+    default_client_id: DefaultClientIdOption = False,
+    cluster: ClusterOption = False,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", metavar="PARTITIONS_PER_S", help="Partitions that may be created or deleted a second."),
+    ] = None,
+    burst: Annotated[
+        float | None,
+        typer.Option("--burst", metavar="PARTITIONS", help="So many at once after quiet. Default: 11 times the rate."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; set nothing.")] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Set a quota; what is not named stays. In force at once."""
+    limits = {key: value for key, value in ((RATE, rate), (BURST, burst)) if value is not None}
+    if not limits:
+        raise wrong_use("nothing to set; give --rate PARTITIONS_PER_S, --burst PARTITIONS, or both")
+    named = _named(user, client_id, default_user=default_user, default_client_id=default_client_id, cluster=cluster)
+    if not named:
+        raise wrong_use(WHOSE)
+
+    async def work() -> "tuple[ClientQuota, ...]":
+        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.client_quotas import ClientQuota, QuotaAlteration  # noqa: PLC0415
+
+        entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
+        alteration = QuotaAlteration(entity=entity, set=limits)
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            answers = await admin.alter_client_quotas([alteration], validate_only=dry_run)
+            error = answers[entity]
+            if error is not None:
+                raise error
+            if dry_run:
+                return (ClientQuota(entity=entity, values=limits),)
+            return await admin.describe_client_quotas(entity)
+
+    quotas = run(work())
+    emit_rows([_row(quota) for quota in quotas], output, columns=COLUMNS)
+    if not dry_run and any(RATE not in quota.values for quota in quotas):
+        note("a burst without a rate limits nothing; set --rate too")
+
+
+@group.command("describe")
+def describe(
+    *,
+    user: UserOption = None,
+    default_user: DefaultUserOption = False,
+    client_id: ClientIdOption = None,
+    default_client_id: DefaultClientIdOption = False,
+    cluster: ClusterOption = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show the quotas that are set: all, or those of exactly the one that is named."""
+    named = _named(user, client_id, default_user=default_user, default_client_id=default_client_id, cluster=cluster)
+
+    async def work() -> "tuple[ClientQuota, ...]":
+        from regnum_client.admin import Admin  # noqa: PLC0415
+
+        entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.describe_client_quotas(entity if named else None)
+
+    rows = [_row(quota) for quota in run(work())]
+    emit_rows(
+        rows, output, columns=COLUMNS, empty="no such quota; set one with `regnum quotas set --client-id ID --rate 5`"
+    )
+
+
+@group.command("remove")
+def remove(
+    *,
+    user: UserOption = None,
+    default_user: DefaultUserOption = False,
+    client_id: ClientIdOption = None,
+    default_client_id: DefaultClientIdOption = False,
+    cluster: ClusterOption = False,
+    rate: Annotated[bool, typer.Option("--rate", help="Only the rate: nothing is limited then.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", help="Only the burst: it is 11 times the rate then.")] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Remove a quota: rate and burst, or the one that is named."""
+    named = _named(user, client_id, default_user=default_user, default_client_id=default_client_id, cluster=cluster)
+    if not named:
+        raise wrong_use(WHOSE)
+    keys = [key for key, chosen in ((RATE, rate), (BURST, burst)) if chosen] or [RATE, BURST]
+
+    async def work() -> "QuotaEntity":
+        from regnum_client.admin import Admin  # noqa: PLC0415
+
+        entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            await admin.alter_client_quota(entity, remove=keys)
+        return entity
+
+    entity = run(work())
+    emit_rows([{**_whose(entity), "removed": keys}], output, columns=("entity", "removed"))
+
+
+def _named(
+    user: str | None, client_id: str | None, *, default_user: bool, default_client_id: bool, cluster: bool
+) -> bool:
+    """Whether the options name an entity; raises on those that exclude one another."""
+    if user is not None and default_user:
+        raise wrong_use("--user names one user, --default-user all others; give one of them")
+    if client_id is not None and default_client_id:
+        raise wrong_use("--client-id names one client id, --default-client-id all others; give one of them")
+    one = user is not None or client_id is not None or default_user or default_client_id
+    if cluster and one:
+        raise wrong_use("--cluster is the quota of all together; leave out the options for users and client ids")
+    return one or cluster
+
+
+def _entity(user: str | None, client_id: str | None, *, default_user: bool, default_client_id: bool) -> "QuotaEntity":
+    from regnum_model.quotas import DEFAULT, QuotaEntity  # noqa: PLC0415
+
+    return QuotaEntity(user=DEFAULT if default_user else user, client_id=DEFAULT if default_client_id else client_id)
+
+
+def _row(quota: "ClientQuota") -> dict[str, Any]:
+    limits = {key: quota.values.get(key) for key in (RATE, BURST)}
+    return {**_whose(quota.entity), **limits, **quota.values}
+
+
+def _whose(entity: "QuotaEntity") -> dict[str, Any]:
+    from regnum_model.quotas import DEFAULT  # noqa: PLC0415
+
+    return {
+        "entity": str(entity),
+        "user": entity.user if isinstance(entity.user, str) else None,
+        "default_user": entity.user is DEFAULT,
+        "client_id": entity.client_id if isinstance(entity.client_id, str) else None,
+        "default_client_id": entity.client_id is DEFAULT,
+    }

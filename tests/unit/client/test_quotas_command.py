@@ -1,0 +1,147 @@
+"""`regnum quotas`, and what a quota does to `regnum topics`: stdout, stderr, exit status."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import NamedTuple
+
+import pytest
+from regnum_client.command import main
+from regnum_model.quotas import DEFAULT, QuotaEntity
+from regnum_testing.fake_cluster import FakeCluster
+
+RATE, BURST = "controller_mutation_rate", "controller_mutation_burst"
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs the command in this process, on a thread of its own: it has an event loop of its own."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    async def __call__(self, *arguments: str) -> Ran:
+        return await asyncio.to_thread(self._run, [*arguments, "--bootstrap", self._bootstrap])
+
+    def _run(self, arguments: Sequence[str]) -> Ran:
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            status = main(arguments)
+        return Ran(status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def regnum(cluster: FakeCluster) -> Shell:
+    return Shell(cluster.bootstrap)
+
+
+async def test_set_describe_remove(regnum: Shell, cluster: FakeCluster) -> None:
+    done = await regnum("quotas", "set", "--user", "alice", "--default-client-id", "--rate", "5", "--burst", "50")
+    assert done.status == 0, done.err
+    assert done.out.splitlines()[0].split("  ")[0] == "ENTITY"
+    assert done.out.splitlines()[1].split()[-2:] == ["5.0", "50.0"]
+    alice = QuotaEntity(user="alice", client_id=DEFAULT)
+    assert cluster.quotas.values == {alice: {RATE: 5.0, BURST: 50.0}}
+    await regnum("quotas", "set", "--cluster", "--rate", "100")
+    shown = await regnum("quota", "describe", "-o", "json")
+    rows = {row["entity"]: row for row in json.loads(shown.out)}
+    assert rows["user alice, client id <default>"] == {
+        "entity": "user alice, client id <default>",
+        "user": "alice",
+        "default_user": False,
+        "client_id": None,
+        "default_client_id": True,
+        RATE: 5.0,
+        BURST: 50.0,
+    }
+    assert rows["the cluster"][BURST] is None
+    one = await regnum("quotas", "describe", "--cluster", "-o", "jsonl")
+    assert json.loads(one.out)["entity"] == "the cluster"
+    pair = ("--user", "alice", "--default-client-id")
+    assert (await regnum("quotas", "remove", *pair, "--burst")).status == 0
+    assert cluster.quotas.values[alice] == {RATE: 5.0}
+    assert (await regnum("quotas", "remove", *pair)).status == 0
+    assert (await regnum("quotas", "remove", "--cluster")).status == 0
+    assert cluster.quotas.values == {}
+    nothing = await regnum("quotas", "describe")
+    assert (nothing.status, nothing.out) == (0, "")
+    assert "regnum quotas set" in nothing.err
+
+
+async def test_a_change_of_one_limit_leaves_the_other(regnum: Shell, cluster: FakeCluster) -> None:
+    await regnum("quotas", "set", "--client-id", "loader", "--rate", "5", "--burst", "50")
+    await regnum("quotas", "set", "--client-id", "loader", "--rate", "7.5")
+    assert cluster.quotas.values == {QuotaEntity(client_id="loader"): {RATE: 7.5, BURST: 50.0}}
+
+
+async def test_a_dry_run_sets_nothing(regnum: Shell, cluster: FakeCluster) -> None:
+    assert (await regnum("quotas", "set", "--cluster", "--rate", "5", "--dry-run")).status == 0
+    assert cluster.quotas.values == {}
+
+
+async def test_a_burst_alone_is_said_to_limit_nothing(regnum: Shell) -> None:
+    done = await regnum("quotas", "set", "--cluster", "--burst", "5")
+    assert done.status == 0
+    assert "limits nothing" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["set", "--rate", "5"], "--cluster"),
+        (["remove"], "--cluster"),
+        (["set", "--cluster"], "--rate"),
+        (["set", "--cluster", "--user", "a", "--rate", "5"], "leave out"),
+        (["describe", "--user", "a", "--default-user"], "--default-user"),
+        (["remove", "--client-id", "a", "--default-client-id"], "--default-client-id"),
+    ],
+)
+async def test_options_that_do_not_go_together(
+    regnum: Shell, cluster: FakeCluster, arguments: list[str], advice: str
+) -> None:
+    refused = await regnum("quotas", *arguments)
+    assert (refused.status, refused.out) == (2, "")
+    assert advice in refused.err
+    assert cluster.calls["AlterClientQuotas"] == 0
+
+
+async def test_the_command_does_not_wait_for_a_quota_unless_told(regnum: Shell, cluster: FakeCluster) -> None:
+    await regnum("quotas", "set", "--client-id", "loader", "--rate", "0.001", "--burst", "1")
+    created = await regnum("topics", "create", "a", "b", "c", "--client-id", "loader", "-o", "json")
+    assert created.status == 6
+    assert [row["name"] for row in json.loads(created.out)] == ["a", "b"]
+    (failure,) = [json.loads(line)["error"] for line in created.err.splitlines()]
+    assert failure["code"] == "THROTTLING_QUOTA_EXCEEDED"
+    assert 0 < int(failure["metadata"]["throttle_time_ms"]) <= 1_000_000
+    assert "--wait" in failure["message"]
+    assert "regnum quotas" in failure["message"]
+    assert cluster.calls["CreateTopics"] == 1
+    deleted = await regnum("topics", "delete", "a", "--client-id", "loader")
+    assert deleted.status == 6
+    assert "was not deleted" in deleted.err
+    assert sorted(cluster.topic_ids) == ["a", "b"]
+    assert (await regnum("topics", "create", "c")).status == 0, "another client id has no quota"
+
+
+async def test_the_command_waits_when_told(regnum: Shell, cluster: FakeCluster) -> None:
+    await regnum("quotas", "set", "--cluster", "--rate", "20", "--burst", "1")
+    names = [f"t{number}" for number in range(6)]
+    created = await regnum("topics", "create", *names, "--wait", "60", "-o", "json")
+    assert created.status == 0, created.err
+    assert sorted(row["name"] for row in json.loads(created.out)) == names
+    assert "2 done, 4 wait for the quota" in created.err
+    assert (await regnum("topics", "delete", *names, "--wait", "60")).status == 0
+    assert cluster.topic_ids == {}
