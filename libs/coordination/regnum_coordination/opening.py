@@ -5,6 +5,7 @@ import importlib
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
+from regnum_coordination.drivers.credentials import shown
 from regnum_coordination.port import Store
 
 
@@ -26,17 +27,20 @@ async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_time
 
     Args:
         url: ``etcd://host:port[,host:port...][/prefix]`` or ``memory://name`` (one process; tests and simulation).
+            Options for TLS and users: ``drivers.credentials``.
         session_timeout_s: seconds after which the store ends the session of a process that is gone.
         operation_timeout_s: seconds after which an operation without an answer is a ConnectionLoss.
 
     Raises:
-        ValueError: no driver for the scheme, or the URL is malformed; the message says which forms there are.
+        ValueError: no driver for the scheme, the URL is malformed (the message says which forms there are), or a file
+            that it names cannot be read.
+        InvalidRequest: the store does not take the user.
         ConnectionLoss: no store answers.
         ModuleNotFoundError: the driver's library is not installed; the message says how to install it.
     """
     scheme = urlsplit(url).scheme
     if scheme not in _DRIVERS:
-        raise ValueError(f"no driver for {url!r}; use etcd://host:port[,host:port...][/prefix] or memory://name")
+        raise ValueError(f"no driver for {shown(url)!r}; use etcd://host:port[,host:port...][/prefix] or memory://name")
     module, extra = _DRIVERS[scheme]
     try:
         # Beside the loop: a driver brings a large library (safety rule S22).

@@ -1,12 +1,17 @@
 """etcd URLs."""
 
+from pathlib import Path
+
 import pytest
+from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.address import EtcdAddress
 
 
 def test_one_endpoint_and_defaults() -> None:
     address = EtcdAddress.parse("etcd://store")
-    assert address == EtcdAddress(endpoints=(("store", 2379),), prefix="", max_txn_ops=128)
+    assert address == EtcdAddress(
+        endpoints=(("store", 2379),), prefix="", max_txn_ops=128, server_name="store", credentials=Credentials()
+    )
     assert (address.target, address.unresolved) == ("store:2379", ())
 
 
@@ -24,6 +29,20 @@ def test_names_in_a_list_have_to_be_resolved() -> None:
 def test_ipv6() -> None:
     assert EtcdAddress.parse("etcd://[::1]:7").target == "[::1]:7"
     assert EtcdAddress.parse("etcd://[::1]:7,[::2]").target == "ipv6:[::1]:7,[::2]:2379"
+
+
+def test_tls_and_user() -> None:
+    address = EtcdAddress.parse("etcd://a:1,b:2/p?ca=/ca&user=me&password_file=/word&server_name=etcd.example")
+    assert address.credentials == Credentials(ca=Path("/ca"), user="me", password_file=Path("/word"))
+    assert (address.server_name, address.prefix) == ("etcd.example", "/p")
+    assert EtcdAddress.parse("etcd://a:1,b:2?ca=/ca").server_name == "a"
+
+
+@pytest.mark.parametrize("url", ["etcd://me:sesame@h", "etcd://h?password=sesame", "etcd://h:x?user=sesame&user=x"])
+def test_what_may_be_a_secret_is_in_no_message(url: str) -> None:
+    with pytest.raises(ValueError, match="use etcd://") as caught:
+        EtcdAddress.parse(url)
+    assert "sesame" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["", "/"])

@@ -10,6 +10,7 @@ from regnum_coordination.drivers import etcd_rpc
 etcd_rpc.install()
 
 from regnum_coordination.drivers.etcd.address import EtcdAddress  # noqa: E402 - the finder must be there first
-from regnum_coordination.drivers.etcd.store import EtcdStore, open_url  # noqa: E402
+from regnum_coordination.drivers.etcd.opening import open_url  # noqa: E402
+from regnum_coordination.drivers.etcd.store import EtcdStore  # noqa: E402
 
 __all__ = ["EtcdAddress", "EtcdStore", "open_url"]

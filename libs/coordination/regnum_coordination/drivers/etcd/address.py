@@ -1,10 +1,11 @@
-"""``etcd://host:port[,host:port...][/prefix][?max_txn_ops=N]``. Pure."""
+"""``etcd://host:port[,host:port...][/prefix][?max_txn_ops=N][&server_name=NAME]`` and credentials. Pure."""
 
 import ipaddress
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
+from regnum_coordination.drivers.credentials import FORM, OPTIONS, Credentials, shown
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import check_path
 
@@ -12,7 +13,7 @@ DEFAULT_PORT: Final = 2379
 DEFAULT_MAX_TXN_OPS: Final = 128
 """What an etcd server allows unless started with ``--max-txn-ops``."""
 
-_FORM: Final = "use etcd://host:port[,host:port...][/prefix][?max_txn_ops=N]"
+_FORM: Final = f"use etcd://host:port[,host:port...][/prefix][?max_txn_ops=N][&server_name=NAME]{FORM}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +26,19 @@ class EtcdAddress:
     """What every key begins with: empty, or a path."""
     max_txn_ops: int
     """The servers' ``--max-txn-ops``."""
+    server_name: str
+    """Name or address that the servers' certificates must carry: gRPC checks one for all members of a list."""
+    credentials: Credentials
+    """TLS and user."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read a URL; raises ValueError."""
+        """Read a URL; raises ValueError, without the URL's user and query in its message."""
         parts = urlsplit(url)
-        if parts.scheme != "etcd" or not parts.netloc or parts.fragment or "@" in parts.netloc:
+        url = shown(url)
+        if "@" in parts.netloc:
+            raise ValueError(f"{url!r}: user and password do not belong into the host part; {_FORM}")
+        if parts.scheme != "etcd" or not parts.netloc or parts.fragment:
             raise ValueError(f"{url!r} is not an etcd address; {_FORM}")
         prefix = parts.path.rstrip("/")
         try:
@@ -38,13 +46,23 @@ class EtcdAddress:
         except InvalidRequest as error:
             raise ValueError(f"{url!r}: {error}; {_FORM}") from None
         options = parse_qs(parts.query, keep_blank_values=True)
-        if unknown := sorted(options.keys() - {"max_txn_ops"}):
+        if unknown := sorted(options.keys() - {"max_txn_ops", "server_name", *OPTIONS}):
             raise ValueError(f"{url!r} has unknown options {', '.join(unknown)}; {_FORM}")
         text = options.get("max_txn_ops", [str(DEFAULT_MAX_TXN_OPS)])[-1]
         if not text.isascii() or not text.isdigit() or not 16 <= int(text) <= 100_000:
             raise ValueError(f"{url!r}: max_txn_ops is a number from 16 to 100000, as the servers were started with")
         endpoints = tuple(_endpoint(item, url) for item in parts.netloc.split(","))
-        return cls(endpoints=endpoints, prefix=prefix, max_txn_ops=int(text))
+        try:
+            credentials = Credentials.from_options(options)
+        except ValueError as error:
+            raise ValueError(f"{url!r}: {error}; {_FORM}") from None
+        return cls(
+            endpoints=endpoints,
+            prefix=prefix,
+            max_txn_ops=int(text),
+            server_name=options.get("server_name", [endpoints[0][0]])[-1],
+            credentials=credentials,
+        )
 
     @property
     def target(self) -> str:

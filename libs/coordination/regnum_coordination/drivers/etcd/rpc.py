@@ -1,12 +1,15 @@
 """etcd's calls on ``grpc.aio``, with deadlines, and the one table that turns gRPC statuses into the port's errors."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
+from regnum_coordination.drivers.credentials import Credentials
+from regnum_coordination.drivers.etcd.tokens import Metadata, TokenSource
 from regnum_coordination.drivers.etcd.transactions import is_read_only
 from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
 
@@ -56,8 +59,18 @@ NOT_FOUND is only ever a lease; OUT_OF_RANGE a compacted revision, which readers
 """
 
 
+ASKS_FOR_A_USER: Final = "user name is empty"
+"""In etcd's refusal of a call without a token."""
+OLD_REVISIONS: Final = ("revision of auth store is old", "revision in header is old")
+"""In etcd's refusals of a token from before a change of users or roles."""
+
+
 class CompactedError(Exception):
     """The revision asked for is compacted away: read a fresh snapshot."""
+
+
+class _TokenRefusedError(Exception):
+    """The server did nothing, because it does not know the token."""
 
 
 def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
@@ -65,14 +78,17 @@ def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
     kind = ERRORS.get(code, ConnectionLoss)
     if kind is ConnectionLoss:
         return ConnectionLoss(f"etcd: {code.name}: {details}; a write may have happened, resolve by repeating it")
+    if details is not None and ASKS_FOR_A_USER in details:
+        return kind("etcd asks for a user; add ?user=NAME&password_file=FILE to the URL")
     return kind(f"etcd: {code.name}: {details}")
 
 
 class EtcdRpc:
     """Calls to etcd on one channel."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, tokens: TokenSource | None = None) -> None:
         self._channel = channel
+        self._tokens = TokenSource(channel, Credentials(), timeout_s=timeout_s) if tokens is None else tokens
         self._timeout_s = timeout_s
         self._kv = rpc_pb2_grpc.KVStub(channel)
         self._lease = rpc_pb2_grpc.LeaseStub(channel)
@@ -82,11 +98,11 @@ class EtcdRpc:
 
     async def range(self, request: Any) -> Any:
         """Read keys; raises CompactedError for a revision that is gone."""
-        return await self._answer(self._kv.Range(request, timeout=self._timeout_s, metadata=HAS_LEADER))
+        return await self._call(self._kv.Range, request)
 
     async def put(self, request: Any) -> Any:
         """Put a key."""
-        return await self._answer(self._kv.Put(request, timeout=self._timeout_s, metadata=HAS_LEADER))
+        return await self._call(self._kv.Put, request)
 
     async def txn(self, request: Any) -> Any:
         """Carry out a transaction, which must not be read-only."""
@@ -94,19 +110,45 @@ class EtcdRpc:
             raise AssertionError(
                 "etcd may not survive a read-only transaction; give it an operation that is not a range"
             )
-        return await self._answer(self._kv.Txn(request, timeout=self._timeout_s, metadata=HAS_LEADER))
+        return await self._call(self._kv.Txn, request)
 
     def keep_alive_stream(self) -> Any:
         """A stream of keep-alives."""
-        return self._lease.LeaseKeepAlive(metadata=HAS_LEADER)
+        return self._lease.LeaseKeepAlive(metadata=HAS_LEADER + self._tokens.metadata)
 
     def watch_stream(self) -> Any:
         """A stream of watches."""
-        return self._watch.Watch(metadata=HAS_LEADER)
+        return self._watch.Watch(metadata=HAS_LEADER + self._tokens.metadata)
+
+    @property
+    def token_metadata(self) -> Metadata:
+        """The token of the user, for calls that are made elsewhere; empty without one."""
+        return self._tokens.metadata
+
+    async def recover(self, failure: Exception | None) -> None:
+        """Ask for another token if that is why a stream failed (None: the server gave no status).
+
+        Where that fails too, the next call says why.
+        """
+        if failure is None or _is_token_refusal(failure):
+            with suppress(CoordinationError):
+                await self._tokens.renew(self._tokens.metadata)
 
     async def close(self) -> None:
         """Close the channel; calls in flight end as ConnectionLoss."""
         await self._channel.close()
+
+    async def _call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
+        token = self._tokens.metadata
+        try:
+            return await self._answer(method(request, timeout=self._timeout_s, metadata=HAS_LEADER + token))
+        except _TokenRefusedError:
+            await self._tokens.renew(token)
+        try:
+            token = self._tokens.metadata
+            return await self._answer(method(request, timeout=self._timeout_s, metadata=HAS_LEADER + token))
+        except _TokenRefusedError:
+            raise InvalidRequest("etcd refuses a token that it has just given; look into its log") from None
 
     async def _answer(self, call: Awaitable[Any]) -> Any:
         try:
@@ -114,6 +156,8 @@ class EtcdRpc:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.OUT_OF_RANGE:
                 raise CompactedError from None
+            if _is_token_refusal(error):
+                raise _TokenRefusedError from None
             raise to_error(error.code(), error.details()) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -123,6 +167,13 @@ class EtcdRpc:
             raise ConnectionLoss("the store was closed during the call") from None
         except grpc.aio.UsageError:
             raise ConnectionLoss("the store is closed; open a new one") from None
+
+
+def _is_token_refusal(error: Exception) -> bool:
+    return isinstance(error, grpc.aio.AioRpcError) and (
+        error.code() is grpc.StatusCode.UNAUTHENTICATED
+        or any(text in (error.details() or "") for text in OLD_REVISIONS)
+    )
 
 
 def bytes_in(request: Any) -> int:

@@ -13,6 +13,7 @@ Past the deadline, or TTL 0: LOST, for good (safety rule S8).
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -96,7 +97,10 @@ class LeaseSession:
                 async with asyncio.timeout(min(self._ttl_s / 3, left_s)):
                     await stream.write(rpc_pb2.LeaseKeepAliveRequest(ID=self.lease_id))
                     answer = await stream.read()
-            except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, self._left_s())):
+                        await self._rpc.recover(error)
                 return answered
             if answer is grpc.aio.EOF:
                 return answered

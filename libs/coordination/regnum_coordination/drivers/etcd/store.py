@@ -1,28 +1,23 @@
 """A session with etcd, behind the port."""
 
 import asyncio
-import math
-import socket
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import replace
+from contextlib import aclosing
 from typing import Any, Final, assert_never
 
-import etcd3
 import grpc
 from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
 
-from regnum_coordination.drivers.etcd.address import EtcdAddress
 from regnum_coordination.drivers.etcd.conditions import at_version, conditions
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.reading import EtcdReader
-from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
+from regnum_coordination.drivers.etcd.rpc import EtcdRpc
 from regnum_coordination.drivers.etcd.session import LeaseSession
 from regnum_coordination.drivers.etcd.transactions import Part, batch_outcomes, batch_request, check_size, pack, part
 from regnum_coordination.drivers.etcd.watch import EtcdWatcher
 from regnum_coordination.drivers.session_state import expired
-from regnum_coordination.errors import ConnectionLoss, CoordinationError, NodeExists, NoNode, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode, SessionExpired
 from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
 from regnum_coordination.port import (
     Check,
@@ -48,9 +43,6 @@ from regnum_coordination.port import (
 from regnum_coordination.requests import check_batch, check_operations, waves
 from regnum_coordination.timing import Backoff
 
-MIN_SESSION_TIMEOUT_S: Final = 5.0
-"""A change of etcd's leader stops writes for about 3 s (safety rule S8)."""
-
 PARALLEL_TRANSACTIONS: Final = 8
 """Transactions of a batch in flight."""
 
@@ -59,59 +51,6 @@ _SLICE: Final = 1000
 
 _STRIDE: Final = 100
 """Groups that are translated before other tasks may run (safety rule S22)."""
-
-
-async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: float) -> Store:
-    """Open a session; see ``regnum_coordination.open_store``."""
-    address = await _resolved(EtcdAddress.parse(url))
-    if session_timeout_s < MIN_SESSION_TIMEOUT_S:
-        raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
-    if operation_timeout_s <= 0:
-        raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
-    host, _, port = address.target.rpartition(":")
-    client = etcd3.client(host=host, port=port, timeout=operation_timeout_s, grpc_options=CHANNEL_OPTIONS)
-    rpc = EtcdRpc(grpc.aio.insecure_channel(address.target, options=CHANNEL_OPTIONS), timeout_s=operation_timeout_s)
-    keys = Keys(address.prefix)
-    try:
-        granted_at_s, lease = await _grant(client, math.ceil(session_timeout_s), operation_timeout_s, address)
-        session = LeaseSession(rpc, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
-        await rpc.put(rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id))
-    except CoordinationError:
-        await rpc.close()
-        client.close()
-        raise
-    session.start()
-    return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
-
-
-async def _resolved(address: EtcdAddress) -> EtcdAddress:
-    """The address with names replaced where gRPC's list of addresses needs it."""
-    loop = asyncio.get_running_loop()
-    found: dict[str, str] = {}
-    for host in address.unresolved:
-        try:
-            answers = await loop.getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            raise ConnectionLoss(f"the name {host} of an etcd member cannot be resolved: {error}") from None
-        found[host] = str(answers[0][4][0])
-    return replace(address, endpoints=tuple((found.get(host, host), port) for host, port in address.endpoints))
-
-
-async def _grant(client: Any, ttl_s: int, patience_s: float, address: EtcdAddress) -> tuple[float, Any]:
-    """A new lease, and when it was asked for."""
-    loop = asyncio.get_running_loop()
-    give_up_s = loop.time() + patience_s
-    while True:
-        sent_at_s = loop.time()
-        try:
-            return sent_at_s, await asyncio.to_thread(client.lease, ttl_s)
-        except Etcd3Exception as error:
-            reason = type(error).__name__
-        except grpc.RpcError as error:
-            reason = str(to_error(error.code(), error.details()))
-        if loop.time() >= give_up_s:
-            raise ConnectionLoss(f"no etcd answers at {address.target} ({reason}); is it running?")
-        await asyncio.sleep(0.1)
 
 
 class EtcdStore(Store):
@@ -329,11 +268,22 @@ class EtcdStore(Store):
             return
         self._closed = True
         await self._session.stop()
-        # A failure means that the lease is gone already, or ends by itself when its time is up.
-        with suppress(Etcd3Exception, grpc.RpcError):
-            await asyncio.to_thread(self._client.revoke_lease, self.session_id)
+        await self._revoke()
         await self._rpc.close()
         self._client.close()
+
+    async def _revoke(self) -> None:
+        """End the lease. A failure means that it is gone already, or ends by itself when its time is up."""
+        for _ in range(2):
+            self._client.metadata = self._rpc.token_metadata
+            try:
+                await asyncio.to_thread(self._client.revoke_lease, self.session_id)
+            except Etcd3Exception:
+                return
+            except grpc.RpcError:
+                await self._rpc.recover(None)  # perhaps the token; the second try is the last
+            else:
+                return
 
     def _check_alive(self) -> None:
         if self._session.state is SessionState.LOST:

@@ -101,6 +101,8 @@ class EtcdWatcher:
                     if answer.compact_revision > 0:
                         raise CompactedError
                     if answer.canceled:
+                        # Also what an unknown token meets with.
+                        await self._session.unless_lost(self._rpc.recover(None))
                         break
                     attempts = 0
                     if answer.events:
@@ -108,8 +110,9 @@ class EtcdWatcher:
                         yield answer.events
                     elif not answer.created:
                         next_revision = max(next_revision, answer.header.revision + 1)
-            except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-                pass  # the stream broke: the same as its end
+            except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+                # The stream broke: the same as its end.
+                await self._session.unless_lost(self._rpc.recover(error))
             finally:
                 stream.cancel()
             attempts += 1

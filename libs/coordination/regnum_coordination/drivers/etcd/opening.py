@@ -1,0 +1,123 @@
+"""Opening a session with etcd: names resolved, files read, a lease granted, the session's key put (safety rule S6)."""
+
+import asyncio
+import math
+import socket
+from dataclasses import replace
+from typing import Any, Final
+
+import etcd3
+import grpc
+from etcd3.etcdrpc import rpc_pb2
+from etcd3.exceptions import Etcd3Exception
+
+from regnum_coordination.drivers.credentials import Credentials, read
+from regnum_coordination.drivers.etcd.address import EtcdAddress
+from regnum_coordination.drivers.etcd.keys import Keys
+from regnum_coordination.drivers.etcd.rpc import CHANNEL_OPTIONS, EtcdRpc, to_error
+from regnum_coordination.drivers.etcd.session import LeaseSession
+from regnum_coordination.drivers.etcd.store import EtcdStore
+from regnum_coordination.drivers.etcd.tokens import TokenSource
+from regnum_coordination.errors import ConnectionLoss, CoordinationError
+from regnum_coordination.port import Store
+
+MIN_SESSION_TIMEOUT_S: Final = 5.0
+"""A change of etcd's leader stops writes for about 3 s (safety rule S8)."""
+
+
+async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: float) -> Store:
+    """Open a session; see ``regnum_coordination.open_store``."""
+    address = await _resolved(EtcdAddress.parse(url))
+    if session_timeout_s < MIN_SESSION_TIMEOUT_S:
+        raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
+    if operation_timeout_s <= 0:
+        raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
+    channel_credentials = await asyncio.to_thread(_channel_credentials, address.credentials)
+    client = await asyncio.to_thread(_client, address, operation_timeout_s)
+    options = _channel_options(address)
+    channel = (
+        grpc.aio.insecure_channel(address.target, options=options)
+        if channel_credentials is None
+        else grpc.aio.secure_channel(address.target, channel_credentials, options=options)
+    )
+    tokens = TokenSource(channel, address.credentials, timeout_s=operation_timeout_s)
+    rpc = EtcdRpc(channel, timeout_s=operation_timeout_s, tokens=tokens)
+    keys = Keys(address.prefix)
+    try:
+        granted_at_s, lease = await _grant(client, tokens, math.ceil(session_timeout_s), operation_timeout_s, address)
+        session = LeaseSession(rpc, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
+        await rpc.put(rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id))
+    except CoordinationError:
+        await rpc.close()
+        client.close()
+        raise
+    session.start()
+    return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
+
+
+def _channel_options(address: EtcdAddress) -> tuple[tuple[str, str | int], ...]:
+    if address.credentials.ca is None:
+        return CHANNEL_OPTIONS
+    return (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", address.server_name))
+
+
+def _channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials | None:
+    """What the channel on the loop needs for TLS; None without it. Raises ValueError for a file that is not there."""
+    if credentials.user is not None:
+        credentials.password()
+    if credentials.ca is None:
+        return None
+    own = None if credentials.cert is None else read(credentials.cert, "cert")
+    key = None if credentials.key is None else read(credentials.key, "key")
+    return grpc.ssl_channel_credentials(read(credentials.ca, "ca"), key, own)
+
+
+def _client(address: EtcdAddress, timeout_s: float) -> Any:
+    """etcd3's client, which reads the same files; the user's token goes into its calls as metadata."""
+    host, _, port = address.target.rpartition(":")
+    files = {
+        name: None if file is None else str(file)
+        for name, file in (
+            ("ca_cert", address.credentials.ca),
+            ("cert_cert", address.credentials.cert),
+            ("cert_key", address.credentials.key),
+        )
+    }
+    return etcd3.client(host=host, port=port, timeout=timeout_s, grpc_options=_channel_options(address), **files)
+
+
+async def _resolved(address: EtcdAddress) -> EtcdAddress:
+    """The address with names replaced where gRPC's list of addresses needs it."""
+    loop = asyncio.get_running_loop()
+    found: dict[str, str] = {}
+    for host in address.unresolved:
+        try:
+            answers = await loop.getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise ConnectionLoss(f"the name {host} of an etcd member cannot be resolved: {error}") from None
+        found[host] = str(answers[0][4][0])
+    return replace(address, endpoints=tuple((found.get(host, host), port) for host, port in address.endpoints))
+
+
+async def _grant(
+    client: Any, tokens: TokenSource, ttl_s: int, patience_s: float, address: EtcdAddress
+) -> tuple[float, Any]:
+    """A new lease, and when it was asked for."""
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + patience_s
+    while True:
+        sent_at_s = loop.time()
+        try:
+            await tokens.renew(())
+            client.metadata = tokens.metadata
+            sent_at_s = loop.time()
+            return sent_at_s, await asyncio.to_thread(client.lease, ttl_s)
+        except Etcd3Exception as error:
+            reason = type(error).__name__
+        except grpc.RpcError as error:
+            reason = str(to_error(error.code(), error.details()))
+        except ConnectionLoss as error:
+            reason = str(error)
+        if loop.time() >= give_up_s:
+            raise ConnectionLoss(f"no etcd answers at {address.target} ({reason}); is it running?")
+        await asyncio.sleep(0.1)

@@ -1,0 +1,63 @@
+"""The token of one user: asked for with the password, sent with every call, and asked for again when it is refused.
+
+A server forgets tokens: those that nobody used for some minutes, and all of them when it starts again or when somebody
+changes a user or a role. It refuses before it does anything, so that the same call may be sent again.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import grpc
+from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
+
+from regnum_coordination.drivers.credentials import Credentials
+from regnum_coordination.errors import ConnectionLoss, InvalidRequest
+
+Metadata = tuple[tuple[str, str], ...]
+"""What goes with a call besides its message."""
+
+UNREACHABLE: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+"""Statuses that say nothing of the password."""
+
+
+class TokenSource:
+    """The token in use; made for one channel."""
+
+    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials, *, timeout_s: float) -> None:
+        self._auth = rpc_pb2_grpc.AuthStub(channel)
+        self._credentials = credentials
+        self._timeout_s = timeout_s
+        self._renewing = asyncio.Lock()
+        self._token: str | None = None
+
+    @property
+    def metadata(self) -> Metadata:
+        """What to send with a call; empty without a user."""
+        return () if self._token is None else (("token", self._token),)
+
+    async def renew(self, refused: Metadata) -> None:
+        """Another token than the refused one, unless somebody has fetched it meanwhile; nothing without a user.
+
+        Raises InvalidRequest when the user or password is wrong, ConnectionLoss when no server answers.
+        """
+        if self._credentials.user is None:
+            return
+        async with self._renewing:
+            if self.metadata == refused:
+                self._token = await self._authenticate(self._credentials.user)
+
+    async def _authenticate(self, user: str) -> str:
+        try:
+            password = await asyncio.to_thread(self._credentials.password)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
+        request = rpc_pb2.AuthenticateRequest(name=user, password=password)
+        try:
+            answer: Any = await self._auth.Authenticate(request, timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in UNREACHABLE:
+                raise ConnectionLoss(f"etcd: {error.code().name}: {error.details()}; no token, try again") from None
+            raise InvalidRequest(
+                f"etcd does not take the user {user} ({error.details()}); check user= and password_file= in the URL"
+            ) from None
+        return str(answer.token)
