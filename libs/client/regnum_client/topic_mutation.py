@@ -45,6 +45,8 @@ class Waiting:
     """Topics that have their answer."""
     waiting: int
     """Topics that wait."""
+    refusals: int
+    """Refusals so far; a topic may have been refused more than once."""
     wait_ms: int
     """Milliseconds until some of them are sent again."""
 
@@ -117,6 +119,7 @@ class TopicMutation(Generic[A]):
         self._waiting: list[str] = []
         self._refused: set[str] = set()
         self._answers: dict[str, A | RegnumError] = {}
+        self._refusals = 0
         self._asked_until_s: float | None = None
 
     async def carry_out(self, names: Sequence[str]) -> dict[str, A | RegnumError]:
@@ -173,6 +176,7 @@ class TopicMutation(Generic[A]):
         refused = [name for name, outcome in outcomes.items() if _is_throttled(outcome)]
         self._refused.difference_update(batch)
         self._refused.update(refused)
+        self._refusals += len(refused)
         self._answers.update(outcomes)
         for name in refused:
             del self._answers[name]
@@ -200,7 +204,14 @@ class TopicMutation(Generic[A]):
         if max(0.0, wait_s) + LAST_CALL_S >= self._search.left_s:
             return False
         if wait_s > 0 and self._on_wait is not None:
-            self._on_wait(Waiting(done=len(self._answers), waiting=len(self._waiting), wait_ms=_ms(wait_s)))
+            self._on_wait(
+                Waiting(
+                    done=len(self._answers),
+                    waiting=len(self._waiting),
+                    refusals=self._refusals,
+                    wait_ms=_ms(wait_s),
+                )
+            )
         # A clock may wake a sleeper a little early.
         while (wait_s := self._throttle.resume_s - self._clock.monotonic()) > 0:
             await self._clock.sleep(wait_s)

@@ -144,7 +144,7 @@ async def test_one_topic_waits_as_long_as_it_was_told_and_no_longer() -> None:
     await scene.play(["t"])
     assert scene.controller.created["t"] - scene.began_s == pytest.approx(10.0, abs=0.01)
     assert len(scene.controller.calls) == 2
-    assert [(wait.done, wait.waiting, wait.wait_ms) for wait in scene.waits] == [(0, 1, 10_000)]
+    assert scene.waits == [Waiting(done=0, waiting=1, refusals=1, wait_ms=10_000)]
 
 
 async def test_a_raised_quota_is_used_at_once() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
@@ -14,6 +15,7 @@ from regnum_telemetry import setup
 from rich.console import Console
 
 from regnum_local.cluster import LocalCluster
+from regnum_local.demo.burst import CLIENT_ID, Burst, BurstOutcome, BurstPlan, burst_table
 from regnum_local.demo.replicas import replica_logs
 from regnum_local.demo.report import Narrator, outage_table, timeline_tables, verdict_table
 from regnum_local.demo.scenes import SceneError, Stage
@@ -28,13 +30,19 @@ TOPICS = {"orders": 6, "payments": 3}
 """Topics of the demo and their partitions; three replicas each."""
 HELPERS = ("metadata-1",)
 """Processes that are killed besides the leaders."""
+BURST = BurstPlan(topics=60, rate=5.0, burst=25.0)
+"""Topic creations against a quota, in one call."""
+QUOTA = "quota-1"
+"""Process that is killed in the middle of them."""
 
 
 async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator) -> tuple[str, ...]:
     """Start, hurt, judge, stop, look where the time went; returns what is wrong."""
-    cluster = LocalCluster(data_dir, brokers=3, elections=3, metadata=2, report=narrator.detail)
+    cluster = LocalCluster(data_dir, brokers=3, elections=3, metadata=2, quotas=1, report=narrator.detail)
     telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
-    narrator.step(f"starting etcd, 3 election processes, 2 metadata processes and 3 brokers below {data_dir}")
+    narrator.step(
+        f"starting etcd, 3 election processes, 2 metadata processes, a quota process and 3 brokers below {data_dir}"
+    )
     begin = clock.monotonic()
     await cluster.start()
     try:
@@ -58,6 +66,7 @@ async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator
                 try:
                     await load.start()
                     outages, usual_s = await _hurt(stage, clock)
+                    burst = await _burst(stage, bootstrap, clock=clock, narrator=narrator)
                     await load.finish()
                 finally:
                     ticker.cancel()
@@ -77,7 +86,9 @@ async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator
         failures += history.failures
     out.print(outage_table(outages, usual_s=usual_s))
     out.print(verdict_table(verdict, partitions=len(partitions), unequal=unequal, reader=reader))
+    out.print(burst_table(burst))
     complaints = [f"given up by the producer: {failure}" for failure in failures[:5]]
+    complaints += burst.complaints
     if not (verdict.clean and reader.clean and not unequal and verdict.acknowledged > 0):
         complaints.append("records were harmed")
     complaints += await _where_the_time_went(data_dir / TRACES, outages, clock=clock, out=out, narrator=narrator)
@@ -119,6 +130,36 @@ async def _hurt(stage: Stage, clock: Clock) -> tuple[list[Outage], float]:
     await stage.all_in_sync()
     await stage.run_for(2.0)
     return outages, usual_s
+
+
+async def _burst(stage: Stage, bootstrap: Sequence[str], *, clock: Clock, narrator: Narrator) -> BurstOutcome:
+    """Many topics at once against a quota, whose process dies in the middle; nothing of it stays."""
+    async with Admin(bootstrap, client_id=CLIENT_ID) as admin:
+        burst = Burst(admin, BURST, clock=clock, narrator=narrator)
+        narrator.step(
+            f"creating {BURST.topics} topics at once; the quota is {BURST.rate:g} a second, {BURST.burst:g} at once"
+        )
+        await burst.set_quota()
+        creating = asyncio.create_task(burst.create(), name="burst")
+        try:
+
+            async def refused() -> bool:
+                return burst.refusals > 0
+
+            await stage.until("the quota refuses a topic", refused, within_s=15.0)
+            await stage.run_for(1.0)
+            await stage.kill_helper(QUOTA)
+            await stage.run_for(2.0)
+            await stage.restart(QUOTA)
+            outcome = await creating
+        finally:
+            creating.cancel()
+            await asyncio.gather(creating, return_exceptions=True)
+        narrator.step("removing the quota, and the topics of the burst")
+        await burst.remove_quota()
+        await burst.delete()
+    await stage.all_in_sync()
+    return outcome
 
 
 async def _tick(load: Load, clock: Clock, narrator: Narrator) -> None:
