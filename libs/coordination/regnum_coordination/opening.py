@@ -5,7 +5,6 @@ import importlib
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
-from regnum_coordination.drivers.credentials import shown
 from regnum_coordination.port import Store
 
 
@@ -40,7 +39,7 @@ async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_time
     """
     scheme = urlsplit(url).scheme
     if scheme not in _DRIVERS:
-        raise ValueError(f"no driver for {shown(url)!r}; use etcd://host:port[,host:port...][/prefix] or memory://name")
+        raise ValueError(f"no driver for the scheme {scheme!r}; use etcd://host:port[,host:port...][/prefix] or memory://name")
     module, extra = _DRIVERS[scheme]
     try:
         # Beside the loop: a driver brings a large library (safety rule S22).
