@@ -145,10 +145,7 @@ class Ledger:
                     charge(bucket, match.limit, permits, now_s) for bucket, match in zip(buckets, matches, strict=True)
                 ]
             admitted.append(yes)
-        for match, bucket in zip(matches, buckets, strict=True):
-            self._held[match.key] = _Held(bucket, match.limit)
-            self._held.move_to_end(match.key)
-        self._forget()
+        self._keep(matches, buckets, drawn=any(admitted))
         self._remember(request.request_id, charged, admitted)
         tells = not strict or not all(admitted)
         waits = (wait_ms(bucket, match.limit) for bucket, match in zip(buckets, matches, strict=True))
@@ -175,6 +172,14 @@ class Ledger:
         if held is not None:
             return held.bucket
         return empty(self._active_since_s) if match.entity in self._inherited else full(match.limit, now_s)
+
+    def _keep(self, matches: Sequence[Match], buckets: Sequence[Bucket], *, drawn: bool) -> None:
+        for match, bucket in zip(matches, buckets, strict=True):
+            # A bucket that nobody has drawn on yet is as it was made, and may still be taken over.
+            if drawn or match.key in self._held:
+                self._held[match.key] = _Held(bucket, match.limit)
+                self._held.move_to_end(match.key)
+        self._forget()
 
     def _remember(self, request_id: str, charged: frozenset[int], admitted: Sequence[bool]) -> None:
         if not request_id or not any(admitted):

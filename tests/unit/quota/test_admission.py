@@ -112,7 +112,7 @@ def test_the_clusters_quota_counts_besides_and_the_longest_wait_is_told() -> Non
     # Bob's own bucket is full; the cluster is in debt by 1.
     verdict = book.judge(request(1, user="bob"), 0.0)
     assert (outcome(verdict), set(verdict.drawn_on)) == (((False,), 100), {BucketKey("bob", None), CLUSTER_KEY})
-    assert tokens(book, 0.0, BucketKey("bob", None)) == 100
+    assert book.state([BucketKey("bob", None)], 0.0) == ()
     assert outcome(book.judge(request(1, user="ann"), 0.0)) == ((False,), 100)
 
 
@@ -253,6 +253,13 @@ def test_what_this_process_has_counted_itself_wins() -> None:
     assert tokens(book, 50.0) == 30
 
 
+def test_a_question_about_nothing_does_not_keep_a_bucket_from_being_handed_over() -> None:
+    book = Ledger({ANN: TEN}, active_since_s=50.0)
+    assert outcome(book.judge(request(), 50.0)) == ((), 0)
+    book.take_over(ANN_KEY, Bucket(-80.0, 50.0))
+    assert tokens(book, 50.0) == -80
+
+
 def test_a_bucket_that_is_handed_over_is_held_to_the_quota_of_now() -> None:
     book = Ledger({ANN: TEN}, active_since_s=50.0)
     book.take_over(ANN_KEY, Bucket(1e9, 0.0))
@@ -365,12 +372,15 @@ class Quotas(RuleBasedStateMachine):
 
     def _judge(self, made: Admission) -> None:
         matches = limits_on(self.limits, made.user, made.client_id)
+        new: list[BucketKey] = []
         had = dict(self.book.state([found.key for found in matches], self.now_s))
         for found in matches:
             if found.key in had and found.key not in self.expected:
                 # Was out of use for a while, see _changed.
                 self.expected[found.key] = had[found.key].tokens
-            self.expected.setdefault(found.key, found.limit.burst)
+            if found.key not in self.expected:
+                self.expected[found.key] = found.limit.burst
+                new.append(found.key)
         charged = self.charged.setdefault(made.request_id, set()) if made.request_id and matches else set()
         admitted = []
         for index, permits in enumerate(made.permits):
@@ -387,6 +397,9 @@ class Quotas(RuleBasedStateMachine):
         tells = made.mode is Mode.PERMISSIVE or not all(admitted)
         longest_ms = max([0.0, *debts]) * 1000 if tells else 0.0
         assert longest_ms - 0.01 <= verdict.throttle_ms <= longest_ms + 1.0
+        for key in () if any(admitted) else new:
+            # Nothing was drawn: it is as good as new.
+            del self.expected[key]
 
     @invariant()
     def the_books_agree(self) -> None:

@@ -1,0 +1,64 @@
+"""What proves that the active quota process is dead: two refusals in a row, and nothing less."""
+
+import asyncio
+
+import pytest
+from regnum_model.nodes import Address
+from regnum_quota.detection import Contact, HealthWatchDetector, connect
+from regnum_service.clock import SystemClock
+from regnum_service.server import GrpcServer
+from regnum_service.supervisor import Supervisor
+from regnum_testing.clock import FakeClock
+from regnum_testing.ports import unused_port
+from regnum_testing.waiting import within
+
+YES, NO, SILENT = Contact.ACCEPTED, Contact.REFUSED, Contact.NO_ANSWER
+SOMEWHERE = Address(host="127.0.0.1", port=1)
+
+
+@pytest.mark.parametrize(
+    ("contacts", "dead", "probes"),
+    [
+        ([NO, NO], True, 2),
+        ([YES, NO, NO], True, 3),
+        ([NO, YES, NO, NO], True, 4),
+        ([SILENT, NO, NO], True, 3),
+        ([NO, SILENT], False, 2),
+        ([YES, YES, SILENT], False, 3),
+        ([YES] * 10, False, 10),
+        ([NO, YES] * 5, False, 10),
+    ],
+)
+async def test_two_refusals_in_a_row(contacts: list[Contact], dead: bool, probes: int) -> None:
+    clock = FakeClock()
+    left = list(contacts)
+
+    async def probe(address: Address) -> Contact:
+        assert address == SOMEWHERE
+        return left.pop(0)
+
+    asking = asyncio.create_task(HealthWatchDetector(clock, probe).is_dead(SOMEWHERE))
+    await clock.advance(0.1 * (probes - 1) - 0.01)
+    assert not asking.done()
+    await clock.advance(0.02)
+    assert await within(asking) is dead
+    assert len(contacts) - len(left) == probes
+
+
+async def test_a_listener_answers_and_a_free_port_refuses() -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", unused_port())
+    address = Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+    async with server:
+        assert await connect(address) is YES
+    assert await connect(Address(host="127.0.0.1", port=unused_port())) is NO
+    assert await connect(Address(host="no.such.host.invalid", port=1)) is SILENT
+
+
+async def test_a_process_that_stops_listening_is_found_dead_and_not_before() -> None:
+    server = GrpcServer(Address(host="127.0.0.1", port=unused_port()), [], supervisor=Supervisor("quota"))
+    await server.start()
+    watching = asyncio.create_task(HealthWatchDetector(SystemClock()).wait_dead(server.address))
+    await asyncio.wait([watching], timeout=0.3)
+    assert not watching.done()
+    await server.stop(0)
+    await within(watching)
