@@ -31,7 +31,7 @@ from regnum_coordination.errors import NoNode
 from regnum_coordination.port import Store
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.verdict import Verdict
-from regnum_local.plan import Role
+from regnum_local.plan import STORES, Role
 from regnum_model.nodes import Address
 from regnum_model.paths import BROKER_IDS, CONTROLLER, ELECTION_IDS, METADATA_IDS
 from regnum_service.channel import open_channel
@@ -39,7 +39,7 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
-from regnum_testing.expirable_stores import ExpirableEtcd, ExpirableStore, ExpirableZooKeeper
+from regnum_testing.session_ends import end_session
 from regnum_testing.under_load import LoadedCluster, under_load
 from regnum_testing.waiting import eventually
 
@@ -48,8 +48,6 @@ SESSION_TIMEOUT_S: Final = 5.0
 BACK_WITHIN_S: Final = SESSION_TIMEOUT_S + 2.0
 """Seconds from the end of a session until its owner must be there again."""
 CLOCK: Final = SystemClock()
-STORES: Final = {"etcd": ExpirableEtcd, "zookeeper": ExpirableZooKeeper}
-"""Stores by the name that the launcher gives them."""
 FOLDERS: Final = {BROKER_IDS: Role.BROKER, ELECTION_IDS: Role.ELECTION, METADATA_IDS: Role.METADATA}
 """Where processes have their ephemeral nodes."""
 
@@ -66,20 +64,25 @@ class Expiry:
     """Seconds until the owner, and a controller, were there with another session."""
 
 
-def make_cluster(data_dir: Path, url: str) -> LocalCluster:
-    """A cluster of usual size with short sessions, on a store that runs."""
+def make_cluster(data_dir: Path, coordination: str) -> LocalCluster:
+    """A cluster of usual size with short sessions."""
     session = ("--session-timeout-s", f"{SESSION_TIMEOUT_S:g}")
+    services = [role for role in Role if role not in STORES]
     return LocalCluster(
-        data_dir, brokers=3, elections=3, metadata=2, coordination=url, extra=dict.fromkeys(Role, session)
+        data_dir,
+        brokers=3,
+        elections=3,
+        metadata=2,
+        coordination=coordination,
+        extra=dict.fromkeys(services, session),
     )
 
 
 class Campaign:
     """Ends sessions in a row, and looks whether everybody is there."""
 
-    def __init__(self, *, store: ExpirableStore, observer: Store, cluster: LocalCluster, rng: random.Random) -> None:
+    def __init__(self, *, observer: Store, cluster: LocalCluster, rng: random.Random) -> None:
         """``observer`` is a session of its own, which nobody ends."""
-        self._store = store
         self._observer = observer
         self._cluster = cluster
         self._rng = rng
@@ -91,7 +94,7 @@ class Campaign:
         owner, controller = await self._owner(path), await self._owner(CONTROLLER)
         assert owner is not None, f"{path} has no owner"
         begin = CLOCK.monotonic()
-        await self._store.end_session(owner)
+        await end_session(self._cluster.coordination, owner)
         self._ended.add(owner)
         deadline_s = begin + BACK_WITHIN_S
         await self._until_it_stands(path, deadline_s)
@@ -158,7 +161,6 @@ async def acts_as_controller(address: Address) -> bool:
 
 
 async def expire_in_a_row(
-    store: ExpirableStore,
     cluster: LocalCluster,
     running: LoadedCluster,
     *,
@@ -167,9 +169,9 @@ async def expire_in_a_row(
     report: Callable[[Expiry], None] = lambda _expiry: None,
 ) -> tuple[list[Expiry], Verdict]:
     """End that many sessions of a loaded cluster; returns what happened once everybody is back, and the verdict."""
-    observer = await open_store(store.url)
+    observer = await open_store(cluster.coordination)
     try:
-        campaign = Campaign(store=store, observer=observer, cluster=cluster, rng=rng)
+        campaign = Campaign(observer=observer, cluster=cluster, rng=rng)
         expiries = []
         for _ in range(count):
             expiries.append(await campaign.expire_one())
@@ -193,14 +195,11 @@ def summary(expiries: Sequence[Expiry], verdict: Verdict) -> str:
     )
 
 
-async def run(store: ExpirableStore, data_dir: Path, *, count: int, seed: int) -> tuple[list[Expiry], Verdict]:
-    """The whole story: store, cluster, load, expiries."""
-    await store.start()
-    try:
-        async with make_cluster(data_dir, store.url) as cluster, under_load(cluster, "expiries") as running:
-            return await expire_in_a_row(store, cluster, running, count=count, rng=random.Random(seed), report=_say)
-    finally:
-        await store.stop()
+async def run(data_dir: Path, *, coordination: str, count: int, seed: int) -> tuple[list[Expiry], Verdict]:
+    """The whole story: cluster, load, expiries."""
+    rng = random.Random(seed)
+    async with make_cluster(data_dir, coordination) as cluster, under_load(cluster, "expiries") as running:
+        return await expire_in_a_row(cluster, running, count=count, rng=rng, report=_say)
 
 
 def _say(expiry: Expiry) -> None:
@@ -211,17 +210,17 @@ def _say(expiry: Expiry) -> None:
 def main() -> int:
     """Run a campaign; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m regnum_testing.expiries", description=__doc__)
-    parser.add_argument("--coordination", choices=sorted(STORES), default="etcd")
+    parser.add_argument("--coordination", choices=[role.value for role in STORES], default="etcd")
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
     seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
     folder = Path(tempfile.mkdtemp(prefix="regnum-expiries-"))
     sys.stderr.write(f"seed {seed}, everything below {folder}\n")
-    (folder / "store").mkdir()
-    store = STORES[arguments.coordination](folder / "store")
     try:
-        expiries, verdict = asyncio.run(run(store, folder / "cluster", count=arguments.count, seed=seed))
+        expiries, verdict = asyncio.run(
+            run(folder, coordination=arguments.coordination, count=arguments.count, seed=seed)
+        )
     except (AssertionError, RegnumError) as error:
         sys.stderr.write(f"failed: {error}\n")
         return 1

@@ -31,10 +31,11 @@ async def expire_session(port: int, session_id: int, *, timeout_s: float = 10.0)
         try:
             password = session_password(session_id)
             _send(writer, struct.pack("!iqiqi16sb", 0, 0, 10_000, session_id, len(password), password, 0))
+            # At once: the owner's connection breaks, and when it is back, the session is its own again.
+            _send(writer, struct.pack("!ii", 1, _CLOSE_SESSION))
             _, granted_ms, _ = struct.unpack_from("!iiq", await _frame(reader))
             if granted_ms <= 0:
                 return False
-            _send(writer, struct.pack("!ii", 1, _CLOSE_SESSION))
             await _frame(reader)
             return True
         finally:
