@@ -125,6 +125,8 @@ class Burst:
         self._excess = float("-inf")
         self.refusals = 0
         """Refusals so far."""
+        self.done = 0
+        """Topics that had their answer when the client last waited."""
 
     async def set_quota(self) -> None:
         """From now on the quota counts."""
@@ -165,7 +167,7 @@ class Burst:
 
     def _waits(self, waiting: Waiting) -> None:
         self._count(waiting.done)
-        self.refusals = waiting.refusals
+        self.refusals, self.done = waiting.refusals, waiting.done
         if self._clock.monotonic() - self._told_s >= TELL_EVERY_S:
             self._told_s = self._clock.monotonic()
             self._narrator.detail(f"{waiting.done} topics created, {waiting.waiting} wait for the quota")
