@@ -3,6 +3,7 @@
 from typing import Final
 
 from regnum_model.ids import BrokerId, ElectionId, MetadataId, TopicId
+from regnum_model.quotas import FOLDERS as QUOTA_FOLDERS
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -16,7 +17,16 @@ TOPIC_IDS: Final = "/brokers/topic_ids"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
-PERSISTENT_FOLDERS: Final = (ELECTION_IDS, METADATA_IDS, BROKER_IDS, BROKER_EPOCHS, TOPICS, TOPIC_IDS, DELETE_TOPICS)
+PERSISTENT_FOLDERS: Final = (
+    ELECTION_IDS,
+    METADATA_IDS,
+    BROKER_IDS,
+    BROKER_EPOCHS,
+    TOPICS,
+    TOPIC_IDS,
+    DELETE_TOPICS,
+    *QUOTA_FOLDERS,
+)
 """Folders that an election process creates before it campaigns."""
 
 

@@ -15,14 +15,21 @@ from regnum_coordination.recipes.membership import Membership
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.controller import Controller
 from regnum_election.metadata_processes import DeathDetector
+from regnum_election.quota_process import QuotaChannel
+from regnum_election.quota_stand_in import Account
 from regnum_election.reign import DeposedError, Reign
 from regnum_model import paths
+from regnum_model.bucket import Limit
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 
 from regnum_testing.fake_metadata import FakeMetadata
+from regnum_testing.fake_quota_process import NoQuotaProcess
+
+ANYBODY = Account(user="ANONYMOUS", client_id="", strict=True)
+"""On whose account most tests ask."""
 
 NOT_REGISTERED = BrokerEpoch(0)
 NO_REGISTRATION = Registration(0)
@@ -203,6 +210,8 @@ class FakeCluster:
         min_insync: int = 2,
         balance_interval_s: float = 300.0,
         metadata_detector: DeathDetector | None = None,
+        open_quota: Callable[[Address], QuotaChannel] = NoQuotaProcess,
+        quota_stand_in: Limit | None = None,
     ) -> Controller:
         """Win an election and begin to reign."""
         store = MemoryStore(self.server)
@@ -218,6 +227,8 @@ class FakeCluster:
             open_channel=self._open,
             open_metadata=lambda _address: self.metadata,
             metadata_detector=metadata_detector,
+            open_quota=open_quota,
+            quota_stand_in=quota_stand_in,
             picture_changed=self.pictures.append,
             clock=self.clock,
             chance=random.Random(7),

@@ -4,11 +4,14 @@ from typing import Any, Final, assert_never
 
 import grpc
 from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import BrokerId
+from regnum_model.quotas import ANONYMOUS, NAME_LENGTH_MAX
 from regnum_service.errors import RegnumError
 
 from regnum_election.office import Office
+from regnum_election.quota_messages import entity_change, entity_message, entity_of
+from regnum_election.quota_stand_in import Account
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
@@ -19,11 +22,20 @@ DEFAULT_WAIT_S: Final = 30.0
 ANSWER_MARGIN_S: Final = 0.1
 """Time kept back from the caller's deadline for the answer itself."""
 
+CREATE_STRICT_SINCE: Final = 6
+"""Version of CreateTopics from which on a quota may refuse; before, it only tells the throttle time."""
+
+DELETE_STRICT_SINCE: Final = 5
+"""The same of DeleteTopics."""
+
+CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
+"""Characters of a client id that count: with so many it can have no quota of its own."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """Changes to topics."""
+    """Changes to topics and to quotas."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -34,11 +46,14 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         """Create topics, each on its own."""
         controller = await self._office.controller()
         requests = tuple(_topic_request(topic) for topic in request.topics)
-        outcomes = await controller.create_topics(
-            requests, validate_only=request.validate_only, wait_s=wait_s(request.timeout_ms, context)
+        answered = await controller.topics.create(
+            requests,
+            validate_only=request.validate_only,
+            wait_s=wait_s(request.timeout_ms, context),
+            account=_account(request.header, strict_since=CREATE_STRICT_SINCE),
         )
         results: list[admin_pb2.CreateTopicResult] = []
-        for topic, outcome in zip(request.topics, outcomes, strict=True):
+        for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
             match outcome:
                 case Created():
                     results.append(
@@ -57,7 +72,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
                     )
                 case _:
                     assert_never(outcome)
-        return admin_pb2.CreateTopicsResponse(results=results)
+        return admin_pb2.CreateTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
 
     async def DeleteTopics(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.DeleteTopicsRequest, context: Context
@@ -68,9 +83,13 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
             for topic in request.topics
         )
-        outcomes = await controller.delete_topics(requests, wait_s=wait_s(request.timeout_ms, context))
+        answered = await controller.topics.delete(
+            requests,
+            wait_s=wait_s(request.timeout_ms, context),
+            account=_account(request.header, strict_since=DELETE_STRICT_SINCE),
+        )
         results: list[admin_pb2.DeleteTopicResult] = []
-        for topic, outcome in zip(request.topics, outcomes, strict=True):
+        for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
             match outcome:
                 case Deleted():
                     results.append(admin_pb2.DeleteTopicResult(name=outcome.name, topic_id=outcome.topic_id))
@@ -85,7 +104,40 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
                     )
                 case _:
                     assert_never(outcome)
-        return admin_pb2.DeleteTopicsResponse(results=results)
+        return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
+
+    async def AlterClientQuotas(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.AlterClientQuotasRequest, context: Context
+    ) -> admin_pb2.AlterClientQuotasResponse:
+        """Set and remove quotas, each entity on its own."""
+        controller = await self._office.controller()
+        changes = tuple(entity_change(alteration) for alteration in request.alterations)
+        outcomes = await controller.alter_client_quotas(
+            changes, validate_only=request.validate_only, wait_s=wait_s(0, context)
+        )
+        return admin_pb2.AlterClientQuotasResponse(
+            results=[
+                admin_pb2.AlterClientQuotaResult(
+                    entity=alteration.entity,
+                    error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
+                    error_message="" if refused is None else refused.message,
+                )
+                for alteration, refused in zip(request.alterations, outcomes, strict=True)
+            ]
+        )
+
+    async def DescribeClientQuotas(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DescribeClientQuotasRequest, context: Context
+    ) -> admin_pb2.DescribeClientQuotasResponse:
+        """All quotas, or those of one entity."""
+        controller = await self._office.controller()
+        entity = entity_of(request.entity) if request.HasField("entity") else None
+        if isinstance(entity, Rejection):
+            raise RegnumError(entity.code, entity.message)
+        found = await controller.describe_client_quotas(entity, wait_s=wait_s(0, context))
+        return admin_pb2.DescribeClientQuotasResponse(
+            quotas=[admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in found]
+        )
 
 
 def wait_s(timeout_ms: int, context: Context) -> float:
@@ -97,6 +149,20 @@ def wait_s(timeout_ms: int, context: Context) -> float:
     wanted_s = timeout_ms / 1000 if timeout_ms else DEFAULT_WAIT_S
     remaining_s = context.time_remaining()
     return wanted_s if remaining_s is None else max(min(wanted_s, remaining_s - ANSWER_MARGIN_S), 0.0)
+
+
+def _account(header: types_pb2.RequestHeader, *, strict_since: int) -> Account:
+    """Who asks, and whether that version of the request understands a refusal; unset is the newest."""
+    return Account(
+        user=ANONYMOUS,
+        client_id=header.client_id[:CLIENT_ID_LENGTH_MAX],
+        strict=header.api_version == 0 or header.api_version >= strict_since,
+    )
+
+
+def _throttle_ms(throttle_ms: int) -> int:
+    """What the message can carry: at most 24 days."""
+    return min(throttle_ms, 2**31 - 1)
 
 
 def _topic_request(topic: admin_pb2.NewTopic) -> TopicRequest:

@@ -8,23 +8,26 @@ confirmed (safety rule S8) and ends with DeposedError as soon as a write is fenc
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, TypeVar, assert_never
+from typing import assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId, PartitionKey, TopicId
+from regnum_model.bucket import Limit
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId, TopicId
 from regnum_model.nodes import Address
+from regnum_model.quotas import QuotaEntity
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_election.broker_changes import controlled_shutdown, fence_broker, look_at_brokers, take_up_isrs
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.context import ControllerContext
+from regnum_election.desk import Desk, beside
 from regnum_election.dispatch import ControlChannel, Dispatch, Spawn
 from regnum_election.events import (
     BrokerDead,
@@ -48,15 +51,16 @@ from regnum_election.metadata_processes import (
 from regnum_election.orders import OrderBook
 from regnum_election.producer_ids import next_block
 from regnum_election.publication import Announcer
+from regnum_election.quota_changes import EntityChange
+from regnum_election.quota_process import QuotaChannel
+from regnum_election.quotas import Quotas
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
-from regnum_election.topic_creation import Created, Creation, CreationOutcome, create_topics
-from regnum_election.topic_deletion import DeletionCall, DeletionOutcome, TopicDeleter
-from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
+from regnum_election.topic_calls import TopicCalls
+from regnum_election.topic_deletion import TopicDeleter
+from regnum_election.topic_requests import Rejection
 from regnum_election.writing import FencedStore
-
-T = TypeVar("T")
 
 
 class Controller:
@@ -72,6 +76,8 @@ class Controller:
         open_channel: Callable[[Broker], ControlChannel],
         open_metadata: Callable[[Address], PropagationChannel],
         metadata_detector: DeathDetector | None,
+        open_quota: Callable[[Address], QuotaChannel],
+        quota_stand_in: Limit | None,
         picture_changed: Callable[[Cluster], None],
         clock: Clock,
         chance: random.Random,
@@ -113,6 +119,18 @@ class Controller:
             defer=self._put_internal,
         )
         self._deleter = TopicDeleter(self._context)
+        self._desk = Desk(self._queue)
+        self._quotas = Quotas(
+            reign,
+            self._context.store,
+            open_channel=open_quota,
+            stand_in_limit=quota_stand_in,
+            clock=clock,
+            spawn=spawn,
+        )
+        self._topics = TopicCalls(
+            self._context, deleter=self._deleter, desk=self._desk, admissions=self._quotas.admissions
+        )
         self._adopter = TopicAdopter(self._context, self._deleter)
         self._ready = asyncio.Event()
 
@@ -142,6 +160,7 @@ class Controller:
             self._spawn("watch-topics", self._watch_topics()),
             self._spawn("leader-balance", self._balance()),
         ]
+        self._quotas.start(self._store)
         try:
             await take_office(self._context, self._adopter)
             watches.append(self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)))
@@ -153,8 +172,10 @@ class Controller:
                 await self._context.store.until_connected()
                 await self._handle(event)
         finally:
+            self._desk.close()
             for watch in watches:
                 watch.cancel()
+            await self._quotas.close()
             await self._dispatch.close()
             await self._metadata.close()
             for mutation in self._queue.drain():
@@ -250,42 +271,23 @@ class Controller:
 
     # What clients and brokers ask for.
 
-    async def create_topics(
-        self, requests: Sequence[TopicRequest], *, validate_only: bool, wait_s: float
-    ) -> tuple[CreationOutcome, ...]:
-        """Create topics and wait until they are led, at most ``wait_s``. Raises RegnumError.
+    @property
+    def topics(self) -> TopicCalls:
+        """Creation and deletion of topics."""
+        return self._topics
 
-        A topic that is written and not led everywhere by then is in the answer as created; ``unled`` says which.
-        """
-        result: asyncio.Future[tuple[CreationOutcome, ...]] = asyncio.get_running_loop().create_future()
-        creation = Creation(requests=requests, validate_only=validate_only, result=result)
-        steps = create_topics(self._context, creation)
-        deadline_s = self._context.clock.monotonic() + wait_s
-        try:
-            outcomes = await self._answer("create topics", steps, result, lambda: creation.begun, wait_s)
-            left_s = max(deadline_s - self._context.clock.monotonic(), 0.0)
-            await self._wait_led(creation.keys, left_s)
-            unled = {key.topic_id for key in creation.keys if not self._dispatch.is_led(key)}
-            return tuple(_still_creating(outcome, unled) for outcome in outcomes)
-        finally:
-            self._dispatch.forget(creation.keys)
+    async def alter_client_quotas(
+        self, changes: Sequence[EntityChange | Rejection], *, validate_only: bool, wait_s: float
+    ) -> tuple[Rejection | None, ...]:
+        """Change quotas, each entity on its own; None for each that is done. Raises RegnumError."""
+        altering = self._quotas.book.alter(changes, validate_only=validate_only)
+        return await beside(altering, wait_s, late="not all quotas are changed; describe them before trying again")
 
-    async def _wait_led(self, keys: Sequence[PartitionKey], left_s: float) -> None:
-        try:
-            async with asyncio.timeout(left_s):
-                await self._dispatch.led(keys)
-                if keys:
-                    # A courtesy to the caller's next request; the leaders know already.
-                    await self._metadata.everywhere(self._metadata.version, METADATA_PATIENCE_S)
-        except TimeoutError:
-            return
-
-    async def delete_topics(self, requests: Sequence[DeletionRequest], *, wait_s: float) -> tuple[DeletionOutcome, ...]:
-        """Delete topics and wait until their names are free, at most ``wait_s``. Raises RegnumError."""
-        result: asyncio.Future[tuple[DeletionOutcome, ...]] = asyncio.get_running_loop().create_future()
-        call = DeletionCall(requests=requests, result=result)
-        steps = self._deleter.delete_topics(call)
-        return await self._answer("delete topics", steps, result, lambda: call.begun, wait_s)
+    async def describe_client_quotas(
+        self, entity: QuotaEntity | None, *, wait_s: float
+    ) -> tuple[tuple[QuotaEntity, Mapping[str, float]], ...]:
+        """What quotas are set, sorted; of one entity or of all. Raises RegnumError."""
+        return await beside(self._quotas.book.describe(entity), wait_s, late="the store does not answer; try again")
 
     async def controlled_shutdown(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> int:
         """Move leadership away from a broker; returns how many partitions it still leads. Raises RegnumError."""
@@ -301,7 +303,8 @@ class Controller:
             return
             yield
 
-        return await self._answer("controlled shutdown", steps(), result, lambda: True, wait_s, urgent=True)
+        self._desk.submit("controlled shutdown", steps(), result, begun=lambda: True, urgent=True)
+        return await self._desk.answer(result, wait_s)
 
     async def allocate_producer_ids(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> tuple[int, int]:
         """A block of producer ids: first and count. Raises RegnumError."""
@@ -317,7 +320,8 @@ class Controller:
             return
             yield
 
-        return await self._answer("allocate producer ids", steps(), result, lambda: False, wait_s, urgent=True)
+        self._desk.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
+        return await self._desk.answer(result, wait_s)
 
     def _broker_error(self, broker: BrokerId, epoch: BrokerEpoch) -> RegnumError | None:
         known = self._context.picture.brokers.get(broker)
@@ -331,77 +335,6 @@ class Controller:
         return RegnumError(
             errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, f"broker {broker} has registered again, at epoch {known.epoch}"
         )
-
-    async def _answer(
-        self,
-        name: str,
-        steps: AsyncGenerator[None, None],
-        result: "asyncio.Future[T]",
-        begun: Callable[[], bool],
-        wait_s: float,
-        *,
-        urgent: bool = False,
-    ) -> T:
-        def abandon() -> None:
-            if not result.done():
-                result.set_exception(_cut_off(begun=begun()))
-
-        mutation = Mutation(name=name, steps=_answering(steps, result), abandon=abandon)
-        if urgent:
-            self._queue.put_urgent(mutation)
-        else:
-            try:
-                self._queue.put_mutation(mutation)
-            except QueueFullError:
-                await steps.aclose()
-                raise RegnumError(
-                    errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
-                    "too many requests wait for the controller; try again later",
-                    retry_after_ms=1_000,
-                ) from None
-        try:
-            async with asyncio.timeout(wait_s):
-                return await result
-        except TimeoutError:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                "the controller is still at work on it; look at the topics before sending it again",
-            ) from None
-
-
-METADATA_PATIENCE_S: Final = 0.5
-"""How long an answer waits for metadata to reach every broker."""
-
-
-async def _answering(steps: AsyncGenerator[None, None], result: "asyncio.Future[T]") -> AsyncGenerator[None, None]:
-    """The steps; an error that is meant for the caller reaches the caller and not the controller."""
-    async with aclosing(steps):
-        try:
-            async for _ in steps:
-                yield
-        except RegnumError as error:
-            if not result.done():
-                result.set_exception(error)
-
-
-def _cut_off(*, begun: bool) -> RegnumError:
-    if begun:
-        return RegnumError(
-            errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-            "the controller changed while it was at work on it; look at the topics before sending it again",
-        )
-    return RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "the controller changed; ask the new one")
-
-
-def _still_creating(outcome: CreationOutcome, unled: set[TopicId]) -> CreationOutcome:
-    match outcome:
-        case Created(topic_id=id) if id in unled:
-            return Rejection(
-                code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                message=f"topic id {id} is still being created: not every partition is led yet; describe it later",
-            )
-        case _:
-            return outcome
 
 
 def _nobody_waits() -> None:

@@ -38,6 +38,7 @@ from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.office import Office
 from regnum_election.probing import connect
 from regnum_election.propagation_channel import GrpcPropagationChannel
+from regnum_election.quota_channel import GrpcQuotaChannel
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.settings import ElectionSettings
 
@@ -208,6 +209,8 @@ class ElectionService:
             open_channel=lambda broker: GrpcControlChannel(broker.internal),
             open_metadata=GrpcPropagationChannel,
             metadata_detector=HealthWatchDetector(self._clock, connect) if self._settings.lifeline_detection else None,
+            open_quota=GrpcQuotaChannel,
+            quota_stand_in=self._settings.quota_stand_in,
             picture_changed=picture_changed,
             clock=self._clock,
             chance=self._chance,

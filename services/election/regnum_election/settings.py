@@ -1,6 +1,7 @@
 """Settings of the election service."""
 
 from pydantic import Field
+from regnum_model.bucket import DEFAULT_BURST_S, Limit
 from regnum_service.settings import AddressText, ServiceSettings
 
 
@@ -30,3 +31,23 @@ class ElectionSettings(ServiceSettings):
         default=True,
         description="Whether lifelines may declare brokers and controllers dead; without, only sessions do.",
     )
+    quota_stand_in_rate: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="Partitions that all clients together may create or delete in a second while no quota process "
+        "answers; without, the highest rate of any quota.",
+    )
+    quota_stand_in_burst: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="Partitions that may be created or deleted at once meanwhile; without, eleven times the rate.",
+    )
+
+    @property
+    def quota_stand_in(self) -> Limit | None:
+        """Rate and burst while no quota process answers; None takes the largest of any quota."""
+        rate = self.quota_stand_in_rate
+        if rate is None:
+            return None
+        burst = self.quota_stand_in_burst
+        return Limit(rate=rate, burst=DEFAULT_BURST_S * rate if burst is None else burst)

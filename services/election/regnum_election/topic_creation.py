@@ -58,7 +58,7 @@ class Creation:
     begun: bool = False
     """Whether anything may have been written."""
     outcomes: dict[int, CreationOutcome] = field(default_factory=dict)
-    """Outcomes so far."""
+    """Outcomes so far; what has one before the first step is left alone."""
     keys: list[PartitionKey] = field(default_factory=list)
     """Partitions whose leaders the caller waits for; the caller says when it does not any more."""
 
@@ -67,24 +67,7 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
     """The steps of a creation."""
     repeated = repeated_names([request.name for request in creation.requests])
     for start in range(0, len(creation.requests), TOPICS_PER_STEP):
-        plans: dict[int, Plan] = {}
-        for i, request in enumerate(creation.requests[start : start + TOPICS_PER_STEP], start):
-            planned = plan_topic(
-                request, context.picture, repeated=repeated, clearing=context.clearing, chance=context.chance
-            )
-            match planned:
-                case Rejection():
-                    creation.outcomes[i] = planned
-                case Repeated(topic_id=id):
-                    creation.outcomes[i] = _created(context, id)
-                case Plan() if creation.validate_only:
-                    creation.outcomes[i] = Created(
-                        topic_id=TopicId(""),
-                        partitions=len(planned.assignment),
-                        replication_factor=len(planned.assignment[0]),
-                    )
-                case Plan():
-                    plans[i] = planned
+        plans = _plans(context, creation, start, repeated)
         if not plans:
             continue
         creation.begun = True
@@ -98,6 +81,31 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
         yield
     if not creation.result.done():
         creation.result.set_result(tuple(creation.outcomes[i] for i in range(len(creation.requests))))
+
+
+def _plans(context: ControllerContext, creation: Creation, start: int, repeated: frozenset[str]) -> dict[int, Plan]:
+    """What the next topics are to become; what needs no writing is settled."""
+    plans: dict[int, Plan] = {}
+    for i, request in enumerate(creation.requests[start : start + TOPICS_PER_STEP], start):
+        if i in creation.outcomes:
+            continue
+        planned = plan_topic(
+            request, context.picture, repeated=repeated, clearing=context.clearing, chance=context.chance
+        )
+        match planned:
+            case Rejection():
+                creation.outcomes[i] = planned
+            case Repeated(topic_id=id):
+                creation.outcomes[i] = created(context, id)
+            case Plan() if creation.validate_only:
+                creation.outcomes[i] = Created(
+                    topic_id=TopicId(""),
+                    partitions=len(planned.assignment),
+                    replication_factor=len(planned.assignment[0]),
+                )
+            case Plan():
+                plans[i] = planned
+    return plans
 
 
 async def _write_topics(context: ControllerContext, creation: Creation, plans: dict[int, Plan]) -> list[PartitionKey]:
@@ -152,7 +160,8 @@ def _picture_of(name: str, node: TopicNode) -> tuple[Topic, dict[int, Partition]
     return topic, {number: Partition(replicas=replicas, creating=True) for number, replicas in node.partitions.items()}
 
 
-def _created(context: ControllerContext, id: TopicId) -> Created:
+def created(context: ControllerContext, id: TopicId) -> Created:
+    """What a repeat is answered for a topic of the picture (safety rule S20)."""
     topic = context.picture.topics[id]
     replicas = context.picture.partitions[PartitionKey(id, topic.partitions[0])].replicas
     return Created(topic_id=id, partitions=len(topic.partitions), replication_factor=len(replicas))

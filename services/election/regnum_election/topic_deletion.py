@@ -60,7 +60,7 @@ class DeletionCall:
     begun: bool = False
     """Whether anything may have been written."""
     outcomes: dict[int, DeletionOutcome] = field(default_factory=dict)
-    """Outcomes so far."""
+    """Outcomes so far; what has one before the first step is left alone."""
 
 
 class TopicDeleter:
@@ -76,7 +76,9 @@ class TopicDeleter:
     async def delete_topics(self, call: DeletionCall) -> AsyncGenerator[None, None]:
         """The steps of a DeleteTopics call."""
         for i, request in enumerate(call.requests):
-            found = self._answered_before(request) or find_topic(request, self._context.picture)
+            if i in call.outcomes:
+                continue
+            found = self.answered_before(request) or find_topic(request, self._context.picture)
             match found:
                 case Rejection() | Deleted():
                     call.outcomes[i] = found
@@ -96,7 +98,7 @@ class TopicDeleter:
         if not call.result.done():
             call.result.set_result(tuple(call.outcomes[i] for i in range(len(call.requests))))
 
-    def _answered_before(self, request: DeletionRequest) -> Deleted | None:
+    def answered_before(self, request: DeletionRequest) -> Deleted | None:
         """The answer to a repeat (safety rule S20)."""
         if request.mutation is None:
             return None

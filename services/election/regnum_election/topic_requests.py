@@ -75,7 +75,7 @@ def repeated_names(names: Sequence[str]) -> frozenset[str]:
     return frozenset(name for name, count in Counter(names).items() if count > 1)
 
 
-def plan_topic(  # noqa: PLR0911 - each refusal has its own line
+def plan_topic(
     request: TopicRequest,
     picture: Cluster,
     *,
@@ -92,6 +92,43 @@ def plan_topic(  # noqa: PLR0911 - each refusal has its own line
         clearing: names of topics whose nodes are being deleted.
         chance: chooses where placement starts.
     """
+    settled = _settled_by_name(request, picture, repeated=repeated, clearing=clearing)
+    if settled is not None:
+        return settled
+    if request.assignment:
+        return _plan_manual(request, picture)
+    room = _room(request, picture)
+    if isinstance(room, Rejection):
+        return room
+    brokers = len(room.usable)
+    return _placed(request, room, request.partitions, start=chance.randrange(brokers), shift=chance.randrange(brokers))
+
+
+def weigh_topic(
+    request: TopicRequest,
+    picture: Cluster,
+    *,
+    repeated: frozenset[str],
+    clearing: Mapping[str, TopicId],
+) -> int | Repeated | Rejection:
+    """How many partitions a topic would get. Refuses what ``plan_topic`` refuses, and places nothing."""
+    settled = _settled_by_name(request, picture, repeated=repeated, clearing=clearing)
+    if settled is not None:
+        return settled
+    if request.assignment:
+        planned = _plan_manual(request, picture)
+        return planned if isinstance(planned, Rejection) else len(planned.assignment)
+    room = _room(request, picture)
+    if isinstance(room, Rejection):
+        return room
+    # If one partition can be placed, all can.
+    first = _placed(request, room, 1, start=0, shift=0)
+    return first if isinstance(first, Rejection) else request.partitions
+
+
+def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
+    request: TopicRequest, picture: Cluster, *, repeated: frozenset[str], clearing: Mapping[str, TopicId]
+) -> Repeated | Rejection | None:
     try:
         check_topic_name(request.name)
     except InvalidTopicNameError as error:
@@ -118,12 +155,17 @@ def plan_topic(  # noqa: PLR0911 - each refusal has its own line
             errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
             f"topic {request.name} is being deleted; try again when that has finished",
         )
-    if request.assignment:
-        return _plan_manual(request, picture)
-    return _plan_placed(request, picture, chance)
+    return None
 
 
-def _plan_placed(request: TopicRequest, picture: Cluster, chance: random.Random) -> Plan | Rejection:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    usable: Mapping[BrokerId, str | None]
+    factor: int
+
+
+def _room(request: TopicRequest, picture: Cluster) -> _Room | Rejection:
+    """Where the replicas of a topic may go."""
     if not 1 <= request.partitions <= PARTITIONS_MAX:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
@@ -144,14 +186,12 @@ def _plan_placed(request: TopicRequest, picture: Cluster, chance: random.Random)
             f"replication factor {request.replication_factor} does not fit {len(usable)} live brokers; choose 1 to "
             f"{len(usable)}, or start more brokers",
         )
+    return _Room(usable=usable, factor=factor)
+
+
+def _placed(request: TopicRequest, room: _Room, partitions: int, *, start: int, shift: int) -> Plan | Rejection:
     try:
-        assignment = place(
-            usable,
-            partitions=request.partitions,
-            replication_factor=factor,
-            start=chance.randrange(len(usable)),
-            shift=chance.randrange(len(usable)),
-        )
+        assignment = place(room.usable, partitions=partitions, replication_factor=room.factor, start=start, shift=shift)
     except PlacementError as error:
         return _reject(errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR, str(error))
     return Plan(name=request.name, assignment=assignment, mutation=request.mutation)

@@ -20,7 +20,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId,
 from regnum_model.insync import with_isr
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership, TopicNode
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import FakeChannel, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeChannel, FakeCluster, until
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def assigned(name: str, *replicas: int) -> TopicRequest:
 
 
 async def create(controller: Controller, *requests: TopicRequest) -> list[TopicId]:
-    outcomes = await controller.create_topics(requests, validate_only=False, wait_s=5.0)
+    outcomes = (await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
     ids: list[TopicId] = []
     for outcome in outcomes:
         assert isinstance(outcome, Created), outcome
@@ -188,7 +188,9 @@ async def test_creation_goes_on_under_the_next_controller(cluster: FakeCluster) 
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
     held = cluster.server.hold_write(touching=paths.leader_and_isr("t", 0))
-    creating = asyncio.ensure_future(controller.create_topics((wanted("t"),), validate_only=False, wait_s=5.0))
+    creating = asyncio.ensure_future(
+        controller.topics.create((wanted("t"),), validate_only=False, wait_s=5.0, account=ANYBODY)
+    )
     await held.arrived.wait()
     assert cluster.controller_store is not None
     cluster.server.disconnect(cluster.controller_store.session_id)
@@ -208,7 +210,11 @@ async def test_delete_topic_with_a_broker_away(cluster: FakeCluster) -> None:
     (id,) = await create(controller, wanted("t", partitions=2))
     cluster.kill(3)
     await until(lambda: BrokerId(3) not in controller.picture.brokers)
-    outcomes = await controller.delete_topics((DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0)
+    outcomes = (
+        await controller.topics.delete(
+            (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0, account=ANYBODY
+        )
+    ).outcomes
     assert outcomes == (Deleted(name="t", topic_id=id),)
     assert await cluster.outside.exists(paths.topic("t")) is None
     assert await cluster.outside.exists(paths.topic_id(id)) is None
@@ -218,7 +224,11 @@ async def test_delete_topic_with_a_broker_away(cluster: FakeCluster) -> None:
         return record.brokers == {BrokerId(3)}
 
     await until(remaining)
-    repeat = await controller.delete_topics((DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0)
+    repeat = (
+        await controller.topics.delete(
+            (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0, account=ANYBODY
+        )
+    ).outcomes
     assert repeat == outcomes
     (again,) = await create(controller, wanted("t", factor=2))
     assert again != id
@@ -375,7 +385,7 @@ async def test_a_fenced_write_deposes(cluster: FakeCluster) -> None:
     await cluster.outside.set(paths.CONTROLLER_EPOCH, b"9", version=stat.version)
     assert cluster.controller is not None
     with pytest.raises(Exception, match="controller changed"):
-        await cluster.controller.create_topics((wanted("t"),), validate_only=False, wait_s=5.0)
+        await cluster.controller.topics.create((wanted("t"),), validate_only=False, wait_s=5.0, account=ANYBODY)
     assert cluster.running is not None
     with pytest.raises(DeposedError):
         await cluster.running
@@ -396,7 +406,7 @@ async def test_creation_is_refused_item_by_item(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
     requests = (wanted("ok"), wanted("bad name!"), wanted("many", factor=4), wanted("none", partitions=0))
-    outcomes = await controller.create_topics(requests, validate_only=False, wait_s=5.0)
+    outcomes = (await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
     assert isinstance(outcomes[0], Created)
     codes = [outcome.code for outcome in outcomes[1:] if isinstance(outcome, Rejection)]
     assert codes == [
@@ -414,7 +424,9 @@ async def test_a_repeated_mutation_is_answered_and_not_carried_out_again(cluster
     await cluster.end_reign()
     following = await cluster.reign(2)
     assert await create(following, wanted("t", mutation="m")) == first
-    (other,) = await following.create_topics((wanted("t", mutation="n"),), validate_only=False, wait_s=5.0)
+    (other,) = (
+        await following.topics.create((wanted("t", mutation="n"),), validate_only=False, wait_s=5.0, account=ANYBODY)
+    ).outcomes
     assert isinstance(other, Rejection)
     assert other.code == errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
 
@@ -422,7 +434,9 @@ async def test_a_repeated_mutation_is_answered_and_not_carried_out_again(cluster
 async def test_validate_only_changes_nothing(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
-    (outcome,) = await controller.create_topics((wanted("t"),), validate_only=True, wait_s=5.0)
+    (outcome,) = (
+        await controller.topics.create((wanted("t"),), validate_only=True, wait_s=5.0, account=ANYBODY)
+    ).outcomes
     assert outcome == Created(topic_id=TopicId(""), partitions=1, replication_factor=3)
     assert await cluster.outside.exists(paths.topic("t")) is None
 
@@ -574,7 +588,7 @@ async def test_a_broker_that_refuses_to_delete_and_then_obeys_has_confirmed(
         return response
 
     monkeypatch.setattr(FakeChannel, "stop_replica", refuse_once)
-    await controller.delete_topics([DeletionRequest(name="t", topic_id="", mutation=None)], wait_s=5.0)
+    await controller.topics.delete([DeletionRequest(name="t", topic_id="", mutation=None)], wait_s=5.0, account=ANYBODY)
 
     async def gone() -> bool:
         return await cluster.outside.exists(paths.deletion(id)) is None

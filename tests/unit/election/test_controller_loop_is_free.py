@@ -17,7 +17,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership, TopicIdNode, TopicNode
 from regnum_testing.held_loop import HeldLoop, run_measured
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster, until
 
 NODES_PER_WRITE = 100
 
@@ -129,12 +129,14 @@ def test_a_topic_comes_and_goes() -> None:
         controller = await cluster.reign(balance_interval_s=3_600.0)
         request = TopicRequest(name="t", partitions=2_000, replication_factor=3, assignment=(), mutation=None)
         with held.measuring("a topic of 2000 partitions is created"):
-            (created,) = await controller.create_topics([request], validate_only=False, wait_s=20.0)
+            (created,) = (
+                await controller.topics.create([request], validate_only=False, wait_s=20.0, account=ANYBODY)
+            ).outcomes
             assert isinstance(created, Created)
             await everything_told(cluster, 2_000, 1, 2, 3)
         with held.measuring("a topic of 2000 partitions is deleted"):
             request_id = DeletionRequest(name="t", topic_id=created.topic_id, mutation=None)
-            (deleted,) = await controller.delete_topics([request_id], wait_s=20.0)
+            (deleted,) = (await controller.topics.delete([request_id], wait_s=20.0, account=ANYBODY)).outcomes
             assert isinstance(deleted, Deleted)
             await until(lambda: not controller._context.deletions, what="files deleted")
 

@@ -11,7 +11,7 @@ from regnum_election.topic_requests import TopicRequest
 from regnum_election.writing import FencedStore
 from regnum_model import paths
 from regnum_model.nodes import Address
-from regnum_testing.reigning import FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster, until
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 async def create(controller: Controller, name: str) -> None:
     request = TopicRequest(name=name, partitions=1, replication_factor=1, assignment=(), mutation=None)
-    (outcome,) = await controller.create_topics([request], validate_only=False, wait_s=5.0)
+    (outcome,) = (await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
     assert isinstance(outcome, Created), outcome
 
 
