@@ -30,7 +30,7 @@ from regnum_model.quotas import QuotaEntity
 REQUESTS_REMEMBERED: Final = 50_000
 """Requests whose charges are remembered for repeats."""
 
-BUCKETS_MAX: Final = 10_000
+BUCKETS_MAX: Final = 5_000
 """Buckets that are kept; above that, the one that has not been drawn on for longest is forgotten."""
 
 
@@ -121,11 +121,19 @@ class Ledger:
         self._inherited &= frozenset(limits)
         self._limits = limits
 
-    def take_over(self, key: BucketKey, bucket: Bucket) -> None:
-        """A bucket as an earlier process left it; what this process has counted itself wins (safety rule S21)."""
+    def take_over(self, key: BucketKey, bucket: Bucket, now_s: float) -> None:
+        """A bucket as the controller knows it: of an earlier process, less what it admitted alone (safety rule S21).
+
+        Where this process has counted itself the lower of the two holds: an answer of its own that comes back has
+        grown since at most as its own count has, and what is lower was drawn somewhere else.
+        """
         limit = limit_of(self._limits, key)
-        if limit is not None and key not in self._held:
-            self._held[key] = _Held(bucket, limit)
+        if limit is None:
+            return
+        held = self._held.get(key)
+        theirs = refill(bucket, limit, now_s)
+        if held is None or theirs.tokens < refill(held.bucket, held.limit, now_s).tokens:
+            self._held[key] = _Held(theirs, limit)
             self._forget()
 
     def judge(self, request: Admission, now_s: float) -> Verdict:

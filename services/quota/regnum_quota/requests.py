@@ -15,12 +15,14 @@ from regnum_model.bucket import Bucket
 from regnum_model.quota_matching import BucketKey
 from regnum_service.errors import RegnumError
 
-from regnum_quota.admission import BUCKETS_MAX, Admission, Mode
+from regnum_quota.admission import Admission, Mode
 
 ADMISSIONS_MAX: Final = 5_000
 """Requests in one call."""
 MUTATIONS_MAX: Final = 10_000
 """Mutations in one call, of all its requests together."""
+KNOWN_MAX: Final = 10_000
+"""Buckets in one call."""
 PERMITS_MAX: Final = 2**31 - 1
 """Cost of one mutation."""
 REQUEST_ID_LENGTH_MAX: Final = 200
@@ -54,8 +56,8 @@ def read(request: quota_pb2.AdmitRequest, now_s: float) -> Asked:
     mutations = sum(len(admission.mutations) for admission in request.admissions)
     if mutations > MUTATIONS_MAX:
         raise _invalid(f"{mutations} mutations in one call; send at most {MUTATIONS_MAX}")
-    if len(request.known) > BUCKETS_MAX:
-        raise _invalid(f"{len(request.known)} buckets in one call; send at most {BUCKETS_MAX}")
+    if len(request.known) > KNOWN_MAX:
+        raise _invalid(f"{len(request.known)} buckets in one call; send at most {KNOWN_MAX}")
     if request.changes_seen < 0:
         raise _invalid(f"changes_seen is {request.changes_seen}; changes are numbered from 1, and 0 means none")
     return Asked(

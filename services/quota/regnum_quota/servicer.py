@@ -39,8 +39,9 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         asked = read(request, self._clock.monotonic())
         term = self._office.term
         await term.catch_up(asked.changes_seen)
+        ledger, now_s = term.ledger, self._clock.monotonic()
         for key, bucket in asked.known:
-            term.ledger.take_over(key, bucket)
+            ledger.take_over(key, bucket, now_s)
         verdicts: list[Verdict] = []
         judged = 0
         for admission in asked.admissions:

@@ -13,6 +13,7 @@ from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import SessionState, Store
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
+from regnum_model.quotas import change_number
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -63,11 +64,13 @@ class Term:
         await self._read_until_read()
         self._log.info("active", change=self._change)
         async with aclosing(self._store.watch_children(quotas.CHANGES)) as changes:
+            seen: frozenset[str] = frozenset()
             async for children in changes:
-                # Not only what is newer: a store that was put back to an older state counts too.
-                if newest_change(children.names) != self._change:
+                names = frozenset(children.names)
+                if self._tells_something(names, names - seen):
                     await self._read_until_read()
-                    self._log.info("quotas changed", change=self._change)
+                    self._log.info("quotas read again", change=self._change)
+                seen = names
         raise SessionExpired("the watch on changes of quotas ended; open a new store")
 
     async def catch_up(self, change: int) -> None:
@@ -87,6 +90,10 @@ class Term:
                 raise not_coordinator(f"this quota process cannot read the quotas: {error}; try again") from error
             # Also when that change is not there any more: what was read is newer than the question.
             self._as_new_as = max(self._as_new_as, change)
+
+    def _tells_something(self, names: frozenset[str], new: frozenset[str]) -> bool:
+        # Not only what is newer: a store that was put back to an older state counts, and whatever people put there.
+        return newest_change(names) != self._change or any(change_number(name) is None for name in new)
 
     def _require_session(self) -> None:
         if self._store.session_state is not SessionState.CONNECTED:

@@ -240,37 +240,56 @@ def test_the_bucket_of_a_quota_set_afterwards_starts_full() -> None:
 
 def test_a_bucket_that_somebody_knows_goes_on_where_it_was() -> None:
     book = Ledger({ANN: TEN}, active_since_s=50.0)
-    book.take_over(ANN_KEY, Bucket(-80.0, 49.0))
+    book.take_over(ANN_KEY, Bucket(-80.0, 49.0), 50.0)
     assert outcome(book.judge(request(1), 50.0)) == ((False,), 7_000)
 
 
 def test_what_this_process_has_counted_itself_wins() -> None:
     book = Ledger({ANN: TEN}, active_since_s=50.0)
-    book.take_over(ANN_KEY, Bucket(40.0, 50.0))
-    book.take_over(ANN_KEY, Bucket(90.0, 50.0))
+    book.take_over(ANN_KEY, Bucket(40.0, 50.0), 50.0)
+    book.take_over(ANN_KEY, Bucket(90.0, 50.0), 50.0)
     book.judge(request(10), 50.0)
-    book.take_over(ANN_KEY, Bucket(90.0, 50.0))
+    book.take_over(ANN_KEY, Bucket(90.0, 50.0), 50.0)
     assert tokens(book, 50.0) == 30
+
+
+def test_what_the_controller_admitted_alone_counts_when_it_tells() -> None:
+    """The same process, away for a while: its own count knows nothing of the meantime."""
+    book = Ledger({ANN: TEN}, active_since_s=0.0)
+    book.judge(request(30), 10.0)
+    book.take_over(ANN_KEY, Bucket(-60.0, 12.0), 13.0)
+    assert tokens(book, 13.0) == -50
+    book.take_over(ANN_KEY, Bucket(-60.0, 12.0), 13.0)
+    assert tokens(book, 13.0) == -50
+
+
+def test_an_answer_that_comes_back_changes_nothing() -> None:
+    book = ledger()
+    book.judge(request(30), 1.0)
+    ((key, told),) = book.state([ANN_KEY], 1.0)
+    book.judge(request(30), 2.0)
+    book.take_over(key, told, 3.0)
+    assert tokens(book, 3.0) == 60
 
 
 def test_a_question_about_nothing_does_not_keep_a_bucket_from_being_handed_over() -> None:
     book = Ledger({ANN: TEN}, active_since_s=50.0)
     assert outcome(book.judge(request(), 50.0)) == ((), 0)
-    book.take_over(ANN_KEY, Bucket(-80.0, 50.0))
+    book.take_over(ANN_KEY, Bucket(-80.0, 50.0), 50.0)
     assert tokens(book, 50.0) == -80
 
 
 def test_a_bucket_that_is_handed_over_is_held_to_the_quota_of_now() -> None:
     book = Ledger({ANN: TEN}, active_since_s=50.0)
-    book.take_over(ANN_KEY, Bucket(1e9, 0.0))
-    book.take_over(BucketKey("bob", None), Bucket(-5.0, 0.0))
+    book.take_over(ANN_KEY, Bucket(1e9, 0.0), 50.0)
+    book.take_over(BucketKey("bob", None), Bucket(-5.0, 0.0), 50.0)
     assert tokens(book, 50.0) == 100
     assert book.state([BucketKey("bob", None)], 50.0) == ()
 
 
 def test_a_bucket_handed_over_and_never_drawn_on_counts_the_time_before_a_change_at_the_old_rate() -> None:
     book = Ledger({ANN: TEN}, active_since_s=0.0)
-    book.take_over(ANN_KEY, Bucket(-50.0, 0.0))
+    book.take_over(ANN_KEY, Bucket(-50.0, 0.0), 0.0)
     book.set_limits({ANN: Limit(rate=1.0, burst=100.0)}, 3.0)
     assert tokens(book, 3.0) == -20
 
@@ -280,7 +299,7 @@ def test_so_many_buckets_are_kept_and_no_more() -> None:
     for number in range(50):
         book.judge(request(1, user="ann"), 0.0)
         book.judge(request(1, user=f"user-{number}"), 0.0)
-        book.take_over(BucketKey(f"other-{number}", None), Bucket(1.0, 0.0))
+        book.take_over(BucketKey(f"other-{number}", None), Bucket(1.0, 0.0), 0.0)
         assert len(book.describe(0.0)) <= 3
     # Those that are drawn on again and again stay: the cluster's to the end.
     assert tokens(book, 0.0, CLUSTER_KEY) == 100_000 - 100

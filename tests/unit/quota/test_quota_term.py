@@ -7,7 +7,7 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import SessionExpired
-from regnum_coordination.port import Create, Set
+from regnum_coordination.port import Create, Delete, Set
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
@@ -124,6 +124,39 @@ async def test_who_has_seen_a_change_is_judged_by_it_before_the_watch_tells(worl
     assert world.judge(150) == (True, 0)
     await world.term.catch_up(1)
     assert (world.judge(150), world.judge(1)) == ((True, 0), (False, 5_000))
+
+
+async def test_whoever_edits_by_hand_announces_it_by_any_name(world: World) -> None:
+    await world.begin()
+    await world.set_quota(10, announced=False)
+    await world.outside.create(f"{quotas.CHANGES}/look here", b"")
+    await settle(50)
+    world.judge(1)
+    assert world.tokens() == 99
+
+
+async def test_a_store_that_was_put_back_to_an_older_state_is_believed(world: World) -> None:
+    await world.begin()
+    for _ in range(2):
+        await world.set_quota(10)
+    await settle(50)
+    await world.outside.multi([Delete(ANN.path, None), Delete(quotas.change_path(2), None)])
+    await settle(50)
+    assert world.judge(1_000) == (True, 0)
+    assert world.term.ledger.describe(0.0) == ()
+
+
+async def test_announcements_that_are_tidied_away_cost_no_reading(world: World) -> None:
+    await world.begin()
+    for _ in range(3):
+        await world.set_quota(10)
+    await settle(50)
+    await world.set_quota(20, announced=False)
+    await world.outside.delete(quotas.change_path(1), version=None)
+    await settle(50)
+    world.judge(150)
+    await world.clock.advance(1.0)
+    assert world.tokens() == -40
 
 
 async def test_who_has_seen_nothing_new_costs_no_reading(world: World) -> None:
