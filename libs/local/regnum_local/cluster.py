@@ -30,13 +30,16 @@ from regnum_local.data_dir import DataDirLock, end_leftovers
 from regnum_local.files import read_json, write_json
 from regnum_local.identity import ProcessIdentity
 from regnum_local.plan import EMPTY, STORES, Launch, Member, Plan, Role, command, grow, store_url
+from regnum_local.running_store import check_running
 from regnum_local.runtime_record import RuntimeRecord, remove_record, write_record
-from regnum_local.store_choice import choose_store
+from regnum_local.store_choice import StoreChoice, choose_store
 from regnum_local.store_programs import find_store_program
 
 HEALTHY_TIMEOUT_S: Final = 60.0
 """Time from its start until a process must serve."""
 POLL_S: Final = 0.05
+PLAN: Final = "cluster.json"
+"""File of the processes and their ports, in the cluster's folder."""
 STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {
     Role.BROKER: 15.0,
     Role.METADATA: 5.0,
@@ -181,7 +184,15 @@ class LocalCluster:
             left = await end_leftovers(self._data_dir)
             if left:
                 self._report(f"ended what an earlier run left behind: {', '.join(left)}")
-            self._plan = self._make_plan()
+            known = self._read_plan()
+            choice = choose_store(self._asked, known, self._data_dir)
+            # Before the plan is kept: a folder must not remember a store that it never had.
+            if choice.embedded is not None:
+                self._store_program = tuple(self._find_store(choice.embedded))
+            elif choice.url is not None:
+                await check_running(choice.url)
+            self._store_url = choice.url
+            self._plan = self._make_plan(known, choice)
             await self._start_all(timeout_s)
         except BaseException:
             await self.kill_all()
@@ -279,17 +290,15 @@ class LocalCluster:
             raise LaunchError(f"{name} was not started; start it with restart")
         return child
 
-    def _make_plan(self) -> Plan:
-        path = self._data_dir / "cluster.json"
+    def _read_plan(self) -> Plan:
+        path = self._data_dir / PLAN
         try:
             value = read_json(path)
-            known = EMPTY if value is None else Plan.from_json(value)
+            return EMPTY if value is None else Plan.from_json(value)
         except (KeyError, TypeError, ValueError) as error:
             raise LaunchError(f"cannot read {path}: {error!r}; repair it, or choose another folder") from error
-        choice = choose_store(self._asked, known, self._data_dir)
-        self._store_url = choice.url
-        # Before the plan is kept: a folder must not remember a store that never ran in it.
-        self._store_program = () if choice.embedded is None else tuple(self._find_store(choice.embedded))
+
+    def _make_plan(self, known: Plan, choice: StoreChoice) -> Plan:
         plan = grow(
             known,
             brokers=self._brokers,
@@ -300,7 +309,7 @@ class LocalCluster:
             is_free=is_free,
             choose=lambda taken: free_port(self._rng, taken=taken),
         )
-        write_json(path, plan.to_json())
+        write_json(self._data_dir / PLAN, plan.to_json())
         return plan
 
     async def _start_all(self, timeout_s: float) -> None:
