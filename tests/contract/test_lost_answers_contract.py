@@ -45,7 +45,7 @@ async def test_a_batch_whose_answer_is_lost_is_unknown(world: World, store: Stor
 async def test_a_write_can_happen_after_a_read_has_shown_the_old_value(world: World, store: Store) -> None:
     other = await world.open()
     await store.create("/a", b"old")
-    late = await world.delay(store, lambda: store.set("/a", PADDING, version=0))
+    late = await world.delay(store, lambda: store.set("/a", PADDING, version=0), cut_off=True)
     assert isinstance(late.answer, ConnectionLoss)
     assert (await other.get("/a", current=True)).data == b"old"
     await late.arrive()

@@ -17,16 +17,19 @@ class _Driver(Protocol):
 _DRIVERS = {
     "etcd": ("regnum_coordination.drivers.etcd", "etcd"),
     "memory": ("regnum_coordination.drivers.memory", None),
+    "zookeeper": ("regnum_coordination.drivers.zookeeper", "zookeeper"),
 }
 """Scheme: module, and the extra that installs what it imports."""
+
+_FORMS = "etcd://host:port[,host:port...][/prefix], zookeeper://host:port[,host:port...][/chroot] or memory://name"
 
 
 async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_timeout_s: float = 5.0) -> Store:
     """Open a session with the store at ``url``.
 
     Args:
-        url: ``etcd://host:port[,host:port...][/prefix]`` or ``memory://name`` (one process; tests and simulation).
-            Options for TLS and users: ``drivers.credentials``.
+        url: ``etcd://host:port[,host:port...][/prefix]``, ``zookeeper://host:port[,host:port...][/chroot]`` or
+            ``memory://name`` (one process; tests and simulation). Options for TLS and users: ``drivers.credentials``.
         session_timeout_s: seconds after which the store ends the session of a process that is gone.
         operation_timeout_s: seconds after which an operation without an answer is a ConnectionLoss.
 
@@ -39,7 +42,7 @@ async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_time
     """
     scheme = urlsplit(url).scheme
     if scheme not in _DRIVERS:
-        raise ValueError(f"no driver for the scheme {scheme!r}; use etcd://host:port[,host:port...][/prefix] or memory://name")
+        raise ValueError(f"no driver for the scheme {scheme!r}; use {_FORMS}")
     module, extra = _DRIVERS[scheme]
     try:
         # Beside the loop: a driver brings a large library (safety rule S22).

@@ -91,8 +91,12 @@ class TcpProxy:
         self._refusing = True
         self.cut()
 
+    def turn_away(self) -> None:
+        """Close connections to come until ``accept``."""
+        self._refusing = True
+
     def accept(self) -> None:
-        """Undo ``refuse``."""
+        """Undo ``refuse`` and ``turn_away``."""
         self._refusing = False
 
     def hold_answers(self) -> None:
@@ -126,12 +130,15 @@ class TcpProxy:
             if link.holds_requests:
                 link.client.transport.abort()
 
-    def deliver(self) -> None:
-        """Send the held requests to the server."""
+    def deliver(self) -> bool:
+        """Send the held requests to the server; whether there is still a connection to send them on."""
+        delivered = False
         for link in self._links:
             if link.held:
                 link.server.write(bytes(link.held))
                 link.held.clear()
+                delivered = True
+        return delivered
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

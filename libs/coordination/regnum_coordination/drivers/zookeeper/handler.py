@@ -1,0 +1,200 @@
+"""What kazoo does its work with: sockets, wake-ups, results. Its public way to be adapted (``handler=``).
+
+Goals: kazoo's thread never waits for the loop, nor the loop for kazoo's thread; a connection that is silent can be
+ended from outside; the session time-out that the server granted and the transaction id of each answer are known.
+
+Constraints: kazoo pings only when nothing else is sent, so that it never notices a silent server while requests are
+sent to it; it wakes its thread by a byte in a socket pair, whose buffer fills after 278 of them; it tells nobody which
+session time-out the server granted.
+
+Algorithm: one thread, kazoo's own, reads and writes; results are set on it and handed over by ``Mailbox``. Wake-ups
+are counted in the kernel. The first answer on a connection is read along: its second number is the time-out.
+"""
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+
+_HANDSHAKE: Final = struct.Struct("!iii")
+"""Length, protocol version, session time-out in milliseconds."""
+
+
+class Wakeups:
+    """Both ends of what kazoo takes for a socket pair: one byte for each request that waits."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        """Ready while requests wait."""
+        return self._fd
+
+    def send(self, data: bytes) -> int:
+        """Count a request."""
+        os.eventfd_write(self._fd, len(data))
+        return len(data)
+
+    def recv(self, size: int) -> bytes:
+        """Take one off."""
+        del size
+        os.eventfd_read(self._fd)
+        return b"\0"
+
+    def close(self) -> None:
+        """Free it; both ends are one."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Link:
+    """One connection to a server."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._head = b""
+        self.opened_at_s: Final = time.monotonic()
+        """When it was made, on the monotonic clock."""
+        self.granted_s: float | None = None
+        """Session time-out that the server granted; None before its first answer."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return int(self._connection.fileno())
+
+    def setblocking(self, flag: bool) -> None:  # noqa: FBT001 - as of a socket
+        """As of a socket."""
+        self._connection.setblocking(flag)
+
+    def send(self, data: Any) -> int:
+        """As of a socket."""
+        return int(self._connection.send(data))
+
+    def recv(self, size: int) -> bytes:
+        """As of a socket."""
+        chunk: bytes = self._connection.recv(size)
+        if self.granted_s is None:
+            self._head += chunk
+            if len(self._head) >= _HANDSHAKE.size:
+                self.granted_s = _HANDSHAKE.unpack_from(self._head)[2] / 1000
+                self._head = b""
+        return chunk
+
+    def pending(self) -> int:
+        """Bytes that TLS has deciphered and nobody has read."""
+        ask = getattr(self._connection, "pending", None)
+        return 0 if ask is None else int(ask())
+
+    def getpeername(self) -> Any:
+        """As of a socket."""
+        return self._connection.getpeername()
+
+    def close(self) -> None:
+        """As of a socket."""
+        self._connection.close()
+
+    def abort(self) -> None:
+        """End it from another thread: its reader sees the end of the stream."""
+        # Not the method of a TLS socket, which would take the ciphers away under the reader.
+        with suppress(OSError):
+            socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+
+
+class Answer(AsyncResult):  # type: ignore[misc] # kazoo is untyped
+    """A result that remembers the transaction id that came with it."""
+
+    def __init__(self, handler: "LoopHandler") -> None:
+        super().__init__(handler)
+        self._newest = handler
+        self.zxid = 0
+        """Last transaction that the server knew of when it answered; of a write that happened: its own."""
+
+    def set(self, value: Any = None) -> None:
+        """Store the value, once."""
+        if not self.ready():
+            self.zxid = self._newest.zxid()
+            super().set(value)
+
+    def set_exception(self, exception: Any) -> None:
+        """Store the failure, once."""
+        if not self.ready():
+            self.zxid = self._newest.zxid()
+            super().set_exception(exception)
+
+
+class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo is untyped
+    """Runs kazoo on one thread; everything that it calls back must be short."""
+
+    def __init__(self, *, connect_timeout_s: float) -> None:
+        super().__init__()
+        self._connect_timeout_s = connect_timeout_s
+        self._closing = False
+        self.link: Link | None = None
+        """The newest connection."""
+        self.zxid: Callable[[], int] = lambda: 0
+        """Gives the id of the last transaction that a server mentioned."""
+
+    @property
+    def running(self) -> bool:
+        """Never: kazoo then calls back at once, on its own thread, instead of on one more."""
+        return False
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def spawn(self, func: Any, *args: Any, **kwargs: Any) -> threading.Thread:
+        """Start kazoo's thread."""
+        thread = threading.Thread(target=func, args=args, kwargs=kwargs, name="zookeeper connection", daemon=True)
+        thread.start()
+        return thread
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """A watch fired."""
+        callback.func(*callback.args)
+
+    def async_result(self) -> Answer:
+        """A result."""
+        return Answer(self)
+
+    def create_socket_pair(self) -> tuple[Any, Any]:
+        """Where requests are announced to kazoo's thread."""
+        if not hasattr(os, "eventfd"):
+            pair: tuple[Any, Any] = super().create_socket_pair()
+            return pair
+        wakeups = Wakeups()
+        return wakeups, wakeups
+
+    def create_connection(self, address: Any, *args: Any, timeout: float | None = None, **kwargs: Any) -> Link:
+        """Connect, with less patience than kazoo has: there may be other servers."""
+        if self._closing:
+            raise ConnectionAbortedError("the store is closed")
+        patience_s = self._connect_timeout_s if timeout is None else min(timeout, self._connect_timeout_s)
+        link = Link(super().create_connection(address, *args, timeout=patience_s, **kwargs))
+        self.link = link
+        return link
+
+    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
+        """As ``select``, and aware of what TLS has deciphered already."""
+        waiting = [item for item in rlist if isinstance(item, Link) and item.pending()]
+        ready = super().select(rlist, wlist, xlist, 0 if waiting else timeout)
+        return ([*ready[0], *(item for item in waiting if item not in ready[0])], *ready[1:])
+
+    def abort(self) -> None:
+        """End the newest connection; kazoo makes another one."""
+        if self.link is not None:
+            self.link.abort()
+
+    def close(self) -> None:
+        """No more connections; ends the one there is."""
+        self._closing = True
+        self.abort()

@@ -1,0 +1,212 @@
+"""Multis and batches as ZooKeeper's transactions, and what their answers mean. Pure.
+
+A transaction that fails names only the first operation that failed; what came before was rolled back, what comes after
+was not looked at. To settle the other groups of a failed transaction, the nodes that they touch are read again and
+each group is held against them here (safety rule S4).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, assert_never
+
+from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
+
+from regnum_coordination.drivers.zookeeper.answers import stat_of, wire_version
+from regnum_coordination.drivers.zookeeper.names import ServerNames
+from regnum_coordination.errors import BadVersion, InvalidRequest, NodeExists, NodeFailure, NoNode, NotEmpty
+from regnum_coordination.paths import parent
+from regnum_coordination.port import Check, Create, Delete, Operation, OperationResult, Set, Stat
+
+MAX_TRANSACTION_BYTES: Final = 1_040_000
+"""Bytes of one transaction; a server takes frames of 1 MiB less one byte (``jute.maxbuffer``)."""
+MAX_OPERATIONS: Final = 1000
+"""Operations of one transaction of a batch."""
+
+_OVERHEAD: Final = 64
+"""Bytes of an operation besides path and data: headers, version, access list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A node as read again."""
+
+    version: int
+    """Its version."""
+    ephemeral: bool
+    """Whether it can have no children."""
+    children: int
+    """How many it has."""
+
+
+def seen_of(stat: Any) -> Seen:
+    """From kazoo's stat."""
+    return Seen(version=stat.version, ephemeral=bool(stat.ephemeralOwner), children=stat.numChildren)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Overlay:
+    """The nodes as the earlier operations of a group leave them."""
+
+    base: dict[str, Seen | None]
+    """As read."""
+    changed: dict[str, Seen | None] = field(default_factory=dict)
+    """As left; None for deleted."""
+
+    def at(self, path: str) -> Seen | None:
+        return self.changed[path] if path in self.changed else self.base.get(path)
+
+    def count(self, folder: str, by: int) -> None:
+        if (seen := self.at(folder)) is not None:
+            self.changed[folder] = Seen(
+                version=seen.version, ephemeral=seen.ephemeral, children=max(0, seen.children + by)
+            )
+
+
+def size(operations: Iterable[Operation], names: ServerNames) -> int:
+    """Bytes of the operations on the wire, rather too many."""
+    total = 0
+    for operation in operations:
+        path = operation.path
+        total += _OVERHEAD + (len(names.root) + len(path) if path.isascii() else len(names.path(path).encode()))
+        if isinstance(operation, Create | Set):
+            total += len(operation.data)
+    return total
+
+
+def check_size(operations: Sequence[Operation], names: ServerNames) -> int:
+    """Its size; raises InvalidRequest for what fits into no transaction."""
+    total = size(operations, names)
+    if total > MAX_TRANSACTION_BYTES:
+        raise InvalidRequest(
+            f"a multi of {len(operations)} operations takes {total} bytes and ZooKeeper's limit is "
+            f"{MAX_TRANSACTION_BYTES}; store less, or split it"
+        )
+    return total
+
+
+class Packer:
+    """Puts groups, one after the other, into as few transactions as possible."""
+
+    def __init__(self, *, fence_size: int) -> None:
+        self._fence_size = fence_size
+        self._indexes: list[int] = []
+        self._operations = 0
+        self._bytes = fence_size
+
+    def add(self, index: int, operations: int, length: int) -> list[int]:
+        """Add a group; the indexes of a transaction that is full without it, empty while there is room."""
+        full: list[int] = []
+        if self._operations + operations > MAX_OPERATIONS or self._bytes + length > MAX_TRANSACTION_BYTES:
+            full = self.rest()
+        self._indexes.append(index)
+        self._operations += operations
+        self._bytes += length
+        return full
+
+    def rest(self) -> list[int]:
+        """What is not in a full transaction yet; begins anew."""
+        indexes, self._indexes, self._operations, self._bytes = self._indexes, [], 0, self._fence_size
+        return indexes
+
+
+def fill(transaction: Any, operations: Iterable[Operation], names: ServerNames) -> None:
+    """Put operations into kazoo's transaction."""
+    for operation in operations:
+        path = names.path(operation.path)
+        match operation:
+            case Check(version=version):
+                transaction.check(path, wire_version(version))
+            case Create(data=data, ephemeral=ephemeral):
+                transaction.create(path, data, ephemeral=ephemeral)
+            case Set(data=data, version=version):
+                transaction.set_data(path, data, wire_version(version))
+            case Delete(version=version):
+                transaction.delete(path, wire_version(version))
+            case _:
+                assert_never(operation)
+
+
+def first_failure(answers: Sequence[object]) -> tuple[int, object] | None:
+    """Place and error of the operation that failed; None if all happened."""
+    for place, answer in enumerate(answers):
+        if isinstance(answer, ZookeeperError) and not isinstance(answer, RolledBackError | RuntimeInconsistency):
+            return place, answer
+    return None
+
+
+def results(
+    operations: Sequence[Operation], answers: Sequence[Any], zxid: int, session_id: int
+) -> tuple[OperationResult, ...]:
+    """What the operations of a transaction left behind; ``zxid`` is the transaction's."""
+    found: list[OperationResult] = []
+    for operation, answer in zip(operations, answers, strict=True):
+        match operation:
+            case Check() | Delete():
+                stat = None
+            case Create(ephemeral=ephemeral):
+                # A transaction answers a creation with its path alone, and the rest follows from its id.
+                stat = Stat(
+                    creation_id=zxid,
+                    modification_id=zxid,
+                    version=0,
+                    children_id=zxid,
+                    ephemeral_owner=session_id if ephemeral else None,
+                )
+            case Set():
+                stat = stat_of(answer)
+            case _:
+                assert_never(operation)
+        found.append(OperationResult(operation.path, stat))
+    return tuple(found)
+
+
+def touched(operations: Iterable[Operation]) -> set[str]:
+    """Nodes that decide whether the operations can happen."""
+    paths: set[str] = set()
+    for operation in operations:
+        paths.add(operation.path)
+        if isinstance(operation, Create):
+            paths.add(parent(operation.path))
+    return paths
+
+
+def refusal(operations: Iterable[Operation], nodes: dict[str, Seen | None]) -> NodeFailure | None:
+    """Why a group cannot happen, given the nodes it touches; None if it can."""
+    overlay = _Overlay(base=nodes)
+    for operation in operations:
+        if (failure := _refusal(operation, overlay)) is not None:
+            return failure
+    return None
+
+
+def _refusal(operation: Operation, overlay: _Overlay) -> NodeFailure | None:
+    if isinstance(operation, Create):
+        return _refused_create(operation, overlay)
+    path = operation.path
+    seen = overlay.at(path)
+    if seen is None:
+        return NoNode(path)
+    if operation.version is not None and seen.version != operation.version:
+        return BadVersion(path, expected=operation.version, found=seen.version)
+    if isinstance(operation, Set):
+        overlay.changed[path] = Seen(version=seen.version + 1, ephemeral=seen.ephemeral, children=seen.children)
+    if isinstance(operation, Delete):
+        if seen.children:
+            return NotEmpty(path)
+        overlay.changed[path] = None
+        overlay.count(parent(path), -1)
+    return None
+
+
+def _refused_create(operation: Create, overlay: _Overlay) -> NodeFailure | None:
+    path = operation.path
+    folder = overlay.at(parent(path))
+    if folder is None:
+        return NoNode(path, "its parent does not exist")
+    if folder.ephemeral:
+        return NoNode(path, "its parent is ephemeral")
+    if overlay.at(path) is not None:
+        return NodeExists(path)
+    overlay.changed[path] = Seen(version=0, ephemeral=operation.ephemeral, children=0)
+    overlay.count(parent(path), 1)
+    return None
