@@ -50,10 +50,14 @@ async def _entities(store: Store) -> dict[str, QuotaEntity]:
     """Whose quota may lie where."""
     clients, users = await _names(store, quotas.CLIENTS), await _names(store, quotas.USERS)
     found = {quotas.CLUSTER: QuotaEntity()}
-    for name in clients:
-        _add(found, f"{quotas.CLIENTS}/{name}", client=name)
-    for name in users:
-        _add(found, f"{quotas.USERS}/{name}", user=name)
+    for some in _slices(clients, NODES_PER_READ):
+        for name in some:
+            _add(found, f"{quotas.CLIENTS}/{name}", client=name)
+        await asyncio.sleep(0)
+    for some in _slices(users, NODES_PER_READ):
+        for name in some:
+            _add(found, f"{quotas.USERS}/{name}", user=name)
+        await asyncio.sleep(0)
     folders = {f"{quotas.USERS}/{name}/{quotas.CLIENTS_BELOW}": name for name in users}
     there = [path async for path, _ in _nodes(store, tuple(folders))]
     for some in _slices(there, FOLDERS_AT_A_TIME):

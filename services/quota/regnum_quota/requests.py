@@ -17,7 +17,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_quota.admission import Admission, Mode
 
-ADMISSIONS_MAX: Final = 5_000
+ADMISSIONS_MAX: Final = 3_000
 """Requests in one call."""
 MUTATIONS_MAX: Final = 10_000
 """Mutations in one call, of all its requests together."""

@@ -15,7 +15,7 @@ from regnum_quota.requests import read
 MUTATIONS_PER_TURN: Final = 1_000
 """Mutations judged between two turns of the event loop (safety rule S22)."""
 BUCKETS_PER_TURN: Final = 1_000
-"""Buckets put into an answer between two turns."""
+"""Buckets taken over, or put into an answer, between two turns."""
 THROTTLE_MS_MAX: Final = 2**31 - 1
 """Longest throttle time that the answer can carry: 24 days."""
 
@@ -39,9 +39,11 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         asked = read(request, self._clock.monotonic())
         term = self._office.term
         await term.catch_up(asked.changes_seen)
-        ledger, now_s = term.ledger, self._clock.monotonic()
-        for key, bucket in asked.known:
-            ledger.take_over(key, bucket, now_s)
+        for start in range(0, len(asked.known), BUCKETS_PER_TURN):
+            now_s = self._clock.monotonic()
+            for key, bucket in asked.known[start : start + BUCKETS_PER_TURN]:
+                term.ledger.take_over(key, bucket, now_s)
+            await asyncio.sleep(0)
         verdicts: list[Verdict] = []
         judged = 0
         for admission in asked.admissions:

@@ -153,7 +153,7 @@ async def test_a_change_that_the_controller_has_seen_is_read_before_judging(proc
     [
         ({"admissions": [asked(1), asked(5, -1)]}, "'topic-1' costs -1 permits"),
         ({"admissions": [asked(2**31)]}, "a mutation costs 0 to 2147483647"),
-        ({"admissions": [asked(1)] * (ADMISSIONS_MAX + 1)}, "send at most 5000"),
+        ({"admissions": [asked(1)] * (ADMISSIONS_MAX + 1)}, "send at most 3000"),
         ({"admissions": [asked(1), asked(*[1] * MUTATIONS_MAX)]}, "send at most 10000"),
         ({"admissions": [asked(1), asked(1, id="x" * 201)]}, "a request id has at most 200 characters"),
         ({"admissions": [asked(1), asked(1, user="x" * 1_025)]}, "at most 1024 characters"),

@@ -62,7 +62,9 @@ class AdmitRequest(_message.Message):
 
     @_builtins.property
     def known(self) -> _containers.RepeatedCompositeFieldContainer[Global___BucketState]:
-        """Buckets as an earlier quota process reported them to the sender; taken up where the receiver has none."""
+        """Buckets as they were last reported to the sender, less what it has admitted by itself since. Taken up where the
+        receiver has none, and where it has counted more tokens than that.
+        """
 
     def __init__(
         self,
