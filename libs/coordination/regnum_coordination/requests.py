@@ -92,34 +92,50 @@ def check_operations(operations: Sequence[Operation]) -> None:
 
 def check_batch(groups: Sequence[Group], fence: Check | None) -> None:
     """Raise InvalidRequest for a bad group, or one that writes the path that fences the whole batch."""
+    if fence is not None:
+        check_path(fence.path)
     for group in groups:
         if not group:
             raise InvalidRequest("a group of the batch is empty; leave it out")
         check_operations(group)
-    if fence is None:
-        return
-    check_path(fence.path)
-    for group in groups:
-        if any(operation.path == fence.path and not isinstance(operation, Check) for operation in group):
-            raise InvalidRequest(f"a group writes {fence.path}, which fences the batch; write it with multi")
+        for operation in group:
+            if fence is not None and operation.path == fence.path and not isinstance(operation, Check):
+                raise InvalidRequest(f"a group writes {fence.path}, which fences the batch; write it with multi")
+
+
+class WavePlan:
+    """Gives the groups of one batch their waves, one after another; see the head of the module."""
+
+    def __init__(self) -> None:
+        self._node_waves: dict[str, int] = {}
+        self._children_waves: dict[str, int] = {}
+
+    def place(self, group: Group) -> int:
+        """Wave of the next group."""
+        nodes, children = self._node_waves, self._children_waves
+        wave = 0
+        for operation in group:
+            path = operation.path
+            wave = max(wave, nodes.get(path, -1) + 1)
+            if isinstance(operation, Create):
+                wave = max(wave, nodes.get(parent(path), -1) + 1)
+            elif isinstance(operation, Delete):
+                wave = max(wave, children.get(path, -1) + 1)
+        for operation in group:
+            if isinstance(operation, Check):
+                continue
+            nodes[operation.path] = wave
+            if not isinstance(operation, Set) and (folder := parent(operation.path)) != ROOT:
+                children[folder] = max(wave, children.get(folder, -1))
+        return wave
 
 
 def waves(groups: Sequence[Group]) -> tuple[tuple[int, ...], ...]:
-    """Indexes of the groups, by wave; see the head of the module."""
-    node_wave: dict[str, int] = {}
-    children_wave: dict[str, int] = {}
+    """Indexes of the groups, by wave."""
+    plan = WavePlan()
     result: list[list[int]] = []
     for index, group in enumerate(groups):
-        touched = footprint(group)
-        wave = 0
-        for path in touched.reads | touched.writes:
-            wave = max(wave, node_wave.get(path, -1) + 1)
-        for path in touched.reads_children:
-            wave = max(wave, children_wave.get(path, -1) + 1)
-        for path in touched.writes:
-            node_wave[path] = wave
-        for path in touched.changes_children - {ROOT}:
-            children_wave[path] = max(wave, children_wave.get(path, -1))
+        wave = plan.place(group)
         while len(result) <= wave:
             result.append([])
         result[wave].append(index)
