@@ -1,15 +1,15 @@
-"""What a person does with etcdctl is input: it never stops the cluster, and it means what the seeds say it means."""
+"""What a person writes with etcdctl or zkCli is input: it never stops the cluster, and means what the seeds say."""
 
-import asyncio
 import json
-import sys
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from regnum_client import Admin, Consumer, Producer, TopicPartition
 from regnum_local.cluster import LocalCluster
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
+from regnum_testing.hands import Hand, hand_for
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
@@ -17,16 +17,21 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 CLOCK = SystemClock()
 
 
-async def etcdctl(cluster: LocalCluster, *arguments: str) -> str:
-    """Run etcdctl against the embedded store; the wheel brings it."""
-    endpoint = cluster.coordination.removeprefix("etcd://").partition("?")[0].partition("/")[0]
-    program = str(Path(sys.executable).parent / "etcdctl")
-    process = await asyncio.create_subprocess_exec(
-        program, f"--endpoints={endpoint}", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, error = await process.communicate()
-    assert process.returncode == 0, error.decode()
-    return out.decode()
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=["etcd", "zookeeper"])
+async def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LocalCluster]:
+    """A cluster on each store."""
+    folder = tmp_path_factory.mktemp("cluster") / "data"
+    async with LocalCluster(folder, brokers=3, elections=3, coordination=request.param) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def hand(cluster: LocalCluster) -> AsyncIterator[Hand]:
+    """A person with a tool of the store."""
+    async with hand_for(cluster.coordination) as opened:
+        yield opened
 
 
 async def controller_epoch(admin: Admin) -> int:
@@ -46,32 +51,35 @@ async def controller_epoch(admin: Admin) -> int:
     ids=["garbage", "empty", "minus one", "another id", "binary"],
 )
 async def test_anything_written_into_controller_leads_to_a_new_controller_within_a_second(
-    cluster: LocalCluster, content: str
+    cluster: LocalCluster, hand: Hand, content: str
 ) -> None:
-    """A plain put strips the lease: the node would outlive everybody (safety rule S7)."""
+    """On etcd a put takes the lease away: the node would outlive everybody (safety rule S7).
+
+    On ZooKeeper it stays the incumbent's, who must not take it for its own.
+    """
     if "\x00" in content:
         content = content.replace("\x00", "\x02")  # an argument cannot carry NUL
     async with Admin(cluster.bootstrap) as admin:
         before = await controller_epoch(admin)
         written = CLOCK.monotonic()
-        await etcdctl(cluster, "put", "--", "/controller", content)
+        await hand.put("/controller", content)
 
         async def succeeded() -> bool:
             return await controller_epoch(admin) > before
 
         await until(succeeded, within_s=1.0)
         assert CLOCK.monotonic() - written < 1.5
-        node = json.loads((await etcdctl(cluster, "get", "--print-value-only", "/controller")).strip())
+        node = json.loads(await hand.get("/controller"))
         assert node["brokerid"] in {1, 2, 3}
         name = f"after-{before}"
         await admin.create_topic(name, partitions=1, replication_factor=3)
         await admin.delete_topic(name)
 
 
-async def test_deleting_controller_triggers_an_election(cluster: LocalCluster) -> None:
+async def test_deleting_controller_triggers_an_election(cluster: LocalCluster, hand: Hand) -> None:
     async with Admin(cluster.bootstrap) as admin:
         before = await controller_epoch(admin)
-        await etcdctl(cluster, "del", "/controller")
+        await hand.delete("/controller")
 
         async def succeeded() -> bool:
             return await controller_epoch(admin) > before
@@ -79,9 +87,9 @@ async def test_deleting_controller_triggers_an_election(cluster: LocalCluster) -
         await until(succeeded, within_s=2.0)
 
 
-async def test_a_topic_written_by_hand_is_taken_up(cluster: LocalCluster) -> None:
+async def test_a_topic_written_by_hand_is_taken_up(cluster: LocalCluster, hand: Hand) -> None:
     """Seed 001's bare form: the controller gives it an id and leaders (safety rule S14)."""
-    await etcdctl(cluster, "put", "/brokers/topics/by-hand", '{"0":[1,2,3],"1":[3,1]}')
+    await hand.put("/brokers/topics/by-hand", '{"0":[1,2,3],"1":[3,1]}')
     async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
 
         async def has_leaders() -> bool:
@@ -94,53 +102,53 @@ async def test_a_topic_written_by_hand_is_taken_up(cluster: LocalCluster) -> Non
         await until(has_leaders, within_s=5.0)
         delivery = await (await producer.send("by-hand", b"hello", partition=1))
         assert delivery.offset == 0
-        written = json.loads((await etcdctl(cluster, "get", "--print-value-only", "/brokers/topics/by-hand")).strip())
+        written = json.loads(await hand.get("/brokers/topics/by-hand"))
         assert len(written["topic_id"]) == 22
         assert not written.get("creating")
 
 
 @pytest.mark.parametrize("content", ["not json", '{"0":[]}', '{"0":[1,1]}', '{"x":[1]}', "[]"])
 async def test_a_malformed_topic_node_is_left_alone_and_the_cluster_goes_on(
-    cluster: LocalCluster, content: str
+    cluster: LocalCluster, hand: Hand, content: str
 ) -> None:
-    await etcdctl(cluster, "put", "/brokers/topics/malformed", content)
+    await hand.put("/brokers/topics/malformed", content)
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topic("beside-malformed", partitions=1, replication_factor=3)
         await admin.delete_topic("beside-malformed")
         assert "malformed" not in {topic.name for topic in await admin.list_topics()}
-    assert (await etcdctl(cluster, "get", "--print-value-only", "/brokers/topics/malformed")).strip() == content
-    await etcdctl(cluster, "del", "/brokers/topics/malformed")
+    assert await hand.get("/brokers/topics/malformed") == content
+    await hand.delete("/brokers/topics/malformed")
 
 
-async def test_a_topic_removed_by_hand_is_deleted(cluster: LocalCluster) -> None:
+async def test_a_topic_removed_by_hand_is_deleted(cluster: LocalCluster, hand: Hand) -> None:
     async with Admin(cluster.bootstrap) as admin:
         created = await admin.create_topic("removed-by-hand", partitions=2, replication_factor=3)
-        await etcdctl(cluster, "del", "--prefix", "/brokers/topics/removed-by-hand")
+        await hand.delete_tree("/brokers/topics/removed-by-hand")
 
         async def gone() -> bool:
             names = {topic.name for topic in await admin.list_topics()}
-            guard = await etcdctl(cluster, "get", "--print-value-only", f"/brokers/topic_ids/{created.topic_id}")
-            record = await etcdctl(cluster, "get", "--print-value-only", f"/admin/delete_topics/{created.topic_id}")
-            return "removed-by-hand" not in names and not guard.strip() and not record.strip()
+            guard = await hand.get(f"/brokers/topic_ids/{created.topic_id}")
+            record = await hand.get(f"/admin/delete_topics/{created.topic_id}")
+            return "removed-by-hand" not in names and guard is None and record is None
 
         await until(gone, within_s=10.0)
 
 
-async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(cluster: LocalCluster) -> None:
+async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(cluster: LocalCluster, hand: Hand) -> None:
     """Never a guess, never a new epoch 0 (safety rule S14)."""
     async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
         await admin.create_topic("scribbled", partitions=2, replication_factor=3)
         await (await producer.send("scribbled", b"kept", partition=0))
-        await etcdctl(cluster, "put", "/brokers/topics/scribbled/0/leaderAndISR", "scribble")
-        await etcdctl(cluster, "del", "/controller")
+        await hand.put("/brokers/topics/scribbled/0/leaderAndISR", "scribble")
+        await hand.delete("/controller")
 
         async def other_partition_works() -> bool:
             delivery = await (await producer.send("scribbled", b"works", partition=1))
             return delivery.offset >= 0
 
         await until(other_partition_works, within_s=10.0)
-        node = await etcdctl(cluster, "get", "--print-value-only", "/brokers/topics/scribbled/0/leaderAndISR")
-        assert node.strip() == "scribble"
+        node = await hand.get("/brokers/topics/scribbled/0/leaderAndISR")
+        assert node == "scribble"
         async with Consumer(cluster.bootstrap) as consumer:
             ends = await consumer.end_offsets([TopicPartition("scribbled", 1)])
         assert ends[TopicPartition("scribbled", 1)] >= 1
