@@ -55,6 +55,8 @@ class FakeQuotaProcess:
         """Calls end at their deadline."""
         self.loses_answers = 0
         """So many answers are lost, after the charge."""
+        self.forgets_verdicts = False
+        """Answers lack what was asked for."""
         self.held: asyncio.Event | None = None
         """While set and not fired, calls wait."""
         self.in_flight = 0
@@ -124,6 +126,8 @@ class FakeQuotaProcess:
                     key=quota_pb2.BucketKey(user=key.user, client_id=key.client_id), tokens=self.buckets[key].tokens
                 )
             )
+        if self.forgets_verdicts:
+            del response.verdicts[:]
         if self.loses_answers:
             self.loses_answers -= 1
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the connection broke")

@@ -203,6 +203,7 @@ class Admissions:
                 continue
             except RegnumError as error:
                 reason = f"{reason_of(error.code)}: {error.message}"
+                left_s = give_up_s - self._clock.monotonic()
                 await self._process_changes_within(min(REPEAT_INTERVAL_S, left_s))
                 continue
             if not _answers(response, batch):

@@ -276,6 +276,11 @@ class Controller:
         """Creation and deletion of topics."""
         return self._topics
 
+    @property
+    def quotas(self) -> Quotas:
+        """Quotas and who judges by them."""
+        return self._quotas
+
     async def alter_client_quotas(
         self, changes: Sequence[EntityChange | Rejection], *, validate_only: bool, wait_s: float
     ) -> tuple[Rejection | None, ...]:

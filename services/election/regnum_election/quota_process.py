@@ -60,7 +60,9 @@ class ActiveQuotaProcess:
 
     async def close(self) -> None:
         """Hang up."""
-        await self._turn_to(None)
+        channel, self._channel, self._node = self._channel, None, None
+        if channel is not None:
+            await channel.close()
 
     async def _turn_to(self, node: QuotaProcessNode | None) -> None:
         former, self._node = self._channel, node

@@ -1,0 +1,91 @@
+"""A controller with quotas and quota processes that do what a test says, on a clock that stands still."""
+
+from collections.abc import Sequence
+
+from regnum_election.controller import Controller
+from regnum_election.quota_changes import EntityChange, LimitChange
+from regnum_election.quota_process import QuotaChannel
+from regnum_election.quota_stand_in import Account
+from regnum_election.topic_calls import Answered
+from regnum_election.topic_creation import Created, CreationOutcome
+from regnum_election.topic_deletion import DeletionOutcome
+from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_model.bucket import Limit
+from regnum_model.nodes import Address
+from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity
+
+from regnum_testing.clock import FakeClock
+from regnum_testing.fake_quota_process import FakeQuotaProcess, NoQuotaProcess
+from regnum_testing.reigning import ANYBODY, FakeCluster
+
+CLUSTER = QuotaEntity()
+
+
+class QuotaWorld:
+    """Brokers 1 to 3, a controller, and quota processes as they are started."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(self.clock)
+        self.limits: dict[QuotaEntity, Limit] = {}
+        self.processes: dict[Address, FakeQuotaProcess] = {}
+
+    async def begin(self, *, stand_in: Limit | None = None) -> None:
+        """Brokers and a controller."""
+        await self.cluster.begin(1, 2, 3)
+        await self.reign(1, stand_in=stand_in)
+
+    async def reign(self, id: int, *, stand_in: Limit | None = None) -> None:
+        """Begin to reign."""
+        await self.cluster.reign(id, open_quota=self._open, quota_stand_in=stand_in)
+
+    @property
+    def controller(self) -> Controller:
+        """The one that reigns."""
+        if self.cluster.controller is None:
+            raise AssertionError("nobody reigns")
+        return self.cluster.controller
+
+    async def start_process(self, id: int = 1, *, starts_full: bool = True) -> FakeQuotaProcess:
+        """A quota process that decides."""
+        process = FakeQuotaProcess(self.cluster.server, self.clock, lambda: self.limits, id=id, starts_full=starts_full)
+        self.processes[process.address] = process
+        await process.activate()
+        return process
+
+    def _open(self, address: Address) -> QuotaChannel:
+        return self.processes.get(address) or NoQuotaProcess(address)
+
+    async def set_quota(self, rate: float, burst: float, entity: QuotaEntity = CLUSTER) -> None:
+        """Set a quota; processes see it at once."""
+        change = EntityChange(
+            entity=entity, limits=(LimitChange(key=RATE_KEY, value=rate), LimitChange(key=BURST_KEY, value=burst))
+        )
+        (refused,) = await self.controller.alter_client_quotas((change,), validate_only=False, wait_s=5.0)
+        if refused is not None:
+            raise AssertionError(refused.message)
+        self.limits[entity] = Limit(rate=rate, burst=burst)
+
+    async def create(
+        self, names: Sequence[str], *, partitions: int = 1, account: Account = ANYBODY, validate_only: bool = False
+    ) -> Answered[CreationOutcome]:
+        """Topics of one replica."""
+        requests = [
+            TopicRequest(name=name, partitions=partitions, replication_factor=1, assignment=(), mutation=None)
+            for name in names
+        ]
+        return await self.controller.topics.create(requests, validate_only=validate_only, wait_s=30.0, account=account)
+
+    async def delete(self, names: Sequence[str], *, account: Account = ANYBODY) -> Answered[DeletionOutcome]:
+        """Topics by name."""
+        requests = [DeletionRequest(name=name, topic_id="", mutation=None) for name in names]
+        return await self.controller.topics.delete(requests, wait_s=30.0, account=account)
+
+    async def close(self) -> None:
+        """End everything; raise what failed."""
+        await self.cluster.close()
+
+
+def made(answered: Answered[CreationOutcome]) -> int:
+    """How many topics were created."""
+    return sum(isinstance(outcome, Created) for outcome in answered.outcomes)
