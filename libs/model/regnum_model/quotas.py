@@ -212,6 +212,10 @@ class QuotaTable:
     """Newest change announced before they were read."""
 
 
+_HOST: Final = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
+"""What may be handed to a resolver: names and IP addresses."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaProcessNode:
     """``/quota/ids/<id>`` and ``/quota/active``: where a quota process can be reached."""
@@ -249,7 +253,10 @@ class QuotaProcessNode:
             or not isinstance(internal, str)
         ):
             raise MalformedNodeError("not a quota process: quota_id, incarnation or listeners have other types")
-        return cls(id=id, incarnation=incarnation, internal=Address.parse(internal))
+        address = Address.parse(internal)
+        if _HOST.fullmatch(address.host) is None:
+            raise MalformedNodeError(f"not a quota process: {address.host!r} is no name of a host")
+        return cls(id=id, incarnation=incarnation, internal=address)
 
 
 def quota_id_path(id: int) -> str:

@@ -8,6 +8,7 @@ Silence proves nothing: a paused process keeps its seat until its session ends.
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 import grpc
@@ -61,7 +62,8 @@ async def connect(address: Address) -> Contact:
             _, writer = await asyncio.open_connection(address.host, address.port)
     except ConnectionRefusedError:
         return Contact.REFUSED
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):
+        # ValueError: a name that no resolver would even be asked for.
         return Contact.NO_ANSWER
     writer.transport.abort()
     return Contact.ACCEPTED
@@ -112,5 +114,6 @@ async def _watch(listener: Address) -> None:
     except grpc.aio.AioRpcError:
         return
     finally:
-        async with asyncio.timeout(1.0):
-            await channel.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await channel.close()

@@ -125,8 +125,9 @@ def test_changes_are_numbered() -> None:
 
 
 def test_a_process_comes_back_as_written() -> None:
-    node = QuotaProcessNode(id=2, incarnation="abc", internal=Address(host="h", port=9098))
-    assert QuotaProcessNode.decode(node.encode()) == node
+    for host in ("h", "10.0.0.1", "regnum-quota-0.regnum-quota.regnum.svc", "::1", "fe80::1%eth0"):
+        node = QuotaProcessNode(id=2, incarnation="abc", internal=Address(host=host, port=9098))
+        assert QuotaProcessNode.decode(node.encode()) == node
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,9 @@ def test_a_process_comes_back_as_written() -> None:
         b'{"quota_id":true,"incarnation":"a","listeners":{"internal":"h:1"}}',
         b'{"quota_id":"1","incarnation":"a","listeners":{"internal":"h:1"}}',
         b'{"quota_id":1,"incarnation":"a","listeners":{"internal":"nowhere"}}',
+        b'{"quota_id":1,"incarnation":"a","listeners":{"internal":"a b:1"}}',
+        b'{"quota_id":1,"incarnation":"a","listeners":{"internal":"\\ud800:1"}}',
+        b'{"quota_id":1,"incarnation":"a","listeners":{"internal":"\\u0000:1"}}',
     ],
 )
 def test_unreadable_processes_are_malformed(data: bytes) -> None:

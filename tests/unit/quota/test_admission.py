@@ -1,6 +1,7 @@
 """Who is admitted, what it costs, and what a quota process may assume about the time before it (safety rule S21)."""
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 
 import pytest
 from hypothesis import given, settings
@@ -459,3 +460,67 @@ def test_admitted_in_any_window_is_at_most_burst_and_inflow_and_one_topic(
         for at_s, cost in admitted[first:]:
             taken += cost
             assert taken <= burst + rate * (at_s - since_s) + largest + 1e-3
+
+
+class End(Enum):
+    """What becomes of a request and of those who deal with it."""
+
+    ANSWERED = "answered"
+    ANSWER_LOST = "the answer is lost, and the request repeated"
+    JUDGE_DIES = "the quota process dies without an answer, and the next one gets the request"
+    JUDGE_DIES_AFTERWARDS = "it answers, and dies then"
+    ALL_DIE_AFTERWARDS = "it answers, and dies with the controller, who remembered the buckets"
+
+
+@given(
+    st.floats(0.1, 50.0),
+    st.floats(1.0, 100.0),
+    st.lists(
+        st.tuples(st.floats(0.0, 5.0), st.lists(st.integers(0, 40), max_size=4), st.sampled_from(End)),
+        min_size=1,
+        max_size=30,
+    ),
+)
+def test_no_crash_hands_out_more_than_one_topic(
+    rate: float, burst: float, steps: list[tuple[float, list[int], End]]
+) -> None:
+    """Admitted as the controller heard it (safety rule S21).
+
+    A bucket of which nobody knows begins with no tokens, and no tokens admit one topic: that much a crash of all costs.
+    """
+    limits = {CLUSTER: Limit(rate=rate, burst=burst)}
+    book, kept = ledger(limits), dict[BucketKey, Bucket]()
+    now_s = 0.0
+    admitted: list[tuple[float, int, int]] = []
+    crashes = 0
+
+    def ask(made: Admission) -> tuple[bool, ...]:
+        for key, bucket in kept.items():
+            book.take_over(key, bucket, now_s)
+        verdict = book.judge(made, now_s)
+        answers.update(book.state(verdict.drawn_on, now_s))
+        return verdict.admitted
+
+    for number, (pause_s, permits, end) in enumerate(steps):
+        now_s += pause_s
+        made, answers = request(*permits, id=f"r{number}"), dict[BucketKey, Bucket]()
+        yes = ask(made)
+        if end is End.ANSWER_LOST:
+            yes = ask(made)
+        elif end is End.JUDGE_DIES:
+            answers.clear()
+            book = Ledger(limits, active_since_s=now_s)
+            yes = ask(made)
+        kept.update(answers)
+        admitted += [(now_s, cost, crashes) for cost, it_is in zip(permits, yes, strict=True) if it_is]
+        if end is End.ALL_DIE_AFTERWARDS:
+            kept.clear()
+            crashes += 1
+        if end in {End.JUDGE_DIES_AFTERWARDS, End.ALL_DIE_AFTERWARDS}:
+            book = Ledger(limits, active_since_s=now_s)
+    largest = max((cost for _, cost, _ in admitted), default=0)
+    for first, (since_s, _, before) in enumerate(admitted):
+        taken = 0
+        for at_s, cost, crashed in admitted[first:]:
+            taken += cost
+            assert taken <= burst + rate * (at_s - since_s) + largest * (1 + crashed - before) + 1e-3

@@ -51,7 +51,11 @@ async def test_a_listener_answers_and_a_free_port_refuses() -> None:
     async with server:
         assert await connect(address) is YES
     assert await connect(Address(host="127.0.0.1", port=unused_port())) is NO
-    assert await connect(Address(host="no.such.host.invalid", port=1)) is SILENT
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "..", "a" * 100, "a\0b"])
+async def test_a_host_that_is_none_proves_nothing(host: str) -> None:
+    assert await connect(Address(host=host, port=1)) is SILENT
 
 
 async def test_a_process_that_stops_listening_is_found_dead_and_not_before() -> None:
