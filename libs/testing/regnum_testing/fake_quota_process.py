@@ -9,7 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_model.bucket import Bucket, Limit, charge, empty, full, is_exhausted, refill, wait_ms
 from regnum_model.nodes import Address
-from regnum_model.quota_matching import BucketKey, limits_on
+from regnum_model.quota_matching import BucketKey, limit_of, limits_on
 from regnum_model.quotas import QUOTA_ACTIVE, QuotaEntity, QuotaProcessNode
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -105,17 +105,23 @@ class FakeQuotaProcess:
 
     def tokens(self, key: BucketKey) -> float:
         """What a bucket holds now."""
-        bucket = self.buckets[key]
-        limit = next(
-            match.limit for match in limits_on(self._limits(), key.user or "", key.client_id or "") if match.key == key
-        )
-        return refill(bucket, limit, self._clock.monotonic()).tokens
+        return self._now(key, self.buckets[key], self._clock.monotonic())
+
+    def _now(self, key: BucketKey, bucket: Bucket, now_s: float) -> float:
+        limit = limit_of(self._limits(), key)
+        return bucket.tokens if limit is None else refill(bucket, limit, now_s).tokens
+
+    def _take_over(self, key: BucketKey, bucket: Bucket, now_s: float) -> None:
+        """The lower of the two holds."""
+        own = self.buckets.get(key)
+        if own is None or self._now(key, bucket, now_s) < self._now(key, own, now_s):
+            self.buckets[key] = bucket
 
     def _answer(self, request: quota_pb2.AdmitRequest) -> quota_pb2.AdmitResponse:
         self.requests.append(request)
         now_s = self._clock.monotonic()
         for state in request.known:
-            self.buckets.setdefault(_key(state.key), Bucket(state.tokens, now_s - state.age_ms / 1000))
+            self._take_over(_key(state.key), Bucket(state.tokens, now_s - state.age_ms / 1000), now_s)
         response = quota_pb2.AdmitResponse(incarnation=self._node.incarnation)
         drawn_on: dict[BucketKey, None] = {}
         for admission in request.admissions:

@@ -10,12 +10,16 @@ from regnum_coordination.port import Create, Operation
 from regnum_election.controller import Controller
 from regnum_election.events import Mutation
 from regnum_election.leader_balance import balance_leaders, misplaced
+from regnum_election.quota_changes import EntityChange, LimitChange
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, TopicRequest
 from regnum_model import paths
+from regnum_model.bucket import Limit
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership, TopicIdNode, TopicNode
+from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaNode
+from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 
@@ -154,5 +158,58 @@ def test_leaders_go_back_to_preferred_replicas() -> None:
             controller.queue.put_mutation(Mutation(name="balance", steps=steps, abandon=lambda: None))
             while misplaced(controller.picture):
                 await asyncio.sleep(0.1)
+
+    run(scenario).assert_free()
+
+
+def test_a_call_of_many_topics_is_admitted_and_refused() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        limits = {QuotaEntity(): Limit(rate=0.001, burst=250.0)}
+        process = FakeQuotaProcess(cluster.server, cluster.clock, lambda: limits)
+        controller = await cluster.reign(balance_interval_s=3_600.0, open_quota=lambda _address: process)
+        await process.activate()
+        change = EntityChange(
+            entity=QuotaEntity(),
+            limits=(LimitChange(key=RATE_KEY, value=0.001), LimitChange(key=BURST_KEY, value=250.0)),
+        )
+        await controller.alter_client_quotas((change,), validate_only=False, wait_s=5.0)
+
+        def requests(prefix: str, count: int) -> list[TopicRequest]:
+            return [
+                TopicRequest(name=f"{prefix}{i}", partitions=1, replication_factor=3, assignment=(), mutation=f"{i}")
+                for i in range(count)
+            ]
+
+        async def create(prefix: str, count: int) -> int:
+            answered = await controller.topics.create(
+                requests(prefix, count), validate_only=False, wait_s=20.0, account=ANYBODY
+            )
+            return sum(isinstance(outcome, Created) for outcome in answered.outcomes)
+
+        with held.measuring("500 topics in a call, half of them refused"):
+            assert await create("a", 500) == 251
+        with held.measuring("5000 topics in a call, nearly all refused"):
+            assert await create("b", 5_000) == 0
+        process.leave()
+        process.dead = True
+        with held.measuring("5000 topics in a call, judged by the controller itself"):
+            assert await create("c", 5_000) == 0
+        assert controller.quotas.admissions.stands_in
+
+    run(scenario).assert_free()
+
+
+def test_many_quotas_are_read() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        node = QuotaNode(config={RATE_KEY: "5", BURST_KEY: "50"}).encode()
+        entities = [QuotaEntity(user=f"user-{number}") for number in range(5_000)]
+        for start in range(0, len(entities), NODES_PER_WRITE):
+            some = entities[start : start + NODES_PER_WRITE]
+            await cluster.outside.multi([Create(entity.path, node) for entity in some])
+        with held.measuring("a reign reads 5000 quotas"):
+            controller = await cluster.reign(balance_interval_s=3_600.0)
+            await controller.quotas.book.known()
+        with held.measuring("5000 quotas are shown"):
+            assert len(await controller.describe_client_quotas(None, wait_s=20.0)) == 5_000
 
     run(scenario).assert_free()

@@ -306,6 +306,10 @@ async def test_a_process_that_comes_back_is_told_what_was_charged_meanwhile(worl
     await until(lambda: not world.controller.quotas.admissions.stands_in)
     (state,) = process.requests[-1].known
     assert state.tokens == 50 - 20 + 1 - 25
+    # The clock moved on by as much as it takes until the next look.
+    assert process.tokens(CLUSTER_KEY) == pytest.approx(6 + PATIENCE_S + PROBE_INTERVAL_S, abs=1.5)
+    await world.create(["c"])
+    assert len(process.requests[-1].known) == 0
 
 
 async def test_when_both_are_gone_the_bucket_starts_empty(world: QuotaWorld) -> None:
