@@ -166,17 +166,14 @@ class _Batch:
                     await asyncio.sleep(0)
                 if wave := order.place(group):
                     later.setdefault(wave, []).append(index)
-                else:
-                    await self._add(index, sending)
+                elif pack := self._packer.add(index, len(group), self._sizes[index]):
+                    await self._send(pack, sending)
             await self._send(self._packer.rest(), sending)
         for wave in sorted(later):
             async with asyncio.TaskGroup() as sending:
                 for index in later[wave]:
-                    await self._add(index, sending)
+                    await self._send(self._packer.add(index, len(self._groups[index]), self._sizes[index]), sending)
                 await self._send(self._packer.rest(), sending)
-
-    async def _add(self, index: int, sending: asyncio.TaskGroup) -> None:
-        await self._send(self._packer.add(index, len(self._groups[index]), self._sizes[index]), sending)
 
     async def _send(self, pack: Sequence[int], sending: asyncio.TaskGroup) -> None:
         if pack:

@@ -82,7 +82,7 @@ class HeartbeatSession:
         self._changed.set()
 
     def _is_over(self) -> bool:
-        if self._left_s() <= 0:
+        if self._calls.over or self._left_s() <= 0:
             self.lose()
         return self.feed.is_lost
 
