@@ -1,4 +1,4 @@
-"""Real quota processes over a real etcd: one decides, kill -9 moves the seat, and no token is won by it."""
+"""Real quota processes over real stores: one decides, kill -9 moves the seat, and no token is won by it."""
 
 import os
 import signal
@@ -24,6 +24,7 @@ from regnum_service.status import from_rpc_error
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import eventually
+from regnum_testing.zookeeper_server import ZooKeeperServer
 
 pytestmark = pytest.mark.integration
 
@@ -88,25 +89,27 @@ class Process:
         return await self.admit() is not None
 
 
-@pytest.fixture
-def etcd(tmp_path: Path) -> Iterator[str]:
-    server = EtcdServer(tmp_path)
+@pytest.fixture(params=["etcd"])
+def coordination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """URL of a store of its own."""
+    server: EtcdServer | ZooKeeperServer
+    server = EtcdServer(tmp_path) if request.param == "etcd" else ZooKeeperServer(tmp_path)
     server.start()
-    yield f"etcd://127.0.0.1:{server.port}"
+    yield f"{request.param}://127.0.0.1:{server.port}"
     server.kill()
 
 
 @pytest.fixture
-async def store(etcd: str) -> AsyncIterator[Store]:
-    store = await open_store(etcd, session_timeout_s=SESSION_S, operation_timeout_s=5.0)
+async def store(coordination: str) -> AsyncIterator[Store]:
+    store = await open_store(coordination, session_timeout_s=SESSION_S, operation_timeout_s=5.0)
     await ensure_folders(store, quotas.FOLDERS, SystemClock())
     yield store
     await store.close()
 
 
 @pytest.fixture
-def pair(tmp_path: Path, etcd: str) -> Iterator[tuple[Process, Process]]:
-    processes = (Process(tmp_path, etcd, 1), Process(tmp_path, etcd, 2))
+def pair(tmp_path: Path, coordination: str) -> Iterator[tuple[Process, Process]]:
+    processes = (Process(tmp_path, coordination, 1), Process(tmp_path, coordination, 2))
     yield processes
     for process in processes:
         process.end()
@@ -125,6 +128,7 @@ async def start_both(pair: tuple[Process, Process], store: Store) -> None:
     await eventually(registered, within_s=30.0, what="the second process is registered")
 
 
+@pytest.mark.parametrize("coordination", ["etcd", "zookeeper"], indirect=True)
 async def test_kill_9_moves_the_seat_at_once_and_the_tokens_with_it(
     store: Store, pair: tuple[Process, Process]
 ) -> None:
