@@ -1,5 +1,7 @@
 """Groups as etcd transactions: sizes, packing, and who is named when one fails."""
 
+from collections.abc import Sequence
+
 import grpc
 import pytest
 from hypothesis import given
@@ -9,10 +11,12 @@ from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.rpc import EtcdRpc
 from regnum_coordination.drivers.etcd.transactions import (
     MAX_TRANSACTION_BYTES,
+    Packer,
+    Part,
     batch_request,
     check_size,
+    flat_request,
     is_read_only,
-    pack,
     part,
     read_request,
 )
@@ -85,20 +89,61 @@ def test_a_part_that_fits_nowhere() -> None:
         check_size(big, 128)
 
 
+def _packs(groups: Sequence[Sequence[Operation]], limit: int) -> list[list[Part]]:
+    packer = Packer(limit)
+    packs = [packer.add(part(group, KEYS, 1, index=index)) for index, group in enumerate(groups)]
+    return [full for full in (*packs, packer.rest()) if full]
+
+
 def test_127_groups_of_one_comparison_fill_a_default_transaction() -> None:
-    assert [len(indexes) for indexes in pack([(1, 10)] * 300, 128)] == [127, 127, 46]
+    assert [len(full) for full in _packs([[Set("/a", b"", 0)]] * 300, 128)] == [127, 127, 46]
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 20), st.integers(1, MAX_TRANSACTION_BYTES)), max_size=60), st.integers(24, 300)
+GROUPS = st.lists(
+    st.builds(
+        lambda checks, size: [*(Check(f"/c{number}") for number in range(checks)), Set("/é", b"." * size, 0)],
+        st.integers(0, 20),
+        st.integers(1, MAX_TRANSACTION_BYTES - 100_000),
+    ),
+    max_size=60,
 )
-def test_packs_keep_the_limits_and_the_order(sizes: list[tuple[int, int]], limit: int) -> None:
-    packs = pack(sizes, limit)
-    assert [index for indexes in packs for index in indexes] == list(range(len(sizes)))
-    for indexes in packs:
-        assert indexes
-        assert len(indexes) + max(sizes[index][0] for index in indexes) <= limit
-        assert len(indexes) == 1 or sum(sizes[index][1] for index in indexes) <= MAX_TRANSACTION_BYTES
+
+
+@given(GROUPS, st.integers(24, 300))
+def test_packs_keep_the_limits_and_the_order(groups: list[list[Operation]], limit: int) -> None:
+    packs = _packs(groups, limit)
+    assert [item.index for full in packs for item in full] == list(range(len(groups)))
+    for full in packs:
+        assert len(full) + max(item.size for item in full) <= limit
+        assert batch_request(full, KEYS.session(1), ()).ByteSize() <= MAX_TRANSACTION_BYTES
+
+
+def test_plain_groups_go_flat_with_every_comparison_once() -> None:
+    groups = [[Check("/t", 0), Check("/any"), Set(f"/t/{number}", b"1", number)] for number in range(3)]
+    parts = [part(group, KEYS, 1) for group in groups]
+    fence = conditions([Check("/f", 7)], KEYS)
+    request = flat_request(parts, KEYS.session(1), fence, 7)
+    assert request is not None
+    session, fenced, *compared = request.compare
+    assert session.key == KEYS.session(1)
+    assert (fenced.key, fenced.version) == (b"/f", 8)
+    assert sorted((one.key, one.version) for one in compared) == [
+        (b"/any", 0),
+        (b"/t", 1),
+        (b"/t/0", 1),
+        (b"/t/1", 2),
+        (b"/t/2", 3),
+    ]
+    assert [operation.request_put.key for operation in request.success] == [b"/t/0", b"/t/1", b"/t/2"]
+    assert not is_read_only(request)
+    assert flat_request(parts, KEYS.session(1), fence, 6) is None
+
+
+@pytest.mark.parametrize(
+    "group", [[Create("/a", b"")], [Delete("/a", 0)], [Check("/"), Set("/a", b"", 0)], [Check("/a")]]
+)
+def test_what_does_not_go_flat(group: list[Operation]) -> None:
+    assert flat_request([part(group, KEYS, 1)], KEYS.session(1), (), 128) is None
 
 
 NAMES = st.sampled_from(["/a", "/a/b", "/c"])

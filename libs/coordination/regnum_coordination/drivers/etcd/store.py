@@ -3,21 +3,22 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 import grpc
 from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
 
-from regnum_coordination.drivers.etcd.conditions import at_version, conditions
+from regnum_coordination.drivers.etcd.batches import EtcdBatch
+from regnum_coordination.drivers.etcd.conditions import at_version
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.reading import EtcdReader
 from regnum_coordination.drivers.etcd.rpc import EtcdRpc
 from regnum_coordination.drivers.etcd.session import LeaseSession
-from regnum_coordination.drivers.etcd.transactions import Part, batch_outcomes, batch_request, check_size, pack, part
+from regnum_coordination.drivers.etcd.transactions import batch_outcomes, batch_request, check_size, part
 from regnum_coordination.drivers.etcd.watch import EtcdWatcher
 from regnum_coordination.drivers.session_state import expired
-from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode
 from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
 from regnum_coordination.port import (
     Check,
@@ -40,17 +41,8 @@ from regnum_coordination.port import (
     Unknown,
     Written,
 )
-from regnum_coordination.requests import check_batch, check_operations, waves
+from regnum_coordination.requests import check_operations
 from regnum_coordination.timing import Backoff
-
-PARALLEL_TRANSACTIONS: Final = 8
-"""Transactions of a batch in flight."""
-
-_SLICE: Final = 1000
-"""Groups of a batch that are packed together; the next ones follow when they are written."""
-
-_STRIDE: Final = 100
-"""Groups that are translated before other tasks may run (safety rule S22)."""
 
 
 class EtcdStore(Store):
@@ -120,9 +112,10 @@ class EtcdStore(Store):
             number = found.kvs[0].version if found.kvs else 0
             operation = Create(f"{path}{number:010d}", data, ephemeral=ephemeral)
             item = part([operation], self._keys, self.session_id)
-            item.message.compare.append(at_version(counter, number - 1))
-            item.message.success.add(request_put=rpc_pb2.PutRequest(key=counter))
             request = batch_request([item], self._keys.session(self.session_id), ())
+            nested = request.success[0].request_txn
+            nested.compare.append(at_version(counter, number - 1))
+            nested.success.add(request_put=rpc_pb2.PutRequest(key=counter))
             (outcome,) = batch_outcomes([item], await self._rpc.txn(request), self._keys)
             if not isinstance(outcome, Unknown):
                 (result,) = self._results(outcome)
@@ -200,53 +193,8 @@ class EtcdStore(Store):
 
     async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
         """Many groups, in as few transactions as the server allows."""
-        slices = [groups[at : at + _SLICE] for at in range(0, len(groups), _SLICE)]
-        for some in slices:
-            check_batch(some, fence)
-            await asyncio.sleep(0)
-        outcomes: list[Outcome] = []
-        for some in slices:
-            outcomes += await self._write_slice(some, fence)
-        return tuple(outcomes)
-
-    async def _write_slice(self, groups: Sequence[Group], fence: Check | None) -> list[Outcome]:
-        parts: list[Part] = []
-        for group in groups:
-            item = part(group, self._keys, self.session_id)
-            check_size(item, self._max_txn_ops)
-            parts.append(item)
-            if len(parts) % _STRIDE == 0:
-                await asyncio.sleep(0)
-        outcomes: list[Outcome] = [Expired()] * len(groups)
-        gate = asyncio.Semaphore(PARALLEL_TRANSACTIONS)
-
-        async def send(indexes: list[int]) -> None:
-            async with gate:
-                answers = await self._send([parts[index] for index in indexes], fence)
-            for index, answer in zip(indexes, answers, strict=True):
-                outcomes[index] = answer
-
-        for wave in waves(groups):
-            sizes = [(parts[index].size, parts[index].message.ByteSize()) for index in wave]
-            packs = [[wave[place] for place in places] for places in pack(sizes, self._max_txn_ops)]
-            await asyncio.gather(*(send(indexes) for indexes in packs))
-        return outcomes
-
-    async def _send(self, parts: Sequence[Part], fence: Check | None) -> tuple[Outcome, ...]:
-        if self._session.state is SessionState.LOST:
-            return (Expired(),) * len(parts)
-        fences = () if fence is None else conditions([fence], self._keys)
-        try:
-            answer = await self._rpc.txn(batch_request(parts, self._keys.session(self.session_id), fences))
-        except ConnectionLoss:
-            return (Unknown(),) * len(parts)
-        except SessionExpired:
-            self._session.feed.set(SessionState.LOST)
-            return (Expired(),) * len(parts)
-        outcomes = batch_outcomes(parts, answer, self._keys)
-        if any(isinstance(outcome, Expired) for outcome in outcomes):
-            self._session.feed.set(SessionState.LOST)
-        return outcomes
+        batch = EtcdBatch(self._rpc, self._keys, self._session, groups, fence=fence, max_txn_ops=self._max_txn_ops)
+        return await batch.write()
 
     async def watch_node(self, path: str) -> AsyncGenerator[Node | None, None]:
         """The present state of a node and its changes."""

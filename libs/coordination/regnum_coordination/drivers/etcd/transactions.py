@@ -4,13 +4,17 @@ A multi is one transaction. A batch is transactions of one nested transaction fo
 key and the fence (safety rules S3, S4, S6): so each group has its own outcome. The limit that etcd sets applies to
 the outer list plus the longest list of any nested transaction.
 
+Nested transactions cost client and server a third more than one flat transaction that does all or nothing. Conflicts
+are rare, so sets and checks are first sent flat. A refusal is definite, nothing of it has happened, and the same
+groups follow nested, where each gets the outcome it would have had at once.
+
 No transaction may be read-only, which etcd takes it for when both its lists hold nothing but ranges. Such a one is
 evaluated outside of raft under the context of its caller, and etcd 3.5 ends its process when that context ends in the
 middle: a client that is killed would take the store along. A nested transaction suffices, also one of comparisons
 only; a read of many keys has the deletion of a key that never exists, in the branch that is never taken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
@@ -18,7 +22,6 @@ from etcd3.etcdrpc import rpc_pb2
 
 from regnum_coordination.drivers.etcd.conditions import (
     Condition,
-    Interval,
     Seen,
     conditions,
     exists,
@@ -27,6 +30,7 @@ from regnum_coordination.drivers.etcd.conditions import (
 )
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.paths import ROOT
 from regnum_coordination.port import (
     Check,
     Create,
@@ -47,45 +51,107 @@ from regnum_coordination.port import (
 MAX_TRANSACTION_BYTES: Final = 1_200_000
 """Bytes of one request; etcd's default limit is 1.5 MiB."""
 
+_OVERHEAD_BYTES: Final = 48
+"""What tags and lengths add to the keys and data of one operation, or fewer."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(slots=True, kw_only=True)
 class Part:
-    """A group as a transaction without the session's and the fence's comparisons."""
+    """A group on its way into a transaction. Not frozen because batches make tens of thousands of them."""
 
     operations: Group
     """What it does."""
     session_id: int
     """Owner of what it creates as ephemeral."""
-    message: Any
-    """``TxnRequest``."""
+    keys: list[bytes]
+    """Key of each operation."""
+    wanted: list[Condition] | None
+    """What must hold; None for a plain group: sets and checks, where each key is compared for itself."""
     size: int
     """Longest of its lists, which counts against the limit."""
+    bytes_max: int
+    """Bytes that it takes in a request, or fewer."""
+    index: int
+    """Place in its batch; 0 for a multi."""
 
 
-def part(operations: Sequence[Operation], keys: Keys, session_id: int) -> Part:
-    """Translate a group."""
-    wanted = conditions(operations, keys)
-    message = rpc_pb2.TxnRequest()
-    message.compare.extend(condition.comparison for condition in wanted)
+def part(operations: Sequence[Operation], keys: Keys, session_id: int, *, index: int = 0) -> Part:
+    """Look at a group."""
+    of_operations: list[bytes] = []
+    plain = True
+    bytes_max = 0
     for operation in operations:
-        key = keys.key(operation.path)
+        of_operations.append(key := keys.key(operation.path))
+        bytes_max += 3 * len(key) + _OVERHEAD_BYTES
+        if isinstance(operation, Set):
+            bytes_max += len(operation.data)
+        elif isinstance(operation, Create):
+            bytes_max += len(operation.data)
+            plain = False
+        elif operation.path == ROOT or not isinstance(operation, Check):
+            plain = False
+    wanted = None if plain else conditions(operations, keys)
+    if wanted is None:
+        size = len(operations)
+    else:
+        size = max(len(wanted), len(operations), 1)
+        bytes_max += sum(2 * len(one.at[0]) + 2 * len(one.at[1] or b"") + _OVERHEAD_BYTES for one in wanted)
+    return Part(
+        operations=tuple(operations),
+        session_id=session_id,
+        keys=of_operations,
+        wanted=wanted,
+        size=size,
+        bytes_max=bytes_max,
+        index=index,
+    )
+
+
+def fill(item: Part, message: Any) -> None:
+    """Add the group's comparisons and writes to a transaction."""
+    if item.wanted is not None:
+        message.compare.extend(condition.comparison for condition in item.wanted)
+    # Fields are set in place: messages that are made first and then added are copied.
+    for operation, key in zip(item.operations, item.keys, strict=True):
         match operation:
-            case Check():
-                continue
+            case Check(version=version):
+                if item.wanted is None:
+                    _compare(message, key, version)
+            case Set(data=data, version=version):
+                if item.wanted is None:
+                    _compare(message, key, version)
+                put = message.success.add().request_put
+                put.key, put.value, put.ignore_lease, put.prev_kv = key, data, True, True
             case Create(data=data, ephemeral=ephemeral):
-                put = rpc_pb2.PutRequest(key=key, value=data, lease=session_id if ephemeral else 0)
-                message.success.add(request_put=put)
-            case Set(data=data):
-                message.success.add(
-                    request_put=rpc_pb2.PutRequest(key=key, value=data, ignore_lease=True, prev_kv=True)
-                )
+                put = message.success.add().request_put
+                put.key, put.value, put.lease = key, data, item.session_id if ephemeral else 0
             case Delete():
-                message.success.add(request_delete_range=rpc_pb2.DeleteRangeRequest(key=key))
+                message.success.add().request_delete_range.key = key
             case _:
                 assert_never(operation)
-    message.failure.extend(_look(at) for at in places(wanted))
-    size = max(len(message.compare), len(message.success), len(message.failure), 1)
-    return Part(operations=tuple(operations), session_id=session_id, message=message, size=size)
+
+
+def _compare(message: Any, key: bytes, version: int | None) -> None:
+    """Comparison of a plain group; the kinds that are left out here are the defaults: the version equals."""
+    compare = message.compare.add()
+    compare.key = key
+    if version is None:
+        compare.target, compare.result, compare.create_revision = (
+            rpc_pb2.Compare.CREATE,
+            rpc_pb2.Compare.GREATER,
+            0,
+        )
+    else:
+        compare.version = version + 1
+
+
+def _fill_failure(item: Part, message: Any) -> None:
+    """Add what the failure branch reads."""
+    for start, end in dict.fromkeys((key, None) for key in item.keys) if item.wanted is None else places(item.wanted):
+        look = message.failure.add().request_range
+        look.key, look.keys_only, look.limit = start, True, 1
+        if end is not None:
+            look.range_end = end
 
 
 def check_size(item: Part, max_txn_ops: int) -> None:
@@ -97,22 +163,63 @@ def check_size(item: Part, max_txn_ops: int) -> None:
         )
 
 
-def pack(sizes: Sequence[tuple[int, int]], max_txn_ops: int) -> list[list[int]]:
-    """Indexes of groups for each transaction, given each group's (longest list, bytes)."""
-    packs: list[list[int]] = []
-    longest, total_bytes = 0, 0
-    for index, (size, length) in enumerate(sizes):
+class Packer:
+    """Fills transactions with groups, one after another."""
+
+    def __init__(self, max_txn_ops: int) -> None:
+        self._max_txn_ops = max_txn_ops
+        self._parts: list[Part] = []
+        self._longest = 0
+        self._bytes = 0
+
+    def add(self, item: Part) -> list[Part]:
+        """Take a group in; the transaction that is full without it, or nothing."""
+        full: list[Part] = []
         fits = (
-            bool(packs)
-            and len(packs[-1]) + 1 + max(longest, size) <= max_txn_ops
-            and total_bytes + length <= MAX_TRANSACTION_BYTES
+            len(self._parts) + 1 + max(self._longest, item.size) <= self._max_txn_ops
+            and self._bytes + item.bytes_max <= MAX_TRANSACTION_BYTES
         )
-        if not fits:
-            packs.append([])
-            longest, total_bytes = 0, 0
-        packs[-1].append(index)
-        longest, total_bytes = max(longest, size), total_bytes + length
-    return packs
+        if self._parts and not fits:
+            full = self.rest()
+        self._parts.append(item)
+        self._longest = max(self._longest, item.size)
+        self._bytes += item.bytes_max
+        return full
+
+    def rest(self) -> list[Part]:
+        """What has been taken in since the last full transaction."""
+        parts, self._parts = self._parts, []
+        self._longest, self._bytes = 0, 0
+        return parts
+
+
+def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Condition], max_txn_ops: int) -> Any | None:
+    """One transaction that does all groups or nothing; None where they do not fit into one, or are not plain."""
+    message = rpc_pb2.TxnRequest()
+    message.compare.append(exists(session_key))
+    message.compare.extend(condition.comparison for condition in fence)
+    add_write = message.success.add
+    checked: set[tuple[bytes, int | None]] = set()
+    for item in parts:
+        if item.wanted is not None:
+            return None
+        for operation, key in zip(item.operations, item.keys, strict=True):
+            if isinstance(operation, Set):
+                _compare(message, key, operation.version)
+                put = add_write().request_put
+                put.key, put.value, put.ignore_lease, put.prev_kv = key, operation.data, True, True
+            elif isinstance(operation, Check):
+                checked.add((key, operation.version))
+    for key, version in checked:
+        _compare(message, key, version)
+    return message if message.success and len(message.compare) <= max_txn_ops else None
+
+
+def flat_outcomes(parts: Sequence[Part], answer: Any) -> tuple[Outcome, ...]:
+    """What became of each group of a flat transaction that happened."""
+    responses = iter(answer.responses)
+    revision = answer.header.revision
+    return tuple(Written(_results(item, responses, revision)) for item in parts)
 
 
 def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Condition]) -> Any:
@@ -121,8 +228,13 @@ def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Con
     message.compare.append(exists(session_key))
     message.compare.extend(condition.comparison for condition in fence)
     for item in parts:
-        message.success.add(request_txn=item.message)
-    message.failure.append(_look((session_key, None)))
+        # Also for a group that neither compares nor writes, which is a nested transaction nevertheless.
+        operation = message.success.add()
+        operation.request_txn.SetInParent()
+        fill(item, operation.request_txn)
+        _fill_failure(item, operation.request_txn)
+    look = message.failure.add().request_range
+    look.key, look.keys_only, look.limit = session_key, True, 1
     return message
 
 
@@ -155,7 +267,7 @@ def batch_outcomes(parts: Sequence[Part], answer: Any, keys: Keys) -> tuple[Outc
 
 def _outcome(item: Part, answer: Any, revision: int, keys: Keys) -> Outcome:
     if answer.succeeded:
-        return Written(_results(item, answer.responses, revision))
+        return Written(_results(item, iter(answer.responses), revision))
     # The conditions are made again rather than kept: failures are rare, and batches are large.
     wanted = conditions(item.operations, keys)
     looked = zip(places(wanted), answer.responses, strict=True)
@@ -164,22 +276,16 @@ def _outcome(item: Part, answer: Any, revision: int, keys: Keys) -> Outcome:
     return Unknown() if failure is None else Refused(failure)
 
 
-def _look(at: Interval) -> Any:
-    start, end = at
-    request = rpc_pb2.RangeRequest(key=start, keys_only=True, limit=1)
-    if end is not None:
-        request.range_end = end
-    return rpc_pb2.RequestOp(request_range=request)
-
-
 def _seen(response: Any) -> Seen:
     for found in response.response_range.kvs:
         return Seen(version=found.version, lease=found.lease)
     return Seen(version=0, lease=0)
 
 
-def _results(item: Part, responses: Any, revision: int) -> tuple[OperationResult, ...]:
-    answers = iter(responses)
+def _results(item: Part, answers: Iterator[Any], revision: int) -> tuple[OperationResult, ...]:
+    """Results of a group, whose writes have the next answers."""
+    if len(item.operations) == 1 and isinstance(only := item.operations[0], Set):
+        return (OperationResult(only.path, _stat_after_set(next(answers).response_put.prev_kv, revision)),)
     results: list[OperationResult] = []
     for operation in item.operations:
         match operation:
