@@ -144,7 +144,7 @@ async def _burst(stage: Stage, bootstrap: Sequence[str], *, clock: Clock, narrat
         try:
 
             async def refused() -> bool:
-                return burst.refusals > 0
+                return burst.refusals > 0 or creating.done()
 
             await stage.until("the quota refuses a topic", refused, within_s=15.0)
             await stage.run_for(1.0)
