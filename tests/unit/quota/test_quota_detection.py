@@ -8,7 +8,7 @@ from regnum_quota.detection import Contact, HealthWatchDetector, connect
 from regnum_service.clock import SystemClock
 from regnum_service.server import GrpcServer
 from regnum_service.supervisor import Supervisor
-from regnum_testing.clock import FakeClock
+from regnum_testing.clock import FakeClock, settle
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import within
 
@@ -61,8 +61,18 @@ async def test_a_host_that_is_none_proves_nothing(host: str) -> None:
 async def test_a_process_that_stops_listening_is_found_dead_and_not_before() -> None:
     server = GrpcServer(Address(host="127.0.0.1", port=unused_port()), [], supervisor=Supervisor("quota"))
     await server.start()
-    watching = asyncio.create_task(HealthWatchDetector(SystemClock()).wait_dead(server.address))
-    await asyncio.wait([watching], timeout=0.3)
+    contacts: list[Contact] = []
+
+    async def probe(address: Address) -> Contact:
+        contacts.append(await connect(address))
+        return contacts[-1]
+
+    detector = HealthWatchDetector(SystemClock(), probe)
+    assert not await detector.is_dead(server.address)
+    assert set(contacts) == {YES}
+    watching = asyncio.create_task(detector.wait_dead(server.address))
+    await settle()
     assert not watching.done()
     await server.stop(0)
     await within(watching)
+    assert contacts[-2:] == [NO, NO]
