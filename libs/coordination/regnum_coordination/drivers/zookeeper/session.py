@@ -22,8 +22,10 @@ import asyncio
 from typing import Final
 
 from regnum_coordination.drivers.session_state import SessionStateFeed
+from regnum_coordination.drivers.zookeeper.answers import to_error
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
-from regnum_coordination.errors import SessionExpired
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.paths import ROOT
 from regnum_coordination.port import SessionState
 
 DEADLINE_SHARE: Final = 2 / 3
@@ -119,7 +121,9 @@ class HeartbeatSession:
                 self._calls.abort_link()
                 await self._pause(self._timeout_s / HEARTBEATS)
             return
-        if answering.result().successful():
+        answer = answering.result()
+        # A refusal is an answer too; kazoo's own failures are none.
+        if answer.successful() or not isinstance(to_error(answer.exception, ROOT), ConnectionLoss | SessionExpired):
             self._deadline_s = max(self._deadline_s, sent_at_s + DEADLINE_SHARE * self._timeout_s)
             if self._calls.linked and not self._is_over():
                 self.feed.set(SessionState.CONNECTED)

@@ -1,0 +1,282 @@
+"""What only a real ZooKeeper can do: stand still, be silent, be killed, move a session, know more than one user."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from regnum_coordination import open_store
+from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
+from regnum_coordination.port import Create, Refused, SessionState, Set, Store, Unknown, Written
+from regnum_testing.coordination_worlds import ZooKeeperWorld
+from regnum_testing.proxy import TcpProxy
+from regnum_testing.waiting import eventually, within
+from regnum_testing.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer
+from regnum_testing.zookeeper_sessions import expire_session
+
+TIMEOUT_S = 3.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    server = ZooKeeperServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    ensemble = ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble"))
+    ensemble.start()
+    yield ensemble
+    ensemble.kill()
+
+
+@pytest_asyncio.fixture
+async def proxied(server: ZooKeeperServer) -> AsyncIterator[tuple[Store, TcpProxy]]:
+    proxy = TcpProxy(upstream_port=server.port)
+    await proxy.start()
+    store = await open_store(f"zookeeper://127.0.0.1:{proxy.port}/p", session_timeout_s=12.0)
+    yield store, proxy
+    proxy.accept()
+    proxy.release_answers()
+    await store.close()
+    await proxy.stop()
+
+
+async def _open(endpoints: str, *, session_timeout_s: float = TIMEOUT_S) -> Store:
+    return await open_store(f"zookeeper://{endpoints}/t", session_timeout_s=session_timeout_s, operation_timeout_s=5.0)
+
+
+async def _becomes(store: Store, wanted: SessionState) -> None:
+    async def so() -> bool:
+        return store.session_state is wanted
+
+    await eventually(so, what=f"{wanted}")
+
+
+async def _connected(store: Store) -> None:
+    async def answers() -> bool:
+        try:
+            await store.exists("/", current=True)
+        except ConnectionLoss:
+            return False
+        return store.session_state is SessionState.CONNECTED
+
+    await eventually(answers, within_s=20, what="the connection")
+
+
+async def test_an_owner_gives_up_before_the_store_does(server: ZooKeeperServer) -> None:
+    """The server stands still: SUSPENDED, then LOST; only after it runs again does it end the session itself."""
+    owner = await _open(server.endpoint)
+    await owner.create("/e", b"", ephemeral=True)
+    before_s = time.monotonic()
+    server.pause()
+    async with aclosing(owner.session_states()) as states:
+        assert [state async for state in states] == [
+            SessionState.CONNECTED,
+            SessionState.SUSPENDED,
+            SessionState.LOST,
+        ]
+    assert time.monotonic() - before_s < TIMEOUT_S
+    server.resume()
+    other = await _open(server.endpoint)
+    with pytest.raises(SessionExpired):
+        await owner.get("/e")
+    with pytest.raises(SessionExpired):
+        await owner.create("/late", b"")
+    assert await other.exists("/late", current=True) is None
+    await owner.close()
+    await other.close()
+
+
+async def test_a_server_that_stands_still_for_a_moment_costs_no_session(server: ZooKeeperServer) -> None:
+    store = await _open(server.endpoint, session_timeout_s=8.0)
+    await store.create("/e", b"", ephemeral=True)
+    server.pause()
+    await _becomes(store, SessionState.SUSPENDED)
+    server.resume()
+    await _connected(store)
+    assert (await store.get("/e", current=True)).stat.ephemeral_owner == store.session_id
+    await store.close()
+
+
+async def test_a_server_whose_answers_get_lost_is_left(proxied: tuple[Store, TcpProxy]) -> None:
+    """Requests flow and the connection stands, so that only our own heartbeats can notice."""
+    store, proxy = proxied
+    proxy.hold_answers()
+    await _becomes(store, SessionState.SUSPENDED)
+    proxy.release_answers()
+    await _connected(store)
+
+
+async def test_a_killed_server_comes_back_with_its_sessions(server: ZooKeeperServer) -> None:
+    store = await _open(server.endpoint, session_timeout_s=20.0)
+    await store.create("/e", b"", ephemeral=True)
+    await store.set("/e", b"1", version=0)
+    async with aclosing(store.watch_node("/e")) as states:
+        await within(anext(states))
+        await asyncio.to_thread(server.kill)
+        await _becomes(store, SessionState.SUSPENDED)
+        with pytest.raises(ConnectionLoss):
+            await store.set("/e", b"2", version=1)
+        await asyncio.to_thread(server.start)
+        await _connected(store)
+        await store.set("/e", b"3", version=1)
+        node = await within(anext(states))
+        assert node is not None
+        assert (node.data, node.stat.ephemeral_owner) == (b"3", store.session_id)
+    await store.close()
+
+
+async def test_nothing_goes_on_after_the_end_of_a_session(server: ZooKeeperServer) -> None:
+    """Kazoo would silently open another session and send what is waiting."""
+    store = await _open(server.endpoint)
+    await store.create("/a", b"")
+    await expire_session(server.port, store.session_id)
+    writes = [asyncio.create_task(store.set("/a", b"late", version=0)) for _ in range(50)]
+    await within(store.wait_lost())
+    answers = await asyncio.gather(*writes, return_exceptions=True)
+    assert {type(answer) for answer in answers} <= {SessionExpired, ConnectionLoss}
+
+    async def gone() -> bool:
+        return not [thread for thread in threading.enumerate() if thread.name == "zookeeper connection"]
+
+    await eventually(gone, what="the end of kazoo's thread")
+    other = await _open(server.endpoint)
+    assert (await other.get("/a", current=True)).stat.version == 0
+    await other.close()
+    await store.close()
+
+
+async def test_close_does_not_wait_for_a_silent_server(server: ZooKeeperServer) -> None:
+    store = await _open(server.endpoint)
+    server.pause()
+    await within(store.close(), 8)
+    assert store.session_state is SessionState.LOST
+    server.resume()
+
+
+async def test_opening_without_a_server(server: ZooKeeperServer) -> None:
+    server.kill()
+    with pytest.raises(ConnectionLoss, match="no ZooKeeper answers"):
+        await open_store(f"zookeeper://{server.endpoint}", session_timeout_s=1.0, operation_timeout_s=0.5)
+
+
+async def test_a_short_time_out_that_is_granted_counts(tmp_path: Path) -> None:
+    """The server grants less than was asked for; the local deadline follows what was granted."""
+    server = ZooKeeperServer(tmp_path, settings={"maxSessionTimeout": "2000"})
+    server.start()
+    try:
+        store = await open_store(f"zookeeper://{server.endpoint}", session_timeout_s=60.0)
+        before_s = time.monotonic()
+        server.pause()
+        await within(store.wait_lost())
+        assert time.monotonic() - before_s < 2.0
+        await store.close()
+    finally:
+        server.kill()
+
+
+async def test_a_batch_that_breaks_in_the_middle_is_partly_unknown(proxied: tuple[Store, TcpProxy]) -> None:
+    store, proxy = proxied
+    await store.create("/d", b"")
+    writing = asyncio.create_task(store.write_batch([(Create(f"/d/{n}", b"." * 500),) for n in range(30_000)]))
+
+    async def begun() -> bool:
+        return (await store.children("/d")).names != ()
+
+    await eventually(begun, what="the first transaction")
+    proxy.cut()
+    outcomes = await within(writing, 30)
+    assert {type(outcome) for outcome in outcomes} <= {Written, Unknown}
+    assert Unknown() in outcomes
+    await _connected(store)
+    names = set((await store.children("/d", current=True)).names)
+    assert {str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Written)} <= names
+
+
+async def test_users_see_their_own_nodes(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n", encoding="ascii")
+    url = f"zookeeper://{zookeeper_server.endpoint}/users?user=anna&password_file={tmp_path / 'password'}"
+    owner = await open_store(url)
+    await owner.create("/a", b"mine")
+    await owner.multi([Create("/b", b""), Set("/a", b"mine too", 0)])
+    with pytest.raises(InvalidRequest):
+        await open_store(f"zookeeper://{zookeeper_server.endpoint}/users")
+    stranger = await open_store(f"zookeeper://{zookeeper_server.endpoint}")
+    with pytest.raises(InvalidRequest):
+        await stranger.get("/users/a")
+    with pytest.raises(InvalidRequest):
+        await stranger.set("/users/b", b"", version=0)
+    (outcome,) = await stranger.write_batch([(Set("/users/b", b"", 0),)])
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, InvalidRequest)
+    assert (await owner.get("/a", current=True)).data == b"mine too"
+    await stranger.close()
+    await owner.close()
+
+
+async def test_without_a_chroot_the_servers_own_folder_is_hidden(zookeeper_server: ZooKeeperServer) -> None:
+    store = await open_store(f"zookeeper://{zookeeper_server.endpoint}")
+    assert "zookeeper" not in (await store.children("/")).names
+    await store.create("/plain", b"")
+    assert "plain" in (await store.children("/", current=True)).names
+    await store.close()
+
+
+async def test_an_early_connections_request_never_commits_after_the_session_moved(
+    zookeeper_server: ZooKeeperServer,
+) -> None:
+    """Safety rule S1 on ZooKeeper: with a new connection of the session the old one's requests are gone."""
+    world = ZooKeeperWorld(zookeeper_server, "/moved")
+    store, other = await world.open(), await world.open()
+    await store.create("/a", b"old")
+    late = await world.delay(store, lambda: store.set("/a", b"." * 3000, version=0))
+    assert isinstance(late.answer, ConnectionLoss)
+    await _connected(store)
+    await late.arrive()
+    assert (await other.get("/a", current=True)).data == b"old"
+    await world.close()
+
+
+async def test_a_session_moves_when_its_node_is_killed_or_stands_still(ensemble: ZooKeeperEnsemble) -> None:
+    """Safety rule S8; each node in turn, the leader among them."""
+    store = await _open(ensemble.endpoints, session_timeout_s=16.0)
+    first = await store.create("/moves", b"", ephemeral=True)
+    version = 0
+    async with aclosing(store.watch_node("/moves")) as states:
+        for server in ensemble.servers:
+            await asyncio.to_thread(server.kill)
+            await _connected(store)
+            await asyncio.to_thread(server.start)
+            await _connected(store)
+            node = await store.get("/moves", current=True)
+            assert node.stat.creation_id == first.stat.creation_id
+            version = (await store.set("/moves", b"", version=node.stat.version)).version
+        for server in ensemble.servers:
+            server.pause()
+            await _connected(store)
+            server.resume()
+            version = (await store.set("/moves", b"", version=version)).version
+        while (node := await within(anext(states))) is not None and node.stat.version != version:
+            assert node.stat.ephemeral_owner == store.session_id
+        assert node is not None
+    await store.close()
+
+
+async def test_a_current_read_behind_a_follower_that_lags_is_not_stale(ensemble: ZooKeeperEnsemble) -> None:
+    follower = ensemble.followers()[0]
+    reader = await _open(follower.endpoint, session_timeout_s=10.0)
+    writer = await _open(ensemble.leader().endpoint, session_timeout_s=10.0)
+    await writer.create("/counter", b"")
+    for version in range(30):
+        await writer.set("/counter", b"", version=version)
+        assert (await reader.get("/counter", current=True)).stat.version == version + 1
+    await reader.close()
+    await writer.close()
