@@ -399,6 +399,7 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
         self.cluster.calls["CreateTopics"] += 1
         self._authority()
         answer = admin_pb2.CreateTopicsResponse()
+        now_s = self.cluster.quotas.now_s()
         for topic in request.topics:
             result = answer.results.add(name=topic.name, partitions=topic.partitions, replication_factor=3)
             if topic.name in self.cluster.topic_ids and self.mutations.get(topic.mutation_id) != topic.name:
@@ -406,7 +407,7 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
                 result.error_message = f"topic {topic.name!r} exists"
                 continue
             if topic.name not in self.cluster.topic_ids and not request.validate_only:
-                admitted, wait_ms = self._judge(request.header, topic.partitions)
+                admitted, wait_ms = self._judge(request.header, topic.partitions, now_s)
                 answer.throttle_time_ms = wait_ms
                 if not admitted:
                     result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
@@ -425,6 +426,7 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
         self.cluster.calls["DeleteTopics"] += 1
         self._authority()
         answer = admin_pb2.DeleteTopicsResponse()
+        now_s = self.cluster.quotas.now_s()
         for topic in request.topics:
             result = answer.results.add(name=topic.name, topic_id=topic.topic_id)
             if self.mutations.get(topic.mutation_id) == topic.name:
@@ -437,7 +439,7 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
                 result.error_message = "another topic has that name now"
             else:
                 count = sum(one.topic == topic.name for one in self.cluster.partitions.values())
-                admitted, wait_ms = self._judge(request.header, count)
+                admitted, wait_ms = self._judge(request.header, count, now_s)
                 answer.throttle_time_ms = wait_ms
                 if not admitted:
                     result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
@@ -466,5 +468,5 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
         self._authority()
         return self.cluster.quotas.describe(request)
 
-    def _judge(self, header: types_pb2.RequestHeader, permits: int) -> tuple[bool, int]:
-        return self.cluster.quotas.judge(header.api_version, header.client_id, permits)
+    def _judge(self, header: types_pb2.RequestHeader, permits: int, now_s: float) -> tuple[bool, int]:
+        return self.cluster.quotas.judge(header.api_version, header.client_id, permits, now_s=now_s)

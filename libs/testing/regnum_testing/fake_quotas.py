@@ -19,9 +19,12 @@ class FakeQuotas:
         self.values: dict[QuotaEntity, dict[str, float]] = {}
         self._buckets: dict[BucketKey, Bucket] = {}
 
-    def judge(self, header_version: int, client_id: str, permits: int) -> tuple[bool, int]:
+    def now_s(self) -> float:
+        """When a request came: all of it is judged at that moment, however long the machine takes."""
+        return self._clock.monotonic()
+
+    def judge(self, header_version: int, client_id: str, permits: int, *, now_s: float) -> tuple[bool, int]:
         """Whether so many partitions may be made or removed now, and how long the caller should wait."""
-        now_s = self._clock.monotonic()
         matches = limits_on(self._limits(), ANONYMOUS, client_id)
         for match in matches:
             bucket = self._buckets.get(match.key, full(match.limit, now_s))
