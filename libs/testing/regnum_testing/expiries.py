@@ -34,6 +34,7 @@ from regnum_local.demo.verdict import Verdict
 from regnum_local.plan import STORES, Role
 from regnum_model.nodes import Address
 from regnum_model.paths import BROKER_IDS, CONTROLLER, ELECTION_IDS, METADATA_IDS
+from regnum_model.quotas import QUOTA_ACTIVE, QUOTA_IDS
 from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
@@ -48,7 +49,12 @@ SESSION_TIMEOUT_S: Final = 5.0
 BACK_WITHIN_S: Final = SESSION_TIMEOUT_S + 2.0
 """Seconds from the end of a session until its owner must be there again."""
 CLOCK: Final = SystemClock()
-FOLDERS: Final = {BROKER_IDS: Role.BROKER, ELECTION_IDS: Role.ELECTION, METADATA_IDS: Role.METADATA}
+FOLDERS: Final = {
+    BROKER_IDS: Role.BROKER,
+    ELECTION_IDS: Role.ELECTION,
+    METADATA_IDS: Role.METADATA,
+    QUOTA_IDS: Role.QUOTA,
+}
 """Where processes have their ephemeral nodes."""
 
 
@@ -73,6 +79,7 @@ def make_cluster(data_dir: Path, coordination: str) -> LocalCluster:
         brokers=3,
         elections=3,
         metadata=2,
+        quotas=2,
         coordination=coordination,
         extra=dict.fromkeys(services, session),
     )
@@ -107,6 +114,7 @@ class Campaign:
         for folder, role in FOLDERS.items():
             for member in self._cluster.plan.of(role):
                 await self._until_it_stands(f"{folder}/{member.id}", deadline_s)
+        await self._until_it_stands(QUOTA_ACTIVE, deadline_s)
         await eventually(
             self._has_one_controller, within_s=deadline_s - CLOCK.monotonic(), what="one election process that acts"
         )
