@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -32,8 +33,13 @@ class Shell:
 
     def _run(self, arguments: Sequence[str]) -> Ran:
         out, err = StringIO(), StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            status = main(arguments)
+        # The command takes the hook of its process for itself; this one is the tests'.
+        hook = sys.excepthook
+        try:
+            with redirect_stdout(out), redirect_stderr(err):
+                status = main(arguments)
+        finally:
+            sys.excepthook = hook
         return Ran(status, out.getvalue(), err.getvalue())
 
 
