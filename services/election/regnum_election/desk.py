@@ -25,6 +25,13 @@ class Desk:
         """The reign is over: nothing is taken any more."""
         self._closed = True
 
+    def require_room(self) -> None:
+        """Raise RegnumError when no mutation can be queued now."""
+        if self._closed:
+            raise cut_off(begun=False)
+        if self._queue.is_full:
+            raise _full()
+
     def submit(
         self,
         name: str,
@@ -57,11 +64,7 @@ class Desk:
         try:
             self._queue.put_mutation(mutation)
         except QueueFullError:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
-                "too many requests wait for the controller; try again later",
-                retry_after_ms=1_000,
-            ) from None
+            raise _full() from None
 
     async def answer(self, result: "asyncio.Future[T]", wait_s: float) -> T:
         """The outcome of submitted work. Raises RegnumError."""
@@ -100,6 +103,14 @@ def cut_off(*, begun: bool) -> RegnumError:
             "the controller changed while it was at work on it; look at the topics before sending it again",
         )
     return RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "the controller changed; ask the new one")
+
+
+def _full() -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+        "too many requests wait for the controller; try again later",
+        retry_after_ms=1_000,
+    )
 
 
 async def _answering(steps: AsyncGenerator[None, None], result: "asyncio.Future[T]") -> AsyncGenerator[None, None]:

@@ -130,9 +130,14 @@ class EventQueue:
         self._cluster.append(work)
         self._waiting.set()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no mutation would be taken now."""
+        return len(self._mutations) >= MUTATIONS_MAX
+
     def put_mutation(self, mutation: Mutation) -> None:
         """Add a mutation. Raises QueueFullError."""
-        if len(self._mutations) >= MUTATIONS_MAX:
+        if self.is_full:
             raise QueueFullError
         self._mutations.append(mutation)
         self._waiting.set()

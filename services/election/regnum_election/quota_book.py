@@ -36,6 +36,9 @@ from regnum_election.writing import FencedStore
 CHANGES_KEPT: Final = 100
 """Announcements that stay in the store."""
 
+ROUNDS_MAX: Final = 20
+"""Rounds against others who write the same quota."""
+
 ENTITIES_PER_TURN: Final = 500
 """Entities that are checked between two turns of the event loop (safety rule S22)."""
 
@@ -47,7 +50,7 @@ class QuotaBook:
         self._store = store
         self._stored = StoredQuotas()
         self._change = 0
-        self._seen: frozenset[str] = frozenset()
+        self._announced: frozenset[str] = frozenset()
         self._read = asyncio.Event()
         self._reading = asyncio.Lock()
         self._writing = asyncio.Lock()
@@ -63,6 +66,10 @@ class QuotaBook:
         """Newest change that was read or written."""
         return self._change
 
+    def has_seen(self, announcement: str) -> bool:
+        """Whether the quotas were read since somebody announced a change under that name."""
+        return announcement in self._announced
+
     async def known(self) -> QuotaTable:
         """The limits, once they are read."""
         await self._read.wait()
@@ -74,9 +81,10 @@ class QuotaBook:
             async with aclosing(store.watch_children(CHANGES)) as changes:
                 async for children in changes:
                     names = frozenset(children.names)
-                    if names - self._seen or not self._read.is_set():
+                    if names - self._announced or not self._read.is_set():
                         await self._read_again()
-                    self._seen = names
+                    # A name that is gone may be used again.
+                    self._announced &= names
         except (SessionExpired, DeposedError):
             self._log.info("watch ended with the session", folder=CHANGES)
 
@@ -84,6 +92,7 @@ class QuotaBook:
         # One at a time: what was read later must not be replaced by what was read before.
         async with self._reading:
             self._stored = await read_quotas(self._store)
+            self._announced = self._stored.announced
         self._change = max(self._change, self._stored.table.change)
         self._read.set()
         self._log.info("quotas read", entities=len(self._stored.nodes), change=self._change)
@@ -120,7 +129,8 @@ class QuotaBook:
 
     async def _alter(self, change: EntityChange, *, validate_only: bool) -> Rejection | None:
         has_clients = False
-        while True:
+        reason = ""
+        for _ in range(ROUNDS_MAX):
             try:
                 operations = await self._operations(change, has_clients=has_clients)
             except MalformedNodeError as error:
@@ -132,20 +142,23 @@ class QuotaBook:
                 return None
             names = await self._store.names(CHANGES)
             number = max(newest(names), self._change) + 1
-            announcement = change_path(number)
             try:
-                await self._store.multi((*operations, Create(announcement, b"")))
+                await self._store.multi((*operations, Create(change_path(number), b"")))
             except NotEmpty:
                 has_clients = True
                 continue
             except (BadVersion, NodeExists, NoNode) as error:
-                self._log.info("quota changed meanwhile, deciding again", entity=str(change.entity), reason=str(error))
+                reason = str(error)
+                self._log.info("quota changed meanwhile, deciding again", entity=str(change.entity), reason=reason)
                 continue
             self._log.info("quota changed", entity=str(change.entity), change=number)
             self._change = number
-            self._seen |= {announcement.rpartition("/")[2]}
             await self._prune(names)
             return None
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            message=f"{change.entity.path} cannot be written ({reason}); look at the store and try again",
+        )
 
     async def _operations(self, change: EntityChange, *, has_clients: bool) -> tuple[Operation, ...]:
         """What has to be written; nothing where the node says it already. Raises MalformedNodeError.

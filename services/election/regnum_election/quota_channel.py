@@ -2,8 +2,10 @@
 
 import grpc
 from regnum.quota.v1 import quota_pb2, quota_pb2_grpc
+from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
+from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
 
@@ -13,6 +15,7 @@ class GrpcQuotaChannel:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channel: grpc.aio.Channel | None = None
+        self._closed = False
 
     async def admit(self, request: quota_pb2.AdmitRequest, *, timeout_s: float) -> quota_pb2.AdmitResponse:
         """One Admit."""
@@ -24,11 +27,15 @@ class GrpcQuotaChannel:
 
     async def close(self) -> None:
         """Hang up."""
+        self._closed = True
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
     def _connected(self) -> grpc.aio.Channel:
+        if self._closed:
+            # Whoever still had it would open one that nobody closes.
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "that quota process decides no more")
         if self._channel is None:
             self._channel = open_channel(self._address)
         return self._channel

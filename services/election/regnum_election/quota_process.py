@@ -1,9 +1,9 @@
 """The quota process that decides now: found in ``/quota/active``, reached over one channel for each incarnation."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 from regnum.quota.v1 import quota_pb2
@@ -43,9 +43,9 @@ class ActiveQuotaProcess:
         """Name of its run; None while there is none."""
         return None if self._node is None else self._node.incarnation
 
-    async def changed(self) -> None:
-        """Return when another process decides, or none."""
-        await self._changed.wait()
+    def changed(self) -> Coroutine[Any, Any, bool]:
+        """Waits until another process decides than when this was called, or none."""
+        return self._changed.wait()
 
     async def follow(self, store: Store) -> None:
         """Keep up with who decides; a task that ends with the session."""

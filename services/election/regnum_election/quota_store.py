@@ -42,12 +42,14 @@ class StoredQuotas:
     """Limits by entity, and the newest change announced before."""
     nodes: Mapping[QuotaEntity, QuotaNode] = field(default_factory=dict)
     """What is set for each entity; those for whom nothing of ours is set are left out."""
+    announced: frozenset[str] = frozenset()
+    """Names of the nodes that announced changes before."""
 
 
 async def read_quotas(store: FencedStore) -> StoredQuotas:
     """Read all quotas as of now. What cannot be read is logged and counts as not set. Raises DeposedError."""
     # First: a change announced while the rest is read is read again.
-    change = newest(await store.names(CHANGES))
+    announced = await store.names(CHANGES)
     entities = {path: entity for path in await _paths(store) if (entity := _entity(path)) is not None}
     nodes: dict[QuotaEntity, QuotaNode] = {}
     limits: dict[QuotaEntity, Limit] = {}
@@ -60,7 +62,9 @@ async def read_quotas(store: FencedStore) -> StoredQuotas:
         nodes[entities[path]] = node
         if node.limit is not None:
             limits[entities[path]] = node.limit
-    return StoredQuotas(table=QuotaTable(limits=limits, change=change), nodes=nodes)
+    return StoredQuotas(
+        table=QuotaTable(limits=limits, change=newest(announced)), nodes=nodes, announced=frozenset(announced)
+    )
 
 
 def newest(names: Iterable[str]) -> int:
@@ -70,7 +74,8 @@ def newest(names: Iterable[str]) -> int:
 
 async def _paths(store: FencedStore) -> list[str]:
     users, clients = await asyncio.gather(store.names(USERS), store.names(CLIENTS))
-    folders = [f"{USERS}/{user}/{CLIENTS_BELOW}" for user in users]
+    # Few users have such a folder, and listing costs more than reading.
+    folders = list(await store.read_many([f"{USERS}/{user}/{CLIENTS_BELOW}" for user in users]))
     pairs: list[str] = []
     for start in range(0, len(folders), FOLDERS_AT_ONCE):
         some = folders[start : start + FOLDERS_AT_ONCE]

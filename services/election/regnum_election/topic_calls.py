@@ -131,6 +131,8 @@ class TopicCalls:
     async def _admit_creation(self, creation: Creation, account: Account, marks: list[Mark]) -> int:
         """Settle what needs no work and what is refused; returns the throttle time."""
         context = self._context
+        # Before anything is charged.
+        self._desk.require_room()
         await context.store.until_connected()
         if not await self._admissions.applies_to(account):
             return 0
@@ -158,6 +160,7 @@ class TopicCalls:
 
     async def _admit_deletion(self, call: DeletionCall, account: Account, marks: list[Mark]) -> int:
         context = self._context
+        self._desk.require_room()
         await context.store.until_connected()
         if not await self._admissions.applies_to(account):
             return 0

@@ -303,3 +303,25 @@ def test_an_operation_sets_or_removes() -> None:
         ]
     )
     assert entity_change(alteration) == change(CLUSTER, rate=5.0, burst=None)
+
+
+async def test_a_missing_folder_is_said_and_does_not_hold_up_others(world: QuotaWorld) -> None:
+    await world.cluster.outside.multi((Delete("/config/clients", 0),))
+    outcomes = await alter(world, change(QuotaEntity(client_id="app"), rate=5.0), change(ANN, rate=5.0))
+    assert outcomes == [INVALID, 0]
+
+
+async def test_what_is_announced_under_a_lower_number_is_read_too(world: QuotaWorld) -> None:
+    outside = world.cluster.outside
+    await outside.create(change_path(7), b"")
+    assert await alter(world, change(ANN, rate=5.0)) == [0]
+    assert await announced(world) == ("change_0000000007", "change_0000000008")
+    await outside.set(ANN.path, QuotaNode(config={RATE_KEY: "9"}).encode(), version=0)
+    await outside.create(change_path(1), b"")
+    book = world.controller.quotas.book
+    await until(lambda: book.table.limits[ANN].rate == 9.0, what="the hand edit is read")
+    await outside.multi((Delete(change_path(1), 0),))
+    await outside.set(ANN.path, QuotaNode(config={RATE_KEY: "10"}).encode(), version=1)
+    await until(lambda: not book.has_seen("change_0000000001"), what="the removal is seen")
+    await outside.create(change_path(1), b"")
+    await until(lambda: book.table.limits[ANN].rate == 10.0, what="the second hand edit is read")

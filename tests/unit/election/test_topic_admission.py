@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
+from regnum.quota.v1 import quota_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.admissions import PATIENCE_S, PROBE_INTERVAL_S
-from regnum_election.events import Mutation
+from regnum_election.events import MUTATIONS_MAX, Mutation
+from regnum_election.quota_channel import GrpcQuotaChannel
 from regnum_election.quota_stand_in import Account
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
 from regnum_model import paths
 from regnum_model.bucket import Limit
+from regnum_model.nodes import Address
 from regnum_model.quota_matching import CLUSTER_KEY, BucketKey
 from regnum_model.quotas import DEFAULT, QuotaEntity
 from regnum_service.errors import RegnumError
@@ -370,3 +373,33 @@ async def test_the_end_of_the_reign_answers_those_who_wait(world: QuotaWorld) ->
     with pytest.raises(RegnumError) as raised:
         await former.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)
     assert raised.value.code == errors_pb2.ERROR_CODE_NOT_CONTROLLER
+
+
+async def test_whoever_finds_the_queue_full_is_not_charged(world: QuotaWorld) -> None:
+    await world.begin()
+    process = await world.start_process(1)
+    await world.set_quota(5.0, 50.0)
+    go_on = asyncio.Event()
+
+    async def busy() -> AsyncGenerator[None, None]:
+        await go_on.wait()
+        yield
+
+    for _ in range(MUTATIONS_MAX + 1):
+        world.controller.queue.put_mutation(Mutation(name="busy", steps=busy(), abandon=lambda: None))
+        await asyncio.sleep(0)
+    with pytest.raises(RegnumError) as raised:
+        await world.create(["a"])
+    assert raised.value.code == THROTTLED
+    assert process.charged == {}
+    go_on.set()
+    await until(lambda: not world.controller.queue.is_full)
+    assert made(await world.create(["a"])) == 1
+
+
+async def test_a_call_to_a_process_that_was_replaced_opens_no_channel() -> None:
+    channel = GrpcQuotaChannel(Address(host="127.0.0.1", port=1))
+    await channel.close()
+    with pytest.raises(RegnumError):
+        await channel.admit(quota_pb2.AdmitRequest(), timeout_s=1.0)
+    assert channel._channel is None
