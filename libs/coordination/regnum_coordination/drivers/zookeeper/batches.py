@@ -27,9 +27,9 @@ from regnum_coordination.drivers.zookeeper.transactions import (
     Packer,
     Seen,
     check_size,
-    fill,
     first_failure,
     refusal,
+    requests,
     results,
     seen_of,
     size,
@@ -54,7 +54,7 @@ from regnum_coordination.requests import WavePlan, check_batch
 PARALLEL_TRANSACTIONS: Final = 8
 """Transactions of a batch under way."""
 
-_SLICE: Final = 100
+_SLICE: Final = 500
 """Groups that are looked at before other tasks may run (safety rule S22)."""
 
 
@@ -89,9 +89,8 @@ class ZooKeeperBatches:
 
     async def transact(self, operations: Sequence[Operation]) -> Done | Failed:
         """One transaction; raises ConnectionLoss, SessionExpired, InvalidRequest."""
-        transaction = self._calls.transaction()
-        fill(transaction, operations, self._names)
-        answer = await self._calls.ask(transaction.commit_async)
+        call = self._calls.transaction(requests(operations, self._names, self._calls.access))
+        answer = await self._calls.ask(call)
         if not answer.successful():
             raise self._told(to_error(answer.exception, operations[0].path))
         failure = first_failure(answer.value)

@@ -20,6 +20,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import WriterNotClosedException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.answers import to_error
@@ -242,9 +243,18 @@ class ZooKeeperCalls:
         """Create a path and its parents where they are missing."""
         return partial(self._client.ensure_path_async, path)
 
-    def transaction(self) -> Any:
-        """A multi to be filled; ``commit_async`` is the call."""
-        return self._client.transaction()
+    @property
+    def access(self) -> Sequence[Any]:
+        """Who may do what with nodes that are created."""
+        access: Sequence[Any] = self._client.default_acl or OPEN_ACL_UNSAFE
+        return access
+
+    def transaction(self, requests: Sequence[Any]) -> Call:
+        """A list of answers, one for each request."""
+        transaction = self._client.transaction()
+        transaction.operations.extend(requests)
+        call: Call = transaction.commit_async
+        return call
 
 
 def value(answer: Answer, path: str, version: int | None = None) -> Any:

@@ -19,7 +19,7 @@ from regnum_coordination.drivers.zookeeper.handler import Answer, LoopHandler
 from regnum_coordination.drivers.zookeeper.mailbox import Mailbox
 from regnum_coordination.drivers.zookeeper.names import ServerNames
 from regnum_coordination.drivers.zookeeper.session import HEARTBEATS, HeartbeatSession
-from regnum_coordination.drivers.zookeeper.transactions import check_size
+from regnum_coordination.drivers.zookeeper.transactions import check_size, requests
 from regnum_coordination.drivers.zookeeper.watch import ZooKeeperWatcher
 from regnum_coordination.errors import CoordinationError, NodeExists, NoNode, SessionExpired
 from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
@@ -203,9 +203,8 @@ class ZooKeeperStore(Store):
         self._check_alive()
         if not current:
             return await self._calls.ask_all(calls)
-        barrier = self._calls.transaction()
-        barrier.check(self._names.root, wire_version(None))
-        agreed, *answers = await self._calls.ask_all([barrier.commit_async, *calls])
+        barrier = self._calls.transaction(requests([Check(ROOT)], self._names, ()))
+        agreed, *answers = await self._calls.ask_all([barrier, *calls])
         value(agreed, ROOT)
         return answers
 

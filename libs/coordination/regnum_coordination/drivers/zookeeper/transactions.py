@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
+from kazoo.protocol import serialization
 
 from regnum_coordination.drivers.zookeeper.answers import stat_of, wire_version
 from regnum_coordination.drivers.zookeeper.names import ServerNames
@@ -19,8 +20,11 @@ from regnum_coordination.port import Check, Create, Delete, Operation, Operation
 
 MAX_TRANSACTION_BYTES: Final = 1_040_000
 """Bytes of one transaction; a server takes frames of 1 MiB less one byte (``jute.maxbuffer``)."""
-MAX_OPERATIONS: Final = 1000
-"""Operations of one transaction of a batch."""
+MAX_OPERATIONS: Final = 500
+"""Operations of one transaction of a batch; the server works on one while the next is being made."""
+
+_EPHEMERAL: Final = 1
+"""Flag of a creation."""
 
 _OVERHEAD: Final = 64
 """Bytes of an operation besides path and data: headers, version, access list."""
@@ -109,21 +113,27 @@ class Packer:
         return indexes
 
 
-def fill(transaction: Any, operations: Iterable[Operation], names: ServerNames) -> None:
-    """Put operations into kazoo's transaction."""
+def requests(operations: Iterable[Operation], names: ServerNames, access: Sequence[Any]) -> list[Any]:
+    """The operations as kazoo's transaction holds them; ``access`` is the list for what is created.
+
+    Its methods would look through each path once more, which takes as long as all else together.
+    """
+    found: list[Any] = []
     for operation in operations:
         path = names.path(operation.path)
         # Not by match, which takes apart what is not needed: every group of a batch comes by here.
         if isinstance(operation, Check):
-            transaction.check(path, wire_version(operation.version))
+            found.append(serialization.CheckVersion(path, wire_version(operation.version)))
         elif isinstance(operation, Set):
-            transaction.set_data(path, operation.data, wire_version(operation.version))
+            found.append(serialization.SetData(path, operation.data, wire_version(operation.version)))
         elif isinstance(operation, Create):
-            transaction.create(path, operation.data, ephemeral=operation.ephemeral)
+            flags = _EPHEMERAL if operation.ephemeral else 0
+            found.append(serialization.Create(path, operation.data, access, flags))
         elif isinstance(operation, Delete):
-            transaction.delete(path, wire_version(operation.version))
+            found.append(serialization.Delete(path, wire_version(operation.version)))
         else:
             assert_never(operation)
+    return found
 
 
 def first_failure(answers: Sequence[object]) -> tuple[int, object] | None:
