@@ -11,12 +11,13 @@ from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
 from regnum_election.lifeline import Lifelines, Stream
 from regnum_election.lifeline_thread import LifelineThread
-from regnum_election.liveness import Contact, Listener
-from regnum_election.probing import connect, is_dead
+from regnum_election.liveness import Listener
+from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.clock import SystemClock
+from regnum_service.detection import connect, is_dead
 from regnum_service.loop_lag import LoopLag
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock

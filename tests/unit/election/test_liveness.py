@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from regnum_election.liveness import Contact, Listener, Verdict, judge_silence, proves_death
+from regnum_election.liveness import Listener, Verdict, judge_silence
 from regnum_model.ids import BrokerId
 
 FIT = Listener(session_connected=True, loop_lag_s=0.0, since_silence_fence_s=None, session_timeout_s=6.0)
@@ -13,21 +13,6 @@ def judge(unanswered: dict[int, float | None], live: list[int], listener: Listen
     return judge_silence(
         BrokerId(1), {BrokerId(id): age for id, age in unanswered.items()}, [BrokerId(id) for id in live], listener
     )
-
-
-@pytest.mark.parametrize(
-    ("contacts", "dead"),
-    [
-        ([Contact.REFUSED, Contact.REFUSED], True),
-        ([Contact.REFUSED], False),
-        ([], False),
-        ([Contact.REFUSED, Contact.ACCEPTED], False),
-        ([Contact.NO_ANSWER, Contact.REFUSED], False),
-        ([Contact.NO_ANSWER, Contact.NO_ANSWER], False),
-    ],
-)
-def test_only_two_refusals_prove_death(contacts: list[Contact], dead: bool) -> None:
-    assert proves_death(contacts) is dead
 
 
 def test_silence_with_witnesses_fences() -> None:

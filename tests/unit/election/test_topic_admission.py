@@ -165,6 +165,37 @@ async def test_a_repeat_beside_a_refused_request_is_refused_too(world: QuotaWorl
     assert "t" not in world.controller.picture.names
 
 
+async def test_the_refused_do_not_wait_for_the_controller_and_stay_refused(world: QuotaWorld) -> None:
+    """A repeat of what was refused is no repeat of what was paid for beside it."""
+    await world.begin()
+    process = await world.start_process()
+    await world.set_quota(5.0, 5.0)
+    go_on = asyncio.Event()
+
+    async def busy() -> AsyncGenerator[None, None]:
+        await go_on.wait()
+        yield
+
+    world.controller.queue.put_mutation(Mutation(name="busy", steps=busy(), abandon=lambda: None))
+    paid, refused = (
+        TopicRequest(name=name, partitions=10, replication_factor=1, assignment=(), mutation=f"m-{name}")
+        for name in ("paid", "refused")
+    )
+
+    async def call(*requests: TopicRequest) -> list[int]:
+        answered = await world.controller.topics.create(requests, validate_only=False, wait_s=10.0, account=ANYBODY)
+        return codes(answered.outcomes)
+
+    first = asyncio.create_task(call(paid, refused))
+    await until(lambda: len(process.charged) == 1)
+    await settle()
+    assert await call(refused) == [THROTTLED]
+    assert not first.done()
+    go_on.set()
+    assert await first == [0, THROTTLED]
+    assert set(world.controller.picture.names) == {"paid"}
+
+
 async def test_old_versions_are_admitted_and_told_to_wait(world: QuotaWorld) -> None:
     await world.begin()
     process = await world.start_process()
