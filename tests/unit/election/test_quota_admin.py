@@ -169,5 +169,5 @@ async def test_only_the_controller_answers() -> None:
         ({"quota_stand_in_rate": 2.0, "quota_stand_in_burst": 5.0}, Limit(rate=2.0, burst=5.0)),
     ],
 )
-def test_the_stand_in_has_settings(given: dict[str, float], limit: Limit | None) -> None:
+def test_the_stand_in_has_settings(given: dict[str, Any], limit: Limit | None) -> None:
     assert ElectionSettings.model_construct(**given).quota_stand_in == limit
