@@ -133,11 +133,11 @@ class TopicMutation(Generic[A]):
             except RegnumError as error:
                 if not self._answers and not self._refused:
                     raise
-                left = (name for name in (*self._unsettled, *self._waiting) if name not in self._refused)
-                self._answers.update(dict.fromkeys(left, error))
+                self._answers.update(dict.fromkeys((*self._unsettled, *self._waiting), error))
                 break
             if self._unsettled and self._search.left_s <= 0:
                 break
+        # Of these the last word was a refusal, whatever became of the call.
         self._answers.update({name: self._throttled(name) for name in self._refused})
         return {name: self._answers[name] for name in names}
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client.errors import ThrottlingQuotaExceededError
-from regnum_client.topic_mutation import LAST_CALL_S, Answered, TopicMutation, Waiting
+from regnum_client.throttle import Throttle
+from regnum_client.topic_mutation import Answered, TopicMutation, Waiting
 from regnum_model.bucket import Bucket, Limit, charge, full, is_exhausted, refill, wait_ms
 from regnum_model.nodes import Address
 from regnum_service.errors import Code, RegnumError
@@ -233,7 +234,7 @@ async def test_a_call_that_fails_as_a_whole_raises() -> None:
 
 
 async def test_nothing_is_sent_when_there_is_no_time_for_an_answer() -> None:
-    scene = Scene(rate=1.0, burst=1.0, timeout_s=1.0 + LAST_CALL_S / 2)
+    scene = Scene(rate=1.0, burst=1.0, timeout_s=1.1)
     answers = await scene.play(topics(3))
     assert isinstance(answers["t2"], ThrottlingQuotaExceededError)
     assert len(scene.controller.calls) == 1
@@ -245,3 +246,13 @@ async def test_a_burst_smaller_than_a_seconds_flow_is_noticed() -> None:
     await scene.play(topics(100))
     took_s = max(scene.controller.created.values()) - scene.began_s
     assert 19.6 <= took_s <= 1.25 * 19.6
+
+
+def test_a_wait_is_not_stretched_beyond_the_deadline() -> None:
+    throttle = Throttle()
+    throttle.answered(admitted=9, refused=5, waiting=5, throttle_ms=200, now_s=0.0, deadline_s=60.0)
+    assert throttle.resume_s == pytest.approx(0.2)
+    throttle.answered(admitted=45, refused=5, waiting=5, throttle_ms=200, now_s=9.0, deadline_s=60.0)
+    assert throttle.resume_s == pytest.approx(9.9)
+    throttle.answered(admitted=5, refused=5, waiting=5, throttle_ms=200, now_s=9.9, deadline_s=10.5)
+    assert throttle.resume_s == pytest.approx(10.1)
