@@ -5,7 +5,8 @@ exactly one controller, every broker is registered, and no acknowledged record i
 
 Algorithm: choose a victim (the controller, a broker, any other process that holds a session) at random, read the owner
 of its ephemeral node, end that session in the store, wait until the node stands again with another owner; the next one
-follows at once. The process learns of it as of any expiry: it did nothing wrong and was told nothing.
+follows at once. In the end all sessions are ended together. The processes learn of it as of any expiry: they did
+nothing wrong and were told nothing.
 
 ``python -m regnum_testing.expiries --coordination zookeeper --count 50`` is the long form, for a person.
 """
@@ -108,16 +109,24 @@ class Campaign:
         await self._until_it_stands(CONTROLLER, deadline_s)
         return Expiry(path=path, was_controller=owner == controller, back_s=CLOCK.monotonic() - begin)
 
+    async def expire_all(self) -> None:
+        """End every session there is at once; ``settled`` tells when they are back."""
+        owners = [await self._owner(path) for path in self._paths()]
+        known = {owner for owner in owners if owner is not None}
+        await asyncio.gather(*(end_session(self._cluster.coordination, owner) for owner in known))
+        self._ended |= known
+
     async def settled(self) -> None:
         """Wait until everybody is registered and one election process acts; AssertionError when that takes too long."""
         deadline_s = CLOCK.monotonic() + BACK_WITHIN_S
-        for folder, role in FOLDERS.items():
-            for member in self._cluster.plan.of(role):
-                await self._until_it_stands(f"{folder}/{member.id}", deadline_s)
-        await self._until_it_stands(QUOTA_ACTIVE, deadline_s)
+        for path in (*self._paths(), QUOTA_ACTIVE):
+            await self._until_it_stands(path, deadline_s)
         await eventually(
             self._has_one_controller, within_s=deadline_s - CLOCK.monotonic(), what="one election process that acts"
         )
+
+    def _paths(self) -> list[str]:
+        return [f"{folder}/{member.id}" for folder, role in FOLDERS.items() for member in self._cluster.plan.of(role)]
 
     async def _victim(self) -> str:
         """One time in four whoever is the controller; otherwise any process."""
@@ -184,6 +193,8 @@ async def expire_in_a_row(
         for _ in range(count):
             expiries.append(await campaign.expire_one())
             report(expiries[-1])
+        await campaign.settled()
+        await campaign.expire_all()
         await campaign.settled()
     finally:
         await observer.close()
