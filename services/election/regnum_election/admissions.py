@@ -167,6 +167,7 @@ class Admissions:
                 self._in_flight = batch
                 if self._stand_in.is_acting or not await self._ask(batch):
                     self._judge_here(batch)
+                self._in_flight = ()
 
     def close(self) -> None:
         """The reign is over: nothing is judged any more."""
@@ -226,6 +227,7 @@ class Admissions:
         news = self._kept.all() if self._told != incarnation or self._kept.has_charges else ()
         request = quota_pb2.AdmitRequest(admissions=admissions, changes_seen=self._book.change, known=self._known(news))
         call = asyncio.create_task(channel.admit(request, timeout_s=timeout_s), name="admit")
+        call.add_done_callback(_heard)
         changed = asyncio.create_task(self._process.changed(), name="quota process changes")
         try:
             await asyncio.wait({call, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -305,6 +307,12 @@ class Admissions:
             refused=report.refused,
         )
         return True
+
+
+def _heard(call: "asyncio.Task[quota_pb2.AdmitResponse]") -> None:
+    """A call that nobody waits for any more may fail as it likes."""
+    if not call.cancelled():
+        call.exception()
 
 
 def _answers(response: quota_pb2.AdmitResponse, batch: Sequence[_Waiting]) -> bool:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import structlog
 from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
@@ -19,6 +18,7 @@ from regnum_coordination.recipes.leadership import Reign as Win
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
+from regnum_service.detection import Detector
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.reign import DeposedError, Predecessor, Reign
@@ -34,13 +34,6 @@ class KnownController:
     """Controller epoch."""
     client: Address | None
     """Listener for clients; None when the process does not say."""
-
-
-class Detector(Protocol):
-    """Watches another process."""
-
-    async def wait_dead(self, lifeline: Address) -> int | None:
-        """Return when the process that listens there is proved dead: when the first sign came (wall time, ns)."""
 
 
 RunReign = Callable[[Reign], Awaitable[DeposedError]]
@@ -152,7 +145,7 @@ class Candidacy:
         self._predecessor = Predecessor(
             id=incumbent.id,
             cause=conventions.CAUSE_LIFELINE,
-            noticed_unix_nano=now_unix_nano if noticed_unix_nano is None else noticed_unix_nano,
+            noticed_unix_nano=noticed_unix_nano,
             detected_unix_nano=now_unix_nano,
             fenced_unix_nano=now_unix_nano,
         )

@@ -14,13 +14,13 @@ from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.clock import Clock
+from regnum_service.detection import Probe, is_dead
 from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
 from regnum_election.liveness import BEAT_INTERVAL_S, SILENCE_S, Listener, Verdict, judge_silence
-from regnum_election.probing import Probe, is_dead
 
 ATTEMPTS_AFTER_BREAK: Final = 10
 """Attempts to connect after a stream broke."""

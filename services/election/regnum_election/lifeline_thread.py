@@ -15,6 +15,7 @@ from regnum.election.v1 import controller_pb2_grpc
 from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
+from regnum_service.detection import connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
@@ -25,7 +26,6 @@ from regnum_election.cluster import Broker
 from regnum_election.events import ClusterEvent
 from regnum_election.lifeline import Lifelines
 from regnum_election.liveness import SILENCE_S, Listener
-from regnum_election.probing import connect
 
 SERVICE_NAME: Final = "regnum.election.v1.LifelineService"
 START_TIMEOUT_S: Final = 10.0

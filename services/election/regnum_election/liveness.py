@@ -13,9 +13,6 @@ from typing import Final
 
 from regnum_model.ids import BrokerId
 
-REFUSAL_INTERVAL_S: Final = 0.1
-"""Pause between the two attempts to connect."""
-
 SILENCE_S: Final = 2.0
 """Age of the oldest unanswered probe from which a broker counts as silent."""
 
@@ -27,17 +24,6 @@ LOOP_LAG_MAX_S: Final = 0.1
 
 BEAT_INTERVAL_S: Final = 0.1
 """Time between two beats, and between two probes."""
-
-
-class Contact(enum.Enum):
-    """Outcome of one attempt to connect to a broker's port."""
-
-    ACCEPTED = "accepted"
-    """Something listens."""
-    REFUSED = "refused"
-    """The host answered that nothing listens."""
-    NO_ANSWER = "no answer"
-    """Neither; proves nothing."""
 
 
 class Verdict(enum.Enum):
@@ -63,11 +49,6 @@ class Listener:
     """Seconds since a broker was last fenced for silence; None when none ever was."""
     session_timeout_s: float
     """Store session time-out."""
-
-
-def proves_death(contacts: Collection[Contact]) -> bool:
-    """Whether attempts to connect prove that the broker's process is gone: refused, twice."""
-    return len(contacts) >= 2 and all(contact is Contact.REFUSED for contact in contacts)
 
 
 def judge_silence(

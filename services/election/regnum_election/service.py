@@ -18,6 +18,7 @@ from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.clock import Clock
+from regnum_service.detection import HealthWatchDetector, connect
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
@@ -32,11 +33,9 @@ from regnum_election.candidacy import Candidacy
 from regnum_election.cluster import Cluster
 from regnum_election.controller import Controller
 from regnum_election.controller_service import ControllerServicer
-from regnum_election.detection import HealthWatchDetector
 from regnum_election.events import ClusterEvent
 from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.office import Office
-from regnum_election.probing import connect
 from regnum_election.propagation_channel import GrpcPropagationChannel
 from regnum_election.quota_channel import GrpcQuotaChannel
 from regnum_election.reign import DeposedError, Reign

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty, SessionExpired
-from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set, Store
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
+from regnum_coordination.port import Create, Node, Operation, Set, Store
+from regnum_coordination.recipes.contested_node import ContestedNode
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import QUOTA_ACTIVE, QUOTA_IDS, QUOTA_TERMS, QuotaProcessNode
 from regnum_service.clock import Clock
-
-from regnum_quota.detection import Detector
+from regnum_service.detection import Detector
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a named task whose failure stops the service."""
@@ -88,6 +88,7 @@ class Candidacy:
         self._spawn = spawn
         self._backoff = Backoff() if backoff is None else backoff
         self._resolver = Resolver(store, clock, backoff=self._backoff)
+        self._contested = ContestedNode(store, clock, path=QUOTA_ACTIVE, guard_path=QUOTA_TERMS, backoff=self._backoff)
         self._log = structlog.get_logger("candidacy").bind(quota_id=me.id)
 
     async def campaign(self) -> Seat:
@@ -120,9 +121,9 @@ class Candidacy:
                 if node.stat.creation_id != seat.creation_id:
                     return f"{QUOTA_ACTIVE} is another process's"
                 if node.stat.ephemeral_owner != self._store.session_id or _holder(node) != self._me:
-                    guard, now = await self._read()
+                    guard, now = await self._contested.read()
                     if now is not None and now.stat.creation_id == seat.creation_id:
-                        await self._remove(guard, now)
+                        await self._contested.remove(guard, now, missing_guard=b"")
                     return f"somebody wrote into {QUOTA_ACTIVE}; it was deleted so that all campaign again"
         raise SessionExpired(f"the watch on {QUOTA_ACTIVE} ended; open a new store and campaign again")
 
@@ -131,13 +132,13 @@ class Candidacy:
         self._log.warning("active process is dead, taking its node away", active=standing.holder.id)
         try:
             # In vain when the term is not the one that was seen: then another one has begun.
-            await self._remove(standing.guard, standing.node)
+            await self._contested.remove(standing.guard, standing.node, missing_guard=b"")
         except SessionExpired:
             return
 
     async def _try_to_win(self) -> Seat | _Standing:
         while True:
-            guard, node = await self._read()
+            guard, node = await self._contested.read()
             if node is None:
                 if (seat := await self._write_win(guard)) is not None:
                     return seat
@@ -151,7 +152,7 @@ class Candidacy:
             ):
                 return _Standing(holder=holder, guard=guard, node=node)
             self._log.warning("node holds nobody's seat; deleting it", path=QUOTA_ACTIVE)
-            await self._remove(guard, node)
+            await self._contested.remove(guard, node, missing_guard=b"")
 
     async def _write_win(self, guard: Node | None) -> Seat | None:
         won = Create(QUOTA_ACTIVE, self._me.encode(), ephemeral=True)
@@ -166,41 +167,6 @@ class Candidacy:
         if result.stat is None:
             raise AssertionError("a create leaves a stat")
         return Seat(creation_id=result.stat.creation_id)
-
-    async def _remove(self, guard: Node | None, node: Node) -> None:
-        """Delete the node as read, if the guard is still as it was read before it."""
-        tie: Operation = Create(QUOTA_TERMS, b"") if guard is None else Check(QUOTA_TERMS, guard.stat.version)
-        try:
-            await self._resolver.multi([tie, Delete(QUOTA_ACTIVE, node.stat.version)])
-        except (NodeExists, NoNode, BadVersion):
-            return
-        except NotEmpty:
-            await self._remove_below(QUOTA_ACTIVE)
-            await self._clock.sleep(self._backoff.pause_s(1))
-
-    async def _remove_below(self, folder: str) -> None:
-        """Nodes that somebody put below the node must not keep it alive."""
-        try:
-            for name in (await self._store.children(folder, current=True)).names:
-                path = f"{folder}/{name}"
-                await self._remove_below(path)
-                if (stat := await self._store.exists(path, current=True)) is not None:
-                    await self._store.delete(path, version=stat.version)
-        except (NoNode, BadVersion, NotEmpty, ConnectionLoss):
-            return
-
-    async def _read(self) -> tuple[Node | None, Node | None]:
-        """The guard, and the node as it was after that."""
-        attempts = 0
-        while True:
-            try:
-                (guard,) = await self._store.get_many([QUOTA_TERMS], current=True)
-                (node,) = await self._store.get_many([QUOTA_ACTIVE], current=True)
-            except ConnectionLoss:
-                attempts += 1
-                await self._clock.sleep(self._backoff.pause_s(attempts))
-            else:
-                return guard, node
 
 
 def _holder(node: Node) -> QuotaProcessNode | None:

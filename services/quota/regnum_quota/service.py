@@ -20,6 +20,7 @@ from regnum_model import quotas
 from regnum_model.nodes import Address, MalformedNodeError
 from regnum_model.quotas import QuotaProcessNode
 from regnum_service.clock import Clock
+from regnum_service.detection import HealthWatchDetector
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
@@ -29,7 +30,6 @@ from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
 
 from regnum_quota.candidacy import Candidacy, Seat
-from regnum_quota.detection import HealthWatchDetector
 from regnum_quota.office import Office
 from regnum_quota.servicer import QuotaServicer
 from regnum_quota.settings import QuotaSettings

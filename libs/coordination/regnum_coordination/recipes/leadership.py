@@ -28,8 +28,9 @@ from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import ControllerNode, MalformedNodeError, decode_controller_epoch, encode_controller_epoch
 from regnum_model.paths import CONTROLLER, CONTROLLER_EPOCH
 
-from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty, SessionExpired
-from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set, Store
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
+from regnum_coordination.port import Check, Create, Node, Operation, Set, Store
+from regnum_coordination.recipes.contested_node import ContestedNode
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff, Clock
 
@@ -82,8 +83,9 @@ class Leadership:
         self._store = store
         self._clock = clock
         self._id = id
-        self._backoff = Backoff() if backoff is None else backoff
-        self._resolver = Resolver(store, clock, backoff=self._backoff)
+        pauses = Backoff() if backoff is None else backoff
+        self._resolver = Resolver(store, clock, backoff=pauses)
+        self._contested = ContestedNode(store, clock, path=CONTROLLER, guard_path=CONTROLLER_EPOCH, backoff=pauses)
         self._highest_seen = ControllerEpoch(0)
 
     def saw_epoch(self, epoch: ControllerEpoch) -> None:
@@ -189,42 +191,11 @@ class Leadership:
 
     async def _remove(self, epoch: Node | None, node: Node) -> None:
         """Delete ``/controller`` as read, if the epoch is still as it was read before it."""
-        tie: Operation = (
-            Create(CONTROLLER_EPOCH, encode_controller_epoch(self._highest_seen))
-            if epoch is None
-            else Check(CONTROLLER_EPOCH, epoch.stat.version)
-        )
-        try:
-            await self._resolver.multi([tie, Delete(CONTROLLER, node.stat.version)])
-        except (NodeExists, NoNode, BadVersion):
-            return
-        except NotEmpty:
-            await self._remove_below(CONTROLLER)
-            await self._clock.sleep(self._backoff.pause_s(1))
-
-    async def _remove_below(self, folder: str) -> None:
-        """Nodes that somebody put below ``/controller`` must not keep it alive."""
-        try:
-            for name in (await self._store.children(folder, current=True)).names:
-                path = f"{folder}/{name}"
-                await self._remove_below(path)
-                if (stat := await self._store.exists(path, current=True)) is not None:
-                    await self._store.delete(path, version=stat.version)
-        except (NoNode, BadVersion, NotEmpty, ConnectionLoss):
-            return
+        await self._contested.remove(epoch, node, missing_guard=encode_controller_epoch(self._highest_seen))
 
     async def _read(self) -> tuple[Node | None, Node | None]:
         """``/controller_epoch``, and ``/controller`` as it was after that."""
-        attempts = 0
-        while True:
-            try:
-                (epoch,) = await self._store.get_many([CONTROLLER_EPOCH], current=True)
-                (node,) = await self._store.get_many([CONTROLLER], current=True)
-            except ConnectionLoss:
-                attempts += 1
-                await self._clock.sleep(self._backoff.pause_s(attempts))
-            else:
-                return epoch, node
+        return await self._contested.read()
 
     def _is_mine(self, node: Node) -> bool:
         return not self._is_foreign(node) and (

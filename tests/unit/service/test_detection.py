@@ -1,11 +1,12 @@
-"""What proves that the active quota process is dead: two refusals in a row, and nothing less."""
+"""What proves that a process is dead: two refusals in a row, and nothing less."""
 
 import asyncio
 
 import pytest
+from regnum_model.contact import Contact
 from regnum_model.nodes import Address
-from regnum_quota.detection import Contact, HealthWatchDetector, connect
 from regnum_service.clock import SystemClock
+from regnum_service.detection import ATTEMPTS, HealthWatchDetector, connect, is_dead
 from regnum_service.server import GrpcServer
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock, settle
@@ -37,7 +38,7 @@ async def test_two_refusals_in_a_row(contacts: list[Contact], dead: bool, probes
         assert address == SOMEWHERE
         return left.pop(0)
 
-    asking = asyncio.create_task(HealthWatchDetector(clock, probe).is_dead(SOMEWHERE))
+    asking = asyncio.create_task(is_dead(SOMEWHERE, probe, clock, attempts=ATTEMPTS))
     await clock.advance(0.1 * (probes - 1) - 0.01)
     assert not asking.done()
     await clock.advance(0.02)
@@ -59,7 +60,7 @@ async def test_a_host_that_is_none_proves_nothing(host: str) -> None:
 
 
 async def test_a_process_that_stops_listening_is_found_dead_and_not_before() -> None:
-    server = GrpcServer(Address(host="127.0.0.1", port=unused_port()), [], supervisor=Supervisor("quota"))
+    server = GrpcServer(Address(host="127.0.0.1", port=unused_port()), [], supervisor=Supervisor("other"))
     await server.start()
     contacts: list[Contact] = []
 
@@ -68,7 +69,7 @@ async def test_a_process_that_stops_listening_is_found_dead_and_not_before() -> 
         return contacts[-1]
 
     detector = HealthWatchDetector(SystemClock(), probe)
-    assert not await detector.is_dead(server.address)
+    assert not await is_dead(server.address, probe, SystemClock(), attempts=2)
     assert set(contacts) == {YES}
     watching = asyncio.create_task(detector.wait_dead(server.address))
     await settle()
