@@ -87,7 +87,12 @@ async def _run_campaign(arguments: argparse.Namespace) -> Result:
             await asyncio.to_thread(target.start)
             # More faults than there is time for.
             faults = plan(arguments.seed, 10 + round(arguments.seconds))
-            planned = Plan(seed=arguments.seed, faults=faults, seconds=arguments.seconds)
+            planned = Plan(
+                seed=arguments.seed,
+                faults=faults,
+                seconds=arguments.seconds,
+                operation_timeout_s=arguments.operation_timeout_s,
+            )
             return await run_campaign(target, arguments.history, planned, SystemClock())
         finally:
             await asyncio.to_thread(target.stop)
@@ -123,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--coordination", choices=sorted(TARGETS), default="etcd")
     campaign.add_argument("--seconds", type=float, default=120.0)
     campaign.add_argument("--seed", type=int, default=1)
+    campaign.add_argument("--operation-timeout-s", type=float, default=1.5, help="longer: fewer unknown outcomes")
     campaign.add_argument("--history", type=Path, required=True, metavar="DIR", help="where histories are left")
     campaign.set_defaults(run=_campaign)
     return parser

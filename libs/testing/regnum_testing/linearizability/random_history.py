@@ -42,8 +42,8 @@ class Shape:
 def random_shape(chance: random.Random) -> Shape:
     """Some shape, small enough to be judged at once."""
     return Shape(
-        clients=chance.randint(1, 8),
-        operations=chance.randint(4, 80),
+        clients=chance.randint(1, 5),
+        operations=chance.randint(4, 50),
         keys=chance.choice([1, 1, 1, 2, 3]),
         unknown_share=chance.choice([0.0, 0.05, 0.1, 0.3]),
     )
