@@ -12,7 +12,9 @@ import pytest_asyncio
 from regnum_coordination import open_store
 from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
 from regnum_coordination.port import Create, Refused, SessionState, Set, Store, Unknown, Written
+from regnum_testing.certificates import CA, CLIENT_CERT, CLIENT_KEY, SERVER_CERT, SERVER_KEY
 from regnum_testing.coordination_worlds import ZooKeeperWorld
+from regnum_testing.ports import unused_port
 from regnum_testing.proxy import TcpProxy
 from regnum_testing.waiting import eventually, within
 from regnum_testing.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer
@@ -280,3 +282,36 @@ async def test_a_current_read_behind_a_follower_that_lags_is_not_stale(ensemble:
         assert (await reader.get("/counter", current=True)).stat.version == version + 1
     await reader.close()
     await writer.close()
+
+
+async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
+    for name, parts in (("server", (SERVER_KEY, SERVER_CERT)), ("trusted", (CA,))):
+        (tmp_path / f"{name}.pem").write_bytes(b"".join(part.read_bytes() for part in parts))
+    secure_port = unused_port()
+    server = ZooKeeperServer(
+        tmp_path,
+        settings={
+            "secureClientPort": str(secure_port),
+            "secureClientPortAddress": "127.0.0.1",
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": str(tmp_path / "server.pem"),
+            "ssl.trustStore.location": str(tmp_path / "trusted.pem"),
+            "ssl.clientAuth": "need",
+        },
+    )
+    server.start()
+    try:
+        url = f"zookeeper://127.0.0.1:{secure_port}/tls?ca={CA}"
+        with_certificate = f"{url}&cert={CLIENT_CERT}&key={CLIENT_KEY}"
+        store = await open_store(with_certificate, session_timeout_s=30.0, operation_timeout_s=20.0)
+        await store.create("/d", b"")
+        outcomes = await store.write_batch([(Create(f"/d/{number}", b"." * 300),) for number in range(3000)])
+        assert {type(outcome) for outcome in outcomes} == {Written}
+        nodes = await store.get_many([f"/d/{number}" for number in range(3000)], current=True)
+        assert {node.data for node in nodes if node} == {b"." * 300}
+        await store.close()
+        for options in (f"?ca={CA}", "", f"?ca={CLIENT_CERT}&cert={CLIENT_CERT}&key={CLIENT_KEY}"):
+            with pytest.raises(ConnectionLoss, match="options fit"):
+                await open_store(f"zookeeper://127.0.0.1:{secure_port}{options}", operation_timeout_s=1.0)
+    finally:
+        server.kill()

@@ -194,6 +194,6 @@ async def test_a_read_only_transaction_is_not_sent() -> None:
     from etcd3.etcdrpc import rpc_pb2  # noqa: PLC0415 - loadable once the driver is
 
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
-        rpc = EtcdRpc(channel, timeout_s=1.0)
+        rpc = EtcdRpc([channel], timeout_s=1.0)
         with pytest.raises(AssertionError, match="read-only"):
             await rpc.txn(rpc_pb2.TxnRequest())

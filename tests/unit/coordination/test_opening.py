@@ -17,13 +17,13 @@ async def test_memory_servers_are_shared_by_name() -> None:
     assert set(server_named("opening-a").sessions()) == {one.session_id, two.session_id}
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:2379", "consul://a", "zookeeper://a", "http://a"])
+@pytest.mark.parametrize("url", ["", "127.0.0.1:2379", "consul://a", "zk://a", "http://a"])
 async def test_unknown_schemes_name_the_known_ones(url: str) -> None:
     with pytest.raises(ValueError, match="etcd://host:port"):
         await open_store(url)
 
 
-@pytest.mark.parametrize("url", ["memory://", "etcd://", "etcd://:1", "etcd://h:x", "etcd://h?x=1", "etcd://h/a//b"])
+@pytest.mark.parametrize("url", ["memory://", "etcd://", "etcd://:1", "etcd://h:x", "etcd://h?x=1", "etcd://h/a//b", "zookeeper://"])
 async def test_malformed_addresses(url: str) -> None:
     with pytest.raises(ValueError, match="use "):
         await open_store(url)

@@ -11,14 +11,16 @@ Algorithm: one thread, kazoo's own, reads and writes; results are set on it and 
 are counted in the kernel. The first answer on a connection is read along: its second number is the time-out.
 """
 
+import errno
 import math
 import os
 import select
 import socket
+import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -42,6 +44,8 @@ class Wakeups:
 
     def send(self, data: bytes) -> int:
         """Count a request."""
+        if self._fd < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         os.eventfd_write(self._fd, len(data))
         return len(data)
 
@@ -186,12 +190,15 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo is 
         wakeups = Wakeups()
         return wakeups, wakeups
 
-    def create_connection(self, address: Any, *args: Any, timeout: float | None = None, **kwargs: Any) -> Link:
+    def create_connection(
+        self, address: Any, hostname: str | None = None, *, timeout: float | None = None, **options: Any
+    ) -> Link:
         """Connect, with less patience than kazoo has: there may be other servers."""
         if self._closing:
             raise ConnectionAbortedError("the store is closed")
         patience_s = self._connect_timeout_s if timeout is None else min(timeout, self._connect_timeout_s)
-        link = Link(super().create_connection(address, *args, timeout=patience_s, **kwargs))
+        connection = super().create_connection(address, timeout=patience_s)
+        link = Link(_secured(connection, hostname, options) if options.get("use_ssl") else connection)
         self.link = link
         return link
 
@@ -221,3 +228,15 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo is 
         """No more connections; ends the one there is."""
         self._closing = True
         self.abort()
+
+
+def _secured(connection: socket.socket, hostname: str | None, options: Mapping[str, Any]) -> ssl.SSLSocket:
+    """TLS on a connection, by kazoo's options; kazoo itself would forget connections that fail here."""
+    try:
+        context = ssl.create_default_context(cafile=options["ca"])
+        if options["certfile"] is not None:
+            context.load_cert_chain(options["certfile"], options["keyfile"])
+        return context.wrap_socket(connection, server_hostname=hostname)
+    except OSError:
+        connection.close()
+        raise

@@ -10,6 +10,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
+from regnum_coordination.drivers.credentials import read
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
 from regnum_coordination.drivers.zookeeper.answers import node_of, stat_of, wire_version
@@ -62,7 +63,7 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     loop = asyncio.get_running_loop()
     handler = LoopHandler(connect_timeout_s=max(MIN_CONNECT_TIMEOUT_S, session_timeout_s / HEARTBEATS))
     mailbox = Mailbox(loop)
-    client = _client(address, handler, session_timeout_s)
+    client = await asyncio.to_thread(_client, address, handler, session_timeout_s)
     calls = ZooKeeperCalls(client, handler, mailbox, timeout_s=operation_timeout_s)
     names = ServerNames(address.chroot)
     opened_at_s = loop.time()
@@ -80,6 +81,9 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
 
 def _client(address: ZooKeeperAddress, handler: LoopHandler, session_timeout_s: float) -> Any:
     credentials = address.credentials
+    for option, path in (("ca", credentials.ca), ("cert", credentials.cert), ("key", credentials.key)):
+        if path is not None:
+            read(path, option)
     auth: list[tuple[str, str]] = []
     if credentials.user is not None:
         auth.append(("digest", f"{credentials.user}:{credentials.password().decode()}"))
