@@ -14,6 +14,7 @@ from regnum_election.topic_requests import (
     find_topic,
     plan_topic,
     repeated_names,
+    weigh_topic,
 )
 from regnum_model.ids import BrokerId, TopicId
 from regnum_testing.election_values import broker, cluster, topic
@@ -43,7 +44,12 @@ def request(
 
 def plan(wanted: TopicRequest, picture: object = THREE, **changes: object) -> Plan | Repeated | Rejection:
     arguments: dict[str, object] = {"repeated": frozenset(), "clearing": {}, "chance": random.Random(1), **changes}
-    return plan_topic(wanted, picture, **arguments)  # type: ignore[arg-type]
+    planned = plan_topic(wanted, picture, **arguments)  # type: ignore[arg-type]
+    # Whatever is planned, or refused, costs what it will be, or is refused before it is charged.
+    del arguments["chance"]
+    weighed = weigh_topic(wanted, picture, **arguments)  # type: ignore[arg-type]
+    assert weighed == (len(planned.assignment) if isinstance(planned, Plan) else planned)
+    return planned
 
 
 @pytest.mark.parametrize(
