@@ -24,7 +24,7 @@ from regnum_local.demo.traces import TABLES, analyse
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
 from regnum_local.failover_job import JobError, JobUnavailableError
-from regnum_local.plan import TRACES
+from regnum_local.plan import STORES, TRACES
 
 TOPICS = {"orders": 6, "payments": 3}
 """Topics of the demo and their partitions; three replicas each."""
@@ -36,12 +36,15 @@ QUOTA = "quota-1"
 """Process that is killed in the middle of them."""
 
 
-async def play(data_dir: Path, *, clock: Clock, out: Console, narrator: Narrator) -> tuple[str, ...]:
+async def play(data_dir: Path, *, coordination: str, clock: Clock, out: Console, narrator: Narrator) -> tuple[str, ...]:
     """Start, hurt, judge, stop, look where the time went; returns what is wrong."""
-    cluster = LocalCluster(data_dir, brokers=3, elections=3, metadata=2, quotas=1, report=narrator.detail)
+    cluster = LocalCluster(
+        data_dir, brokers=3, elections=3, metadata=2, quotas=1, coordination=coordination, report=narrator.detail
+    )
     telemetry = setup.start("regnum-demo", "1", traces_dir=data_dir / TRACES)
     narrator.step(
-        f"starting etcd, 3 election processes, 2 metadata processes, a quota process and 3 brokers below {data_dir}"
+        f"starting {coordination}, 3 election processes, 2 metadata processes, a quota process and 3 brokers "
+        f"below {data_dir}"
     )
     begin = clock.monotonic()
     await cluster.start()
@@ -179,11 +182,16 @@ def main() -> int:
     """Run the demo; returns the exit status."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--data-dir", type=Path, help="keep everything below this folder (default: a temporary one)")
+    parser.add_argument(
+        "--coordination", choices=[role.value for role in STORES], default="etcd", help="the store that is started"
+    )
     arguments = parser.parse_args()
     out, narrator = Console(), Narrator(Console(stderr=True))
     data_dir = arguments.data_dir or Path(tempfile.mkdtemp(prefix="regnum-demo-"))
     try:
-        complaints = asyncio.run(play(data_dir, clock=SystemClock(), out=out, narrator=narrator))
+        complaints = asyncio.run(
+            play(data_dir, coordination=arguments.coordination, clock=SystemClock(), out=out, narrator=narrator)
+        )
     except (RegnumError, SceneError, StartRefusedError, JobError) as error:
         narrator.complaint(str(error))
         narrator.complaint(f"logs and data are kept below {data_dir}")

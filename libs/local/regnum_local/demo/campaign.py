@@ -29,16 +29,26 @@ from regnum_local.demo.scenes import SceneError, Stage
 from regnum_local.demo.timeline import Outage
 from regnum_local.demo.verdict import Verdict, judge, unequal_replicas
 from regnum_local.demo.workload import Load, read_everything
+from regnum_local.plan import STORES
 
 TOPIC = "campaign"
 
 
 async def run(
-    data_dir: Path, *, kills: int, partitions: int, interval_s: float, clock: Clock, narrator: Narrator
+    data_dir: Path,
+    *,
+    coordination: str,
+    kills: int,
+    partitions: int,
+    interval_s: float,
+    clock: Clock,
+    narrator: Narrator,
 ) -> tuple[list[Outage], Verdict, Sequence[str]]:
     """Run the campaign; returns the outages, the verdict over all partitions, and partitions whose replicas differ."""
     keys = [TopicPartition(TOPIC, number) for number in range(partitions)]
-    async with LocalCluster(data_dir, brokers=3, elections=3, report=narrator.detail) as cluster:
+    async with LocalCluster(
+        data_dir, brokers=3, elections=3, coordination=coordination, report=narrator.detail
+    ) as cluster:
         settings = ProducerSettings(linger_ms=2)
         async with (
             Admin(cluster.bootstrap) as admin,
@@ -99,6 +109,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--partitions", type=int, default=12)
     parser.add_argument("--interval-s", type=float, default=0.02, help="between two records of a partition")
+    parser.add_argument("--coordination", choices=[role.value for role in STORES], default="etcd")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     arguments = parser.parse_args()
     narrator, out = Narrator(Console(stderr=True)), Console()
@@ -107,6 +118,7 @@ def main() -> int:
         outages, verdict, unequal = asyncio.run(
             run(
                 data_dir,
+                coordination=arguments.coordination,
                 kills=arguments.kills,
                 partitions=arguments.partitions,
                 interval_s=arguments.interval_s,
