@@ -21,7 +21,7 @@ ADMISSIONS_MAX: Final = 3_000
 """Requests in one call."""
 MUTATIONS_MAX: Final = 10_000
 """Mutations in one call, of all its requests together."""
-KNOWN_MAX: Final = 10_000
+KNOWN_MAX: Final = 5_000
 """Buckets in one call."""
 PERMITS_MAX: Final = 2**31 - 1
 """Cost of one mutation."""

@@ -163,7 +163,7 @@ async def test_a_change_that_the_controller_has_seen_is_read_before_judging(proc
         ({"admissions": [asked(1)], "known": [bucket(float("nan"), user="ann")]}, "leave it out"),
         ({"admissions": [asked(1)], "known": [bucket(float("inf"), user="ann")]}, "leave it out"),
         ({"admissions": [asked(1)], "known": [bucket(1, age_ms=-1, user="ann")]}, "leave it out"),
-        ({"admissions": [asked(1)], "known": [bucket(1, user="ann")] * 10_001}, "send at most 10000"),
+        ({"admissions": [asked(1)], "known": [bucket(1, user="ann")] * 5_001}, "send at most 5000"),
     ],
 )
 async def test_a_call_that_is_wrong_anywhere_changes_nothing(
