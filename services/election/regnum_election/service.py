@@ -9,11 +9,12 @@ import structlog
 from regnum.admin.v1 import admin_pb2_grpc
 from regnum.election.v1 import controller_pb2_grpc
 from regnum_coordination import open_store
-from regnum_coordination.errors import ConnectionLoss, NodeExists, SessionExpired
+from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import SessionState, Store
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
+from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
@@ -40,9 +41,6 @@ from regnum_election.propagation_channel import GrpcPropagationChannel
 from regnum_election.quota_channel import GrpcQuotaChannel
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.settings import ElectionSettings
-
-REOPEN_INTERVAL_S: Final = 0.5
-"""Pause before the store is tried again."""
 
 OPERATION_TIMEOUT_S: Final = 5.0
 """Time after which a store operation without an answer counts as unknown."""
@@ -117,35 +115,22 @@ class ElectionService:
             "lifeline": advertised(told.lifeline_advertised, lifeline),
         }
         self._supervisor.start("loop-lag", self._lag.run())
-        self._supervisor.start("sessions", self._sessions())
+        self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
-    async def _sessions(self) -> None:
-        """One session with the store after another, for the life of the process."""
-        while True:
-            try:
-                store = await open_store(
-                    self._settings.coordination,
-                    session_timeout_s=self._settings.session_timeout_s,
-                    operation_timeout_s=OPERATION_TIMEOUT_S,
-                )
-            except ConnectionLoss as error:
-                self._log.warning(
-                    "no store answers, trying again", store=self._settings.coordination, reason=str(error)
-                )
-                await self._clock.sleep(REOPEN_INTERVAL_S)
-                continue
-            self._store = store
-            try:
-                await self._session(store)
-            except SessionExpired as error:
-                self._log.warning("session over, opening another", reason=str(error))
-            except ConnectionLoss as error:
-                self._log.warning("store does not answer, opening another session", reason=str(error))
-                await self._clock.sleep(REOPEN_INTERVAL_S)
-            finally:
-                await self._serve(serving=False)
-                self._store = None
-                await store.close()
+    async def _open_session(self) -> Store:
+        return await open_store(
+            self._settings.coordination,
+            session_timeout_s=self._settings.session_timeout_s,
+            operation_timeout_s=OPERATION_TIMEOUT_S,
+        )
+
+    async def _serve_session(self, store: Store) -> None:
+        self._store = store
+        try:
+            await self._session(store)
+        finally:
+            await self._serve(serving=False)
+            self._store = None
 
     async def _session(self, store: Store) -> None:
         await ensure_folders(store, paths.PERSISTENT_FOLDERS, self._clock)

@@ -9,10 +9,11 @@ from typing import Final
 import structlog
 from regnum.metadata.v1 import metadata_pb2_grpc, propagation_pb2_grpc
 from regnum_coordination import open_store
-from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
+from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
@@ -95,37 +96,19 @@ class MetadataService:
         }
         self._supervisor.start("loop-lag", LoopLag(self._clock).run())
         self._supervisor.start("health", self._tell_health())
-        self._supervisor.start("sessions", self._sessions())
+        self._supervisor.start("sessions", run_sessions(self._open_session, self._session, self._clock))
 
     async def _tell_health(self) -> None:
         await self._has_image.wait()
         for server in (self._client, self._internal):
             await server.set_serving(serving=True)
 
-    async def _sessions(self) -> None:
-        """One session with the store after another, for the life of the process."""
-        while True:
-            try:
-                store = await open_store(
-                    self._settings.coordination,
-                    session_timeout_s=self._settings.session_timeout_s,
-                    operation_timeout_s=OPERATION_TIMEOUT_S,
-                )
-            except ConnectionLoss as error:
-                self._log.warning(
-                    "no store answers, trying again", store=self._settings.coordination, reason=str(error)
-                )
-                await self._clock.sleep(REOPEN_INTERVAL_S)
-                continue
-            try:
-                await self._session(store)
-            except SessionExpired as error:
-                self._log.warning("session over, opening another", reason=str(error))
-            except ConnectionLoss as error:
-                self._log.warning("store does not answer, opening another session", reason=str(error))
-                await self._clock.sleep(REOPEN_INTERVAL_S)
-            finally:
-                await store.close()
+    async def _open_session(self) -> Store:
+        return await open_store(
+            self._settings.coordination,
+            session_timeout_s=self._settings.session_timeout_s,
+            operation_timeout_s=OPERATION_TIMEOUT_S,
+        )
 
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""
