@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from regnum_coordination import open_store
 from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
-from regnum_coordination.port import Create, Refused, SessionState, Set, Store, Unknown, Written
+from regnum_coordination.port import Create, Node, Refused, SessionState, Set, Store, Unknown, Written
 from regnum_testing.certificates import CA, CLIENT_CERT, CLIENT_KEY, SERVER_CERT, SERVER_KEY
 from regnum_testing.coordination_worlds import ZooKeeperWorld
 from regnum_testing.ports import unused_port
@@ -266,10 +266,35 @@ async def test_a_session_moves_when_its_node_is_killed_or_stands_still(ensemble:
             await _connected(store)
             server.resume()
             version = (await store.set("/moves", b"", version=version)).version
-        while (node := await within(anext(states))) is not None and node.stat.version != version:
-            assert node.stat.ephemeral_owner == store.session_id
-        assert node is not None
+        seen = -1
+        while seen != version:
+            changed: Node | None = await within(anext(states))
+            assert changed is not None
+            assert changed.stat.ephemeral_owner == store.session_id
+            seen = changed.stat.version
     await store.close()
+
+
+async def test_a_current_read_at_a_deposed_leader_is_not_stale(ensemble: ZooKeeperEnsemble) -> None:
+    """It stood still, was deposed, and has the question before the news; it would answer ``sync`` by itself."""
+    leader = ensemble.leader()
+    others = ",".join(server.endpoint for server in ensemble.servers if server is not leader)
+    reader = await _open(leader.endpoint, session_timeout_s=50.0)
+    writer = await _open(others, session_timeout_s=50.0)
+    await writer.create("/deposed", b"old")
+    assert (await reader.get("/deposed", current=True)).data == b"old"
+    leader.pause()
+    await _connected(writer)
+    await writer.set("/deposed", b"new", version=0)
+    reads = [asyncio.create_task(reader.get("/deposed", current=True)) for _ in range(20)]
+    await asyncio.sleep(0)
+    leader.resume()
+    for answer in await asyncio.gather(*reads, return_exceptions=True):
+        assert isinstance(answer, ConnectionLoss) or (isinstance(answer, Node) and answer.data == b"new")
+    await _connected(reader)
+    assert (await reader.get("/deposed", current=True)).data == b"new"
+    await reader.close()
+    await writer.close()
 
 
 async def test_a_current_read_behind_a_follower_that_lags_is_not_stale(ensemble: ZooKeeperEnsemble) -> None:

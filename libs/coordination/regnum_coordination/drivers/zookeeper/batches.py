@@ -112,7 +112,7 @@ class ZooKeeperBatches:
 
     def results(self, operations: Sequence[Operation], done: Done, start: int = 0) -> tuple[OperationResult, ...]:
         """What operations left behind whose answers begin at ``start``."""
-        return results(operations, done.answers[start : start + len(operations)], done.zxid, self._session_id)
+        return results(operations, done.answers, done.zxid, self._session_id, start=start)
 
     async def seen(self, groups: Iterable[Group]) -> dict[str, Seen | None]:
         """The nodes that groups touch, read behind what this session has sent before."""

@@ -145,14 +145,14 @@ def first_failure(answers: Sequence[object]) -> tuple[int, object] | None:
 
 
 def results(
-    operations: Sequence[Operation], answers: Sequence[Any], zxid: int, session_id: int
+    operations: Sequence[Operation], answers: Sequence[Any], zxid: int, session_id: int, *, start: int = 0
 ) -> tuple[OperationResult, ...]:
-    """What the operations of a transaction left behind; ``zxid`` is the transaction's."""
+    """What operations of a transaction left behind whose answers begin at ``start``; ``zxid`` is the transaction's."""
     found: list[OperationResult] = []
-    for operation, answer in zip(operations, answers, strict=True):
+    for place, operation in enumerate(operations, start=start):
         stat: Stat | None = None
         if isinstance(operation, Set):
-            stat = stat_of(answer)
+            stat = stat_of(answers[place])
         elif isinstance(operation, Create):
             # A transaction answers a creation with its path alone, and the rest follows from its id.
             stat = Stat(
