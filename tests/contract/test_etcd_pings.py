@@ -16,7 +16,7 @@ async def _idle(server: EtcdServer, **options: int) -> grpc.aio.Channel:
     changed = {f"grpc.{name}": value for name, value in options.items()}
     often = {**dict(CHANNEL_OPTIONS), "grpc.keepalive_time_ms": 1_000, **changed}
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=list(often.items()))
-    await EtcdRpc(channel, timeout_s=5.0).range(rpc_pb2.RangeRequest(key=b"/a"))
+    await EtcdRpc([channel], timeout_s=5.0).range(rpc_pb2.RangeRequest(key=b"/a"))
     assert channel.get_state() is grpc.ChannelConnectivity.READY
     return channel
 

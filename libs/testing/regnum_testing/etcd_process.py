@@ -82,7 +82,9 @@ class EtcdProcess:
 
     def pause(self) -> None:
         """Stop it in its tracks (SIGSTOP): connections stay open and nothing is answered."""
-        self._signal(signal.SIGSTOP)
+        pid = self._signal(signal.SIGSTOP)
+        # On a busy machine its threads run on for some milliseconds. WNOWAIT leaves an exit status to Popen.
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
     def resume(self) -> None:
@@ -90,10 +92,11 @@ class EtcdProcess:
         self._signal(signal.SIGCONT)
         self._paused = False
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> int:
         if self._process is None or self._process.poll() is not None:
             raise AssertionError(f"the etcd on port {self.port} is not running")
         os.kill(self._process.pid, number)
+        return self._process.pid
 
     def kill(self) -> None:
         """End it as a loss of the process would: kill -9. Does nothing when it is not running."""

@@ -67,10 +67,15 @@ class EtcdAddress:
     @property
     def target(self) -> str:
         """The gRPC target: a name for one endpoint, a list of addresses for several."""
-        listed = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.endpoints]
+        listed = self.targets
         if len(listed) == 1:
             return listed[0]
         return ("ipv6:" if ":" in self.endpoints[0][0] else "ipv4:") + ",".join(listed)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """A gRPC target for each endpoint."""
+        return tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.endpoints)
 
     @property
     def unresolved(self) -> tuple[str, ...]:

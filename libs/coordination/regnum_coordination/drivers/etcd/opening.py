@@ -32,27 +32,30 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
         raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
     if operation_timeout_s <= 0:
         raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
-    channel_credentials = await asyncio.to_thread(_channel_credentials, address.credentials)
+    credentials = await asyncio.to_thread(_channel_credentials, address.credentials)
     client = await asyncio.to_thread(_client, address, operation_timeout_s)
-    options = _channel_options(address)
-    channel = (
-        grpc.aio.insecure_channel(address.target, options=options)
-        if channel_credentials is None
-        else grpc.aio.secure_channel(address.target, channel_credentials, options=options)
-    )
-    tokens = TokenSource(channel, address.credentials, timeout_s=operation_timeout_s)
-    rpc = EtcdRpc(channel, timeout_s=operation_timeout_s, tokens=tokens)
+    channels = [_channel(target, address, credentials) for target in address.targets]
+    tokens = TokenSource(channels, address.credentials, timeout_s=operation_timeout_s)
+    rpc = EtcdRpc(channels, timeout_s=operation_timeout_s, tokens=tokens)
     keys = Keys(address.prefix)
     try:
-        granted_at_s, lease = await _grant(client, tokens, math.ceil(session_timeout_s), operation_timeout_s, address)
+        patience_s = operation_timeout_s * len(channels)
+        granted_at_s, lease = await _grant(client, tokens, math.ceil(session_timeout_s), patience_s, address)
         session = LeaseSession(rpc, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
-        await rpc.put(rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id))
+        await _put(rpc, rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id), patience_s)
     except CoordinationError:
         await rpc.close()
         client.close()
         raise
     session.start()
     return EtcdStore(client, rpc, keys, session, max_txn_ops=address.max_txn_ops)
+
+
+def _channel(target: str, address: EtcdAddress, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    options = _channel_options(address)
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, credentials, options=options)
 
 
 def _channel_options(address: EtcdAddress) -> tuple[tuple[str, str | int], ...]:
@@ -121,3 +124,18 @@ async def _grant(
         if loop.time() >= give_up_s:
             raise ConnectionLoss(f"no etcd answers at {address.target} ({reason}); is it running?")
         await asyncio.sleep(0.1)
+
+
+async def _put(rpc: EtcdRpc, request: Any, patience_s: float) -> None:
+    """Put the session's key, which nobody else writes, so that it may be put again; some members may be away."""
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + patience_s
+    while True:
+        try:
+            await rpc.put(request)
+        except ConnectionLoss:
+            if loop.time() >= give_up_s:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return

@@ -1,7 +1,7 @@
 """etcd's calls on ``grpc.aio``, with deadlines, and the one table that turns gRPC statuses into the port's errors."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
 from regnum_coordination.drivers.credentials import Credentials
+from regnum_coordination.drivers.etcd.members import MemberChoice
 from regnum_coordination.drivers.etcd.tokens import Metadata, TokenSource
 from regnum_coordination.drivers.etcd.transactions import is_read_only
 from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
@@ -83,26 +84,47 @@ def to_error(code: grpc.StatusCode, details: str | None) -> CoordinationError:
     return kind(f"etcd: {code.name}: {details}")
 
 
-class EtcdRpc:
-    """Calls to etcd on one channel."""
+class _Member:
+    """A channel, and what can be asked on it."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, timeout_s: float, tokens: TokenSource | None = None) -> None:
-        self._channel = channel
-        self._tokens = TokenSource(channel, Credentials(), timeout_s=timeout_s) if tokens is None else tokens
+    def __init__(self, number: int, channel: grpc.aio.Channel) -> None:
+        self.number = number
+        self.channel = channel
+        self.kv = rpc_pb2_grpc.KVStub(channel)
+        self.lease = rpc_pb2_grpc.LeaseStub(channel)
+        self.watch = rpc_pb2_grpc.WatchStub(channel)
+
+
+class Stream:
+    """A stream of keep-alives or watches, and the member it is with."""
+
+    def __init__(self, call: Any, member: int) -> None:
+        self.call: Final = call
+        """gRPC's call."""
+        self.member: Final = member
+        """Number of the member."""
+
+
+class EtcdRpc:
+    """Calls to etcd, on a channel to each member; ``members`` says which one is asked."""
+
+    def __init__(
+        self, channels: Sequence[grpc.aio.Channel], *, timeout_s: float, tokens: TokenSource | None = None
+    ) -> None:
+        self._members = [_Member(number, channel) for number, channel in enumerate(channels)]
+        self._choice = MemberChoice(len(channels))
+        self._tokens = TokenSource(channels, Credentials(), timeout_s=timeout_s) if tokens is None else tokens
         self._timeout_s = timeout_s
-        self._kv = rpc_pb2_grpc.KVStub(channel)
-        self._lease = rpc_pb2_grpc.LeaseStub(channel)
-        self._watch = rpc_pb2_grpc.WatchStub(channel)
 
     # Messages are Any: the generated code is untyped.
 
     async def range(self, request: Any) -> Any:
         """Read keys; raises CompactedError for a revision that is gone."""
-        return await self._call(self._kv.Range, request)
+        return await self._call("Range", request)
 
     async def put(self, request: Any) -> Any:
         """Put a key."""
-        return await self._call(self._kv.Put, request)
+        return await self._call("Put", request)
 
     async def txn(self, request: Any) -> Any:
         """Carry out a transaction, which must not be read-only."""
@@ -110,55 +132,72 @@ class EtcdRpc:
             raise AssertionError(
                 "etcd may not survive a read-only transaction; give it an operation that is not a range"
             )
-        return await self._call(self._kv.Txn, request)
+        return await self._call("Txn", request)
 
-    def keep_alive_stream(self) -> Any:
+    def keep_alive_stream(self) -> Stream:
         """A stream of keep-alives."""
-        return self._lease.LeaseKeepAlive(metadata=HAS_LEADER + self._tokens.metadata)
+        member = self._best()
+        return Stream(member.lease.LeaseKeepAlive(metadata=HAS_LEADER + self._tokens.metadata), member.number)
 
-    def watch_stream(self) -> Any:
+    def watch_stream(self) -> Stream:
         """A stream of watches."""
-        return self._watch.Watch(metadata=HAS_LEADER + self._tokens.metadata)
+        member = self._best()
+        return Stream(member.watch.Watch(metadata=HAS_LEADER + self._tokens.metadata), member.number)
+
+    def _best(self) -> _Member:
+        return self._members[self._choice.best(asyncio.get_running_loop().time())]
+
+    def _failed(self, member: int, *, silent: bool) -> None:
+        self._choice.failed(member, asyncio.get_running_loop().time(), silent=silent)
 
     @property
     def token_metadata(self) -> Metadata:
         """The token of the user, for calls that are made elsewhere; empty without one."""
         return self._tokens.metadata
 
-    async def recover(self, failure: Exception | None) -> None:
-        """Ask for another token if that is why a stream failed (None: the server gave no status).
+    async def recover(self, stream: Stream, failure: Exception | None) -> None:
+        """After a stream failed (None: the server gave no status): the next one is with another member.
 
-        Where that fails too, the next call says why.
+        With another token too, if that may be why; where that fails, the next call says so.
         """
+        self._failed(stream.member, silent=isinstance(failure, TimeoutError))
         if failure is None or _is_token_refusal(failure):
-            with suppress(CoordinationError):
-                await self._tokens.renew(self._tokens.metadata)
+            await self.renew_token()
+
+    async def renew_token(self) -> None:
+        """Ask for another token; where that fails, the next call says why."""
+        with suppress(CoordinationError):
+            await self._tokens.renew(self._tokens.metadata)
 
     async def close(self) -> None:
-        """Close the channel; calls in flight end as ConnectionLoss."""
-        await self._channel.close()
+        """Close the channels; calls in flight end as ConnectionLoss."""
+        for member in self._members:
+            await member.channel.close()
 
-    async def _call(self, method: Callable[..., Awaitable[Any]], request: Any) -> Any:
+    async def _call(self, name: str, request: Any) -> Any:
         token = self._tokens.metadata
         try:
-            return await self._answer(method(request, timeout=self._timeout_s, metadata=HAS_LEADER + token))
+            return await self._answer(name, request, token)
         except _TokenRefusedError:
             await self._tokens.renew(token)
         try:
-            token = self._tokens.metadata
-            return await self._answer(method(request, timeout=self._timeout_s, metadata=HAS_LEADER + token))
+            return await self._answer(name, request, self._tokens.metadata)
         except _TokenRefusedError:
             raise InvalidRequest("etcd refuses a token that it has just given; look into its log") from None
 
-    async def _answer(self, call: Awaitable[Any]) -> Any:
+    async def _answer(self, name: str, request: Any, token: Metadata) -> Any:
+        member = self._best()
         try:
-            return await call
+            return await getattr(member.kv, name)(request, timeout=self._timeout_s, metadata=HAS_LEADER + token)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.OUT_OF_RANGE:
                 raise CompactedError from None
             if _is_token_refusal(error):
                 raise _TokenRefusedError from None
-            raise to_error(error.code(), error.details()) from None
+            meaning = to_error(error.code(), error.details())
+            if isinstance(meaning, ConnectionLoss):
+                self._failed(member.number, silent=error.code() is grpc.StatusCode.DEADLINE_EXCEEDED)
+            raise meaning from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():

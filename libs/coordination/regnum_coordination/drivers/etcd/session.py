@@ -7,24 +7,29 @@ Constraints: a keep-alive counts from the moment it was sent, not from its answe
 answered with TTL 0 and no error. The loop may be held for a moment by other work.
 
 Algorithm: send a keep-alive every sixth of the TTL. Each answer moves the local deadline to its sending time plus 0.8
-of the TTL. No answer within a third of the TTL, or a broken stream: SUSPENDED, and a new stream after a short pause.
+of the TTL. No answer within a third of the TTL, or a broken stream: SUSPENDED, and a new stream with another member
+after a short pause. Its first answer must come within a third of the time left, so that a silent member, or one that
+looks for a leader, leaves time for others.
 Past the deadline, or TTL 0: LOST, for good (safety rule S8).
 """
 
 import asyncio
 import random
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import grpc
 from etcd3.etcdrpc import rpc_pb2
 
-from regnum_coordination.drivers.etcd.rpc import EtcdRpc
+from regnum_coordination.drivers.etcd.rpc import EtcdRpc, Stream
 from regnum_coordination.drivers.session_state import SessionStateFeed
 from regnum_coordination.port import SessionState
 
 DEADLINE_SHARE: Final = 0.8
 """Part of the TTL after which the owner gives the session up by itself."""
+
+RETRY_SHARE: Final = 1 / 3
+"""Part of the time left that the first keep-alive of a stream may take."""
 
 
 class LeaseSession:
@@ -80,29 +85,32 @@ class LeaseSession:
                 if await self._use(stream):
                     pause_s = 0.05
             finally:
-                stream.cancel()
+                stream.call.cancel()
             if self._is_over():
                 return
             self.feed.set(SessionState.SUSPENDED)
             await asyncio.sleep(max(0.0, min(pause_s * (0.5 + random.random() / 2), self._left_s())))
             pause_s = min(pause_s * 2, 0.5)
 
-    async def _use(self, stream: Any) -> bool:
+    async def _use(self, stream: Stream) -> bool:
         """Send keep-alives until the stream fails or the lease is dead; whether any was answered."""
         answered = False
         loop = asyncio.get_running_loop()
         while (left_s := self._left_s()) > 0:
             sent_at_s = loop.time()
+            # What is left is not staked on one member: five attempts in a row fit into it.
+            share = 1 if answered else RETRY_SHARE
             try:
-                async with asyncio.timeout(min(self._ttl_s / 3, left_s)):
-                    await stream.write(rpc_pb2.LeaseKeepAliveRequest(ID=self.lease_id))
-                    answer = await stream.read()
+                async with asyncio.timeout(min(self._ttl_s / 3, left_s * share)):
+                    await stream.call.write(rpc_pb2.LeaseKeepAliveRequest(ID=self.lease_id))
+                    answer = await stream.call.read()
             except (TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(max(0.0, self._left_s())):
-                        await self._rpc.recover(error)
+                        await self._rpc.recover(stream, error)
                 return answered
             if answer is grpc.aio.EOF:
+                await self._rpc.recover(stream, None)
                 return answered
             if answer.TTL <= 0:
                 self.feed.set(SessionState.LOST)

@@ -229,7 +229,7 @@ class EtcdStore(Store):
             except Etcd3Exception:
                 return
             except grpc.RpcError:
-                await self._rpc.recover(None)  # perhaps the token; the second try is the last
+                await self._rpc.renew_token()  # perhaps the token; the second try is the last
             else:
                 return
 

@@ -5,6 +5,8 @@ changes a user or a role. It refuses before it does anything, so that the same c
 """
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
@@ -21,10 +23,11 @@ UNREACHABLE: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEA
 
 
 class TokenSource:
-    """The token in use; made for one channel."""
+    """The token in use; one for all members."""
 
-    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials, *, timeout_s: float) -> None:
-        self._auth = rpc_pb2_grpc.AuthStub(channel)
+    def __init__(self, channels: Sequence[grpc.aio.Channel], credentials: Credentials, *, timeout_s: float) -> None:
+        self._members = itertools.cycle([rpc_pb2_grpc.AuthStub(channel) for channel in channels])
+        self._auth = next(self._members)
         self._credentials = credentials
         self._timeout_s = timeout_s
         self._renewing = asyncio.Lock()
@@ -56,6 +59,7 @@ class TokenSource:
             answer: Any = await self._auth.Authenticate(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
             if error.code() in UNREACHABLE:
+                self._auth = next(self._members)
                 raise ConnectionLoss(f"etcd: {error.code().name}: {error.details()}; no token, try again") from None
             raise InvalidRequest(
                 f"etcd does not take the user {user} ({error.details()}); check user= and password_file= in the URL"

@@ -93,16 +93,17 @@ class EtcdWatcher:
         while True:
             stream = self._rpc.watch_stream()
             try:
-                await self._session.unless_lost(_begin(stream, key, end, next_revision))
+                await self._session.unless_lost(_begin(stream.call, key, end, next_revision))
                 while True:
-                    answer = await self._session.unless_lost(stream.read())
+                    answer = await self._session.unless_lost(stream.call.read())
                     if answer is grpc.aio.EOF:
+                        await self._session.unless_lost(self._rpc.recover(stream, None))
                         break
                     if answer.compact_revision > 0:
                         raise CompactedError
                     if answer.canceled:
                         # Also what an unknown token meets with.
-                        await self._session.unless_lost(self._rpc.recover(None))
+                        await self._session.unless_lost(self._rpc.recover(stream, None))
                         break
                     attempts = 0
                     if answer.events:
@@ -112,9 +113,9 @@ class EtcdWatcher:
                         next_revision = max(next_revision, answer.header.revision + 1)
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
                 # The stream broke: the same as its end.
-                await self._session.unless_lost(self._rpc.recover(error))
+                await self._session.unless_lost(self._rpc.recover(stream, error))
             finally:
-                stream.cancel()
+                stream.call.cancel()
             attempts += 1
             await self._pause(attempts)
 
