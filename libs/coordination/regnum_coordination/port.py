@@ -213,7 +213,7 @@ class Store(ABC):
 
     @abstractmethod
     async def get(self, path: str, *, current: bool = False) -> Node:
-        """Read a node; ``current`` never answers from the past (ZooKeeper: sync first).
+        """Read a node; ``current`` never answers from the past (ZooKeeper: behind a void transaction).
 
         Raises NoNode, ConnectionLoss.
         """
