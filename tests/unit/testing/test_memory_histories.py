@@ -28,12 +28,13 @@ class Scene:
         self._ticks = itertools.count()
         self._clients = itertools.count()
 
-    def recorder(self) -> Recorder:
+    def recorder(self, *, current_reads: bool = True) -> Recorder:
         return Recorder(
             self._store_of(self.server),
             client=next(self._clients),
             monotonic_ns=lambda: next(self._ticks),
             write_down=self.history.append,
+            current_reads=current_reads,
         )
 
     async def compete(self, clients: int, operations: int, *, seed: int) -> None:
@@ -82,6 +83,17 @@ async def test_whatever_is_lost_or_late_the_history_is_linearizable(seed: int) -
     assert verdict.unknown > 5
     assert arrived > 0
     assert {one.outcome for one in scene.history} == set(Outcome)
+
+
+async def test_reads_that_need_not_be_current_are_found_out() -> None:
+    scene = Scene()
+    writer, reader = scene.recorder(), scene.recorder(current_reads=False)
+    await writer.create("/a", "x")
+    scene.server.freeze_reads()
+    await writer.set("/a", "y", version=0)
+    await reader.get("/a")
+    (violation,) = judge(scene.history).violations
+    assert violation.culprit.version == 0
 
 
 class StaleStore(MemoryStore):

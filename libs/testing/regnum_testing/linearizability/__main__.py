@@ -92,6 +92,7 @@ async def _run_campaign(arguments: argparse.Namespace) -> Result:
                 faults=faults,
                 seconds=arguments.seconds,
                 operation_timeout_s=arguments.operation_timeout_s,
+                current_reads=not arguments.stale_reads,
             )
             return await run_campaign(target, arguments.history, planned, SystemClock())
         finally:
@@ -129,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--seconds", type=float, default=120.0)
     campaign.add_argument("--seed", type=int, default=1)
     campaign.add_argument("--operation-timeout-s", type=float, default=1.5, help="longer: fewer unknown outcomes")
+    campaign.add_argument(
+        "--stale-reads", action="store_true", help="read what may be past: a ZooKeeper history must not pass then"
+    )
     campaign.add_argument("--history", type=Path, required=True, metavar="DIR", help="where histories are left")
     campaign.set_defaults(run=_campaign)
     return parser

@@ -50,6 +50,8 @@ class Plan:
     """Nodes that all of them compete for at a time."""
     seconds: float | None = None
     """When to leave the rest of the faults out; None: never."""
+    current_reads: bool = True
+    """Whether reads are current, as the promise wants them."""
     operation_timeout_s: float = 1.5
     """Time-out of an operation: short, so that there are unknown outcomes."""
     session_timeout_s: float = 6.0
@@ -91,6 +93,7 @@ async def run_campaign(target: Target, directory: Path, plan: Plan, clock: Clock
             history=directory / f"clients{number}.jsonl",
             operation_timeout_s=plan.operation_timeout_s,
             session_timeout_s=plan.session_timeout_s,
+            current_reads=plan.current_reads,
         )
         for number in range(plan.processes)
     ]

@@ -20,9 +20,17 @@ class Recorder:
     """One client of a store; it asks for one thing at a time."""
 
     def __init__(
-        self, store: Store, *, client: int, monotonic_ns: Callable[[], int], write_down: Callable[[Operation], None]
+        self,
+        store: Store,
+        *,
+        client: int,
+        monotonic_ns: Callable[[], int],
+        write_down: Callable[[Operation], None],
+        current_reads: bool = True,
     ) -> None:
+        """``current_reads`` False asks for reads that may be of the past: their history need not be linearizable."""
         self._store = store
+        self._current_reads = current_reads
         self._client = client
         self._monotonic_ns = monotonic_ns
         self._write_down = write_down
@@ -34,8 +42,10 @@ class Recorder:
         )
 
     async def get(self, key: str) -> Operation:
-        """Read a node as it is now."""
-        return await self._record(Action.GET, key, lambda: self._store.get(key, current=True), expected=None)
+        """Read a node, as it is now unless the recorder was told otherwise."""
+        return await self._record(
+            Action.GET, key, lambda: self._store.get(key, current=self._current_reads), expected=None
+        )
 
     async def set(self, key: str, value: str, *, version: int | None) -> Operation:
         """Replace the data of a node."""

@@ -23,7 +23,7 @@ from regnum_service.clock import Clock, SystemClock
 
 from regnum_testing.linearizability.history import to_line
 from regnum_testing.linearizability.recorder import Recorder
-from regnum_testing.linearizability.register import Operation
+from regnum_testing.linearizability.register import Operation, Outcome
 from regnum_testing.linearizability.traffic import Competitor
 
 _AGE_NS: Final = 20_000_000_000
@@ -50,6 +50,8 @@ class Work:
     """As in ``open_store``."""
     session_timeout_s: float
     """As in ``open_store``."""
+    current_reads: bool = True
+    """Whether reads are current; if not, ZooKeeper's history is expected not to be linearizable."""
     longest_pause_s: float = 0.02
     """Longest pause between two operations of a client."""
 
@@ -60,6 +62,7 @@ class Work:
             *("--nodes", str(self.nodes), "--seed", str(self.seed), "--history", str(self.history)),
             *("--operation-timeout-s", str(self.operation_timeout_s)),
             *("--session-timeout-s", str(self.session_timeout_s)),
+            *(() if self.current_reads else ("--stale-reads",)),
         ]
 
 
@@ -101,7 +104,13 @@ class Client:
                 await store.close()
 
     async def _compete(self, store: Store, stopped: asyncio.Event) -> None:
-        recorder = Recorder(store, client=self._number, monotonic_ns=time.monotonic_ns, write_down=self._write_down)
+        recorder = Recorder(
+            store,
+            client=self._number,
+            monotonic_ns=time.monotonic_ns,
+            write_down=self._write_down,
+            current_reads=self._work.current_reads,
+        )
         age = -1
         competitor: Competitor | None = None
         while not stopped.is_set():
@@ -114,8 +123,10 @@ class Client:
                     self._chance,
                     name=f"{self._number}.{self._sessions}.{age}",
                 )
-            await competitor.act()
-            await self._clock.sleep(self._chance.uniform(0, self._work.longest_pause_s))
+            operation = await competitor.act()
+            # Who is refused at once by a member that is gone asks less often: every unknown outcome costs the judge.
+            pauses = 5 if operation.outcome is Outcome.UNKNOWN else 1
+            await self._clock.sleep(self._chance.uniform(0, self._work.longest_pause_s * pauses))
 
 
 async def work_until_told(work: Work, clock: Clock) -> None:
@@ -153,6 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--session-timeout-s": float,
     }.items():
         parser.add_argument(name, type=kind, required=True)
+    parser.add_argument("--stale-reads", dest="current_reads", action="store_false")
     asyncio.run(work_until_told(Work(**vars(parser.parse_args(arguments))), SystemClock()))
     return 0
 
