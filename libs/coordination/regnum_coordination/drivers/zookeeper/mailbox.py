@@ -9,6 +9,8 @@ from typing import Final
 
 _SLICE_S: Final = 0.005
 """Seconds after which other tasks may run, however much has come."""
+_SLICE: Final = 100
+"""Items after which other tasks may run: each may wake one, and all of those run in one turn of the loop."""
 
 
 class Mailbox:
@@ -33,7 +35,7 @@ class Mailbox:
 
     def _drain(self) -> None:
         until_s = self._loop.time() + _SLICE_S
-        while True:
+        for _ in range(_SLICE):
             with self._lock:
                 if not self._items:
                     self._scheduled = False
@@ -41,5 +43,5 @@ class Mailbox:
                 item = self._items.popleft()
             item()
             if self._loop.time() >= until_s:
-                self._loop.call_soon(self._drain)
-                return
+                break
+        self._loop.call_soon(self._drain)
