@@ -15,6 +15,7 @@ import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty, SessionExpired
 from regnum_coordination.port import Create, Delete, Operation, Set, Store
+from regnum_coordination.recipes.stored_quotas import StoredQuotas, newest_change, read_quotas
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import (
     CHANGES,
@@ -28,7 +29,6 @@ from regnum_model.quotas import (
 )
 
 from regnum_election.quota_changes import EntityChange, changed_node, check_change, repeated_entities
-from regnum_election.quota_store import StoredQuotas, newest, read_quotas
 from regnum_election.reign import DeposedError
 from regnum_election.topic_requests import Rejection
 from regnum_election.writing import FencedStore
@@ -141,7 +141,7 @@ class QuotaBook:
             if validate_only or not operations:
                 return None
             names = await self._store.names(CHANGES)
-            number = max(newest(names), self._change) + 1
+            number = max(newest_change(names), self._change) + 1
             try:
                 await self._store.multi((*operations, Create(change_path(number), b"")))
             except NotEmpty:

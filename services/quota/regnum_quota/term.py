@@ -11,6 +11,7 @@ import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import SessionState, Store
+from regnum_coordination.recipes.stored_quotas import StoreReader, newest_change, read_quotas
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
 from regnum_model.quotas import change_number
@@ -18,7 +19,6 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_quota.admission import Ledger
-from regnum_quota.quota_reading import newest_change, read_quotas
 
 
 class Term:
@@ -116,7 +116,7 @@ class Term:
                 return
 
     async def _read(self) -> None:
-        table = await read_quotas(self._store)
+        table = (await read_quotas(StoreReader(self._store))).table
         now_s = self._clock.monotonic()
         if self._ledger is None:
             self._ledger = Ledger(table.limits, active_since_s=now_s, exempt=self._exempt)

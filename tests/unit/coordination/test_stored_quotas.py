@@ -2,10 +2,10 @@
 
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.stored_quotas import StoreReader, read_quotas
 from regnum_model import quotas
 from regnum_model.bucket import Limit
 from regnum_model.quotas import DEFAULT, QuotaEntity, QuotaNode, QuotaTable
-from regnum_quota.quota_reading import read_quotas
 from regnum_testing.clock import FakeClock
 
 
@@ -19,9 +19,9 @@ async def put(store: MemoryStore, path: str, data: bytes) -> None:
 
 async def test_an_empty_store_has_no_quotas() -> None:
     store = MemoryStore(MemoryServer())
-    assert await read_quotas(store) == QuotaTable(limits={}, change=0)
+    assert (await read_quotas(StoreReader(store))).table == QuotaTable(limits={}, change=0)
     await ensure_folders(store, quotas.FOLDERS, FakeClock())
-    assert await read_quotas(store) == QuotaTable(limits={}, change=0)
+    assert (await read_quotas(StoreReader(store))).table == QuotaTable(limits={}, change=0)
 
 
 async def test_every_kind_of_entity_is_found() -> None:
@@ -41,7 +41,7 @@ async def test_every_kind_of_entity_is_found() -> None:
         await put(store, entity.path, rate(number))
     await put(store, quotas.change_path(3), b"")
     await put(store, quotas.change_path(12), b"")
-    table = await read_quotas(store)
+    table = (await read_quotas(StoreReader(store))).table
     assert table.change == 12
     assert table.limits == {
         entity: Limit(rate=float(number), burst=7.0) for number, entity in enumerate(entities, start=1)
@@ -61,7 +61,7 @@ async def test_what_nobody_can_read_is_left_out_and_the_rest_counts() -> None:
     await put(store, "/config/cluster", b"\xff")
     await put(store, "/config/changes/change_x", b"")
     await put(store, "/config/changes/other", b"")
-    assert await read_quotas(store) == QuotaTable(
+    assert (await read_quotas(StoreReader(store))).table == QuotaTable(
         limits={QuotaEntity(user="ann"): Limit(rate=1.0, burst=7.0)}, change=0
     )
 
@@ -73,7 +73,7 @@ async def test_many_quotas_are_all_read() -> None:
         await store.create(f"/config/users/u{number}", rate(2))
     for number in range(60):
         await put(store, f"/config/users/u{number}/clients/c", rate(3))
-    table = await read_quotas(store)
+    table = (await read_quotas(StoreReader(store))).table
     assert sorted(limit.rate for limit in table.limits.values()) == [1.0, *[2.0] * 600, *[3.0] * 60]
 
 
@@ -84,5 +84,5 @@ async def test_a_stale_member_of_the_store_is_not_believed() -> None:
     server.freeze_reads()
     await put(store, "/config/users/bob", rate(1))
     await put(store, quotas.change_path(1), b"")
-    table = await read_quotas(store)
+    table = (await read_quotas(StoreReader(store))).table
     assert (len(table.limits), table.change) == (2, 1)
