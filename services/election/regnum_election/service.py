@@ -42,8 +42,12 @@ from regnum_election.quota_channel import GrpcQuotaChannel
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.settings import ElectionSettings
 
-OPERATION_TIMEOUT_S: Final = 5.0
-"""Time after which a store operation without an answer counts as unknown."""
+OPERATION_TIMEOUT_S: Final = 1.5
+"""Time after which a store operation without an answer counts as unknown and is sent again (safety rule S1).
+
+When a node of the store dies, what was on its way to it is heard of no more, and the others have a leader again after
+1 to 3 s: a failover that falls into that time should not wait for much longer.
+"""
 
 
 class ElectionService:
