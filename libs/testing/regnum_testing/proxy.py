@@ -66,6 +66,11 @@ class TcpProxy:
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._links)
+
     async def start(self) -> None:
         """Listen."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
