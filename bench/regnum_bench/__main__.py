@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from regnum_service.collector import short_collections
 from rich.console import Console
 from rich.table import Table
 
@@ -57,7 +58,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measure(store: str, writes: int, rounds: int) -> Comparison:
-    with tempfile.TemporaryDirectory(prefix="regnum-bench-") as directory:
+    # Garbage collections as every service has them.
+    with tempfile.TemporaryDirectory(prefix="regnum-bench-") as directory, short_collections():
         return asyncio.run(compare(Path(directory), store=store, writes=writes, rounds=rounds))
 
 

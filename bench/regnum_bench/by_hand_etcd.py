@@ -15,7 +15,7 @@ etcd_rpc.install()
 
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc  # noqa: E402 - the finder must be there first
 
-TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 30.0
 """Of one transaction."""
 PER_TRANSACTION: Final = 126
 """Writes of one transaction below the server's limit of 128, with two comparisons of the fence's kind."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from kazoo.client import KazooClient
 
-TIMEOUT_S: Final = 10.0
+TIMEOUT_S: Final = 30.0
 """Of a multi."""
 PER_MULTI: Final = 1000
 """Writes of one multi: far below the frame of 1 MB at the size of our nodes."""

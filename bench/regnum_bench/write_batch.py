@@ -8,6 +8,7 @@ node that somebody else has moved: exactly one outcome may differ.
 import asyncio
 import gc
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final, Protocol
 import grpc
 from kazoo.client import KazooClient
 from regnum_coordination import open_store
-from regnum_coordination.port import Check, Create, Group, Set, Store, Written
+from regnum_coordination.port import Check, Create, Group, Outcome, Set, Store, Written
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.zookeeper_server import ZooKeeperServer
 
@@ -31,6 +32,8 @@ FENCE: Final = "/controller_epoch"
 PREFIX: Final = "/bench"
 PARTITIONS: Final = 100
 """Of one topic."""
+TIMEOUT_S: Final = 30.0
+"""Of one operation, also on a busy machine: a repeat would be measured as work."""
 STORES: Final = ("etcd", "zookeeper")
 
 
@@ -72,9 +75,13 @@ async def _fill(store: Store, writes: int) -> list[str]:
     folders = [f"/t{topic}" for topic in topics]
     paths = [f"/t{number // PARTITIONS}/{number % PARTITIONS}" for number in range(writes)]
     groups: list[Group] = [(Create(path, DATA),) for path in (FENCE, *folders, *paths)]
-    if not all(isinstance(outcome, Written) for outcome in await store.write_batch(groups)):
-        raise AssertionError("the store was not empty")
+    _all_written(await store.write_batch(groups), "filling the store")
     return paths
+
+
+def _all_written(outcomes: Sequence[Outcome], what: str) -> None:
+    if others := Counter(type(outcome).__name__ for outcome in outcomes if not isinstance(outcome, Written)):
+        raise AssertionError(f"{what}: not everything was written: {dict(others)}")
 
 
 async def _ours(store: Store, paths: Sequence[str], version: int) -> float:
@@ -83,8 +90,7 @@ async def _ours(store: Store, paths: Sequence[str], version: int) -> float:
     started_s = time.perf_counter()
     outcomes = await store.write_batch(groups, fence=Check(FENCE, 0))
     taken_s = time.perf_counter() - started_s
-    if not all(isinstance(outcome, Written) for outcome in outcomes):
-        raise AssertionError("write_batch did not write everything")
+    _all_written(outcomes, "write_batch")
     return taken_s
 
 
@@ -115,10 +121,12 @@ async def _etcd(directory: Path) -> AsyncIterator[tuple[Store, tuple[ByHand, ...
     await asyncio.to_thread(server.start)
     try:
         address = f"127.0.0.1:{server.port}"
-        store = await open_store(f"etcd://{address}{PREFIX}")
-        async with grpc.aio.insecure_channel(address) as channel:
-            yield store, (FlatLoop(channel, PREFIX, FENCE), NestedLoop(channel, PREFIX, FENCE))
-        await store.close()
+        store = await open_store(f"etcd://{address}{PREFIX}", session_timeout_s=30.0, operation_timeout_s=TIMEOUT_S)
+        try:
+            async with grpc.aio.insecure_channel(address) as channel:
+                yield store, (FlatLoop(channel, PREFIX, FENCE), NestedLoop(channel, PREFIX, FENCE))
+        finally:
+            await store.close()
     finally:
         server.kill()
 
@@ -127,12 +135,16 @@ async def _etcd(directory: Path) -> AsyncIterator[tuple[Store, tuple[ByHand, ...
 async def _zookeeper(directory: Path) -> AsyncIterator[tuple[Store, tuple[ByHand, ...]]]:
     server = ZooKeeperServer(directory)
     await asyncio.to_thread(server.start)
-    client = KazooClient(hosts=server.endpoint)
+    client = KazooClient(hosts=server.endpoint, timeout=30.0)
     try:
-        store = await open_store(f"zookeeper://{server.endpoint}{PREFIX}")
-        await asyncio.to_thread(client.start)
-        yield store, (MultiLoop(client, PREFIX, FENCE),)
-        await asyncio.to_thread(client.stop)
-        await store.close()
+        store = await open_store(
+            f"zookeeper://{server.endpoint}{PREFIX}", session_timeout_s=30.0, operation_timeout_s=TIMEOUT_S
+        )
+        try:
+            await asyncio.to_thread(client.start)
+            yield store, (MultiLoop(client, PREFIX, FENCE),)
+        finally:
+            await asyncio.to_thread(client.stop)
+            await store.close()
     finally:
         server.kill()

@@ -34,7 +34,7 @@ from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Check, Expired, Group, Outcome, SessionState, Unknown
 from regnum_coordination.requests import WavePlan, check_batch
 
-PARALLEL_TRANSACTIONS: Final = 8
+PARALLEL_TRANSACTIONS: Final = 32
 """Transactions of a batch under way."""
 
 _SLICE: Final = 1000

@@ -195,14 +195,14 @@ class Packer:
 
 def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Condition], max_txn_ops: int) -> Any | None:
     """One transaction that does all groups or nothing; None where they do not fit into one, or are not plain."""
+    if any(item.wanted is not None for item in parts) or _comparisons(parts) + 1 + len(fence) > max_txn_ops:
+        return None
     message = rpc_pb2.TxnRequest()
     message.compare.append(exists(session_key))
     message.compare.extend(condition.comparison for condition in fence)
     add_write = message.success.add
     checked: set[tuple[bytes, int | None]] = set()
     for item in parts:
-        if item.wanted is not None:
-            return None
         for operation, key in zip(item.operations, item.keys, strict=True):
             if isinstance(operation, Set):
                 _compare(message, key, operation.version)
@@ -212,7 +212,16 @@ def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Cond
                 checked.add((key, operation.version))
     for key, version in checked:
         _compare(message, key, version)
-    return message if message.success and len(message.compare) <= max_txn_ops else None
+    return message if message.success else None
+
+
+def _comparisons(parts: Sequence[Part]) -> int:
+    """Comparisons of plain groups in one transaction, where checks that repeat are one."""
+    if all(len(item.operations) == 1 for item in parts):
+        return len(parts)
+    operations = [operation for item in parts for operation in item.operations]
+    checks = {(operation.path, operation.version) for operation in operations if isinstance(operation, Check)}
+    return len(checks) + sum(isinstance(operation, Set) for operation in operations)
 
 
 def flat_outcomes(parts: Sequence[Part], answer: Any) -> tuple[Outcome, ...]:
