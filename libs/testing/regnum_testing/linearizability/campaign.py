@@ -21,7 +21,7 @@ from regnum_service.clock import Clock
 
 from regnum_testing.linearizability.history import read_history, write_history
 from regnum_testing.linearizability.nemesis import Fault, Harm, Nemesis
-from regnum_testing.linearizability.register import Operation
+from regnum_testing.linearizability.register import Action, Operation, Outcome
 from regnum_testing.linearizability.targets import Target
 from regnum_testing.linearizability.verdict import Verdict, judge
 from regnum_testing.linearizability.worker import Work
@@ -71,7 +71,7 @@ class Result:
     seconds: float
     """How long the clients worked."""
     history: Path
-    """The whole history."""
+    """The whole history, without reads that got no answer: they tell nothing, and keep other judges busy."""
 
     def __str__(self) -> str:
         """For people."""
@@ -117,7 +117,12 @@ async def run_campaign(target: Target, directory: Path, plan: Plan, clock: Clock
 
 
 def _judged(works: Sequence[Work], directory: Path, nemesis: Nemesis, lasted_s: float) -> Result:
-    history: list[Operation] = [operation for work in works for operation in read_history(work.history)]
+    history: list[Operation] = [
+        operation
+        for work in works
+        for operation in read_history(work.history)
+        if not (operation.action is Action.GET and operation.outcome is Outcome.UNKNOWN)
+    ]
     history.sort(key=lambda operation: operation.call_ns)
     file = directory / "history.jsonl"
     write_history(file, history)

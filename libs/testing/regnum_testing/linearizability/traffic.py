@@ -1,7 +1,8 @@
 """Clients that compete for a few nodes: compare-and-set, read, create and delete, as chance has it.
 
-Each client writes at the version that it saw last, so that of several only one can be right; now and then it reads
-again. Few operations are without a version: after one that got no answer, little can be told apart.
+Each client writes at the version that it saw last, so that of several only one can be right. Refused, or without an
+answer, it reads before it writes again: so clients that reach no store leave no heap of unknown writes behind. Few
+writes are without a version: where one of them got no answer, little can be told apart.
 """
 
 import random
@@ -36,30 +37,35 @@ class Competitor:
         self._chance = chance
         self._name = name
         self._habits = Habits()
-        self._versions: dict[str, int | None] = dict.fromkeys(keys)
+        # Nodes that the client has not seen since it last lost track are not in it; None: it found no node.
+        self._seen: dict[str, int | None] = {}
         self._values = 0
 
     async def act(self) -> Operation:
         """One operation."""
         key = self._chance.choice(self._keys)
-        operation = await self._ask(key, self._versions[key])
+        operation = await self._ask(self._choose(key), key)
         self._learn(operation)
         return operation
 
-    async def _ask(self, key: str, version: int | None) -> Operation:
+    def _choose(self, key: str) -> Action:
         habits = self._habits
-        if version is None:
-            action = self._chance.choices([Action.GET, Action.CREATE], weights=[2, 1])[0]
-        else:
-            weights = [habits.careless, habits.gets, habits.sets, habits.deletes]
-            action = self._chance.choices(list(Action), weights=weights)[0]
+        if key not in self._seen:
+            return Action.GET
+        if self._seen[key] is None:
+            return self._chance.choice([Action.GET, Action.CREATE])
+        weights = [habits.careless, habits.gets, habits.sets, habits.deletes]
+        return self._chance.choices(list(Action), weights=weights)[0]
+
+    async def _ask(self, action: Action, key: str) -> Operation:
+        version = self._seen.get(key)
         match action:
             case Action.GET:
                 return await self._recorder.get(key)
             case Action.CREATE:
                 return await self._recorder.create(key, self._value())
             case Action.SET:
-                careless = self._chance.randrange(100) < habits.careless
+                careless = self._chance.randrange(100) < self._habits.careless
                 return await self._recorder.set(key, self._value(), version=None if careless else version)
             case Action.DELETE:
                 return await self._recorder.delete(key, version=version)
@@ -72,14 +78,14 @@ class Competitor:
         return f"{self._name}.{self._values}"
 
     def _learn(self, operation: Operation) -> None:
-        """What the client believes of the node now; None where it had better read."""
         match operation.action, operation.outcome:
             case Action.GET, Outcome.OK:
-                known = operation.version
+                self._seen[operation.key] = operation.version
+            case (Action.GET, Outcome.NO_NODE) | (Action.DELETE, Outcome.OK):
+                self._seen[operation.key] = None
             case Action.CREATE, Outcome.OK:
-                known = 0
-            case Action.SET, Outcome.OK:
-                known = None if operation.expected is None else operation.expected + 1
+                self._seen[operation.key] = 0
+            case Action.SET, Outcome.OK if operation.expected is not None:
+                self._seen[operation.key] = operation.expected + 1
             case _:
-                known = None
-        self._versions[operation.key] = known
+                self._seen.pop(operation.key, None)
