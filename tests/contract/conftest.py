@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from regnum_coordination.port import Store
-from regnum_testing.coordination_worlds import EtcdWorld, MemoryWorld, World, ZooKeeperWorld
+from regnum_testing.coordination_worlds import EtcdWorld, MemoryWorld, World
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.zookeeper_server import ZooKeeperServer
+from regnum_testing.zookeeper_world import ZooKeeperWorld
 
 _PREFIXES = itertools.count(1)
 

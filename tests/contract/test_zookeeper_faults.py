@@ -14,12 +14,12 @@ from regnum_coordination import open_store
 from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
 from regnum_coordination.port import Create, Refused, SessionState, Set, Store, Unknown, Written
 from regnum_testing.certificates import CA, CLIENT_CERT, CLIENT_KEY, SERVER_CERT, SERVER_KEY
-from regnum_testing.coordination_worlds import ZooKeeperWorld
 from regnum_testing.ports import unused_port
 from regnum_testing.proxy import TcpProxy
 from regnum_testing.waiting import eventually, within
 from regnum_testing.zookeeper_server import ZooKeeperServer
 from regnum_testing.zookeeper_sessions import expire_session
+from regnum_testing.zookeeper_world import ZooKeeperWorld
 
 TIMEOUT_S = 6.0
 
