@@ -4,7 +4,8 @@
     history         what clients did and saw, and its JSON-lines form
     search          an order of a node's operations that explains all answers, if there is one
     verdict         a whole history judged node by node; what does not fit, in words
-    random_history  histories that are right by construction, and broken ones
+    by_hand         histories in few words, for tests
+    random_history  histories that are right by construction; ``broken_history`` breaks them in one place
     comparison      our verdict beside that of another judge
     recorder        a session whose operations are written down
     traffic         clients that compete for a few nodes; ``worker`` is a process of them
