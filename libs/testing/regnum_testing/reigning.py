@@ -209,6 +209,7 @@ class FakeCluster:
         wait: bool = True,
         min_insync: int = 2,
         balance_interval_s: float = 300.0,
+        corrections_interval_s: float = 300.0,
         metadata_detector: DeathDetector | None = None,
         open_quota: Callable[[Address], QuotaChannel] = NoQuotaProcess,
         quota_stand_in: Limit | None = None,
@@ -235,6 +236,7 @@ class FakeCluster:
             spawn=self.spawn,
             min_insync_replicas=min_insync,
             balance_interval_s=balance_interval_s,
+            corrections_interval_s=corrections_interval_s,
         )
         self.controller = controller
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")

@@ -89,6 +89,8 @@ class ControllerContext:
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}
+        self.troubled: set[TopicId] = set()
+        """Topics of which some partition was in trouble; see ``trouble``."""
         self.failover: FailoverTrace | None = None
         """The failover whose new leaders are being decided, written and told."""
         self._min_insync_replicas = min_insync_replicas
@@ -260,6 +262,7 @@ class ControllerContext:
         """Partitions that only a person can repair (safety rule S14)."""
         for key, reason in troubles.items():
             topic = self.picture.topics.get(key.topic_id)
+            self.troubled.add(key.topic_id)
             name = "" if topic is None else topic.name
             self.log.error("partition offline", topic=name, partition=key.partition, reason=reason)
         self.picture = self.picture.with_trouble(troubles)

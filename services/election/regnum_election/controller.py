@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import assert_never
+from typing import Final, assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
@@ -62,6 +62,9 @@ from regnum_election.topic_deletion import TopicDeleter
 from regnum_election.topic_requests import Rejection
 from regnum_election.writing import FencedStore
 
+CORRECTIONS_INTERVAL_S: Final = 5.0
+"""Pause between two looks at what only a person can repair."""
+
 
 class Controller:
     """One reign. ``run`` until it raises DeposedError; the request methods may be called while it runs."""
@@ -84,12 +87,16 @@ class Controller:
         spawn: Spawn,
         min_insync_replicas: int,
         balance_interval_s: float,
+        corrections_interval_s: float = CORRECTIONS_INTERVAL_S,
     ) -> None:
         self._reign = reign
         self._store = store
         self._picture_changed = picture_changed
         self._spawn = spawn
         self._balance_interval_s = balance_interval_s
+        self._corrections_interval_s = corrections_interval_s
+        self.looks_for_corrections = 0
+        """How often it was looked whether a person has corrected what was damaged."""
         self._queue = EventQueue()
         self._log = structlog.get_logger("controller").bind(epoch=reign.epoch)
         self._metadata = MetadataPublisher(
@@ -159,6 +166,7 @@ class Controller:
             self._spawn("watch-brokers", self._watch_brokers()),
             self._spawn("watch-topics", self._watch_topics()),
             self._spawn("leader-balance", self._balance()),
+            self._spawn("corrections", self._look_for_corrections()),
         ]
         self._quotas.start(self._store)
         try:
@@ -232,6 +240,14 @@ class Controller:
                 self._queue.put_mutation(Mutation(name="leader balance", steps=steps, abandon=_nobody_waits))
             except QueueFullError:
                 await steps.aclose()
+
+    async def _look_for_corrections(self) -> None:
+        await self._ready.wait()
+        while True:
+            await self._context.clock.sleep(self._corrections_interval_s)
+            if self._adopter.has_damage:
+                self._put_internal("corrections by hand", self._adopter.look_again())
+                self.looks_for_corrections += 1
 
     async def _watch_brokers(self) -> None:
         try:

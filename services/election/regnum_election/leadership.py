@@ -193,6 +193,26 @@ def prefer(state: LeaderAndIsr, replicas: Sequence[BrokerId], surroundings: Surr
     return Change(state=moved, kind=ChangeKind.ELECTED)
 
 
+def reaffirm(state: LeaderAndIsr, surroundings: Surroundings, *, min_insync: int, known_epoch: LeaderEpoch) -> Decision:
+    """Let the leader of a state that a person restored lead on, in an epoch that no broker has seen.
+
+    Its brokers may know later epochs than what was restored, and would refuse that for ever.
+
+    Args:
+        state: what the node holds.
+        surroundings: live brokers and the reign.
+        min_insync: effective min.insync.replicas.
+        known_epoch: the highest leader epoch that the controller knows of.
+    """
+    if state.controller_epoch > surroundings.controller_epoch:
+        return Refusal.NEWER_REIGN
+    if state.leader == NO_LEADER or not surroundings.is_intact(state.leader, state.members):
+        return Refusal.NO_ELIGIBLE_MEMBER
+    intact = tuple(id for id in state.isr if surroundings.is_intact(id, state.members))
+    seen = replace(state, leader_epoch=max(state.leader_epoch, known_epoch))
+    return _elected(seen, state.leader, intact, surroundings, min_insync=min_insync)
+
+
 def first_state(topic_id: TopicId, replicas: Sequence[BrokerId], surroundings: Surroundings) -> Decision:
     """First leader of a partition that never had one: all live replicas are in sync, nothing was there to miss.
 

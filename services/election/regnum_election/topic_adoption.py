@@ -9,14 +9,15 @@ from typing import Final, TypeVar
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import Create, Node, Operation, Set
 from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey, TopicId, encode_id
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId, encode_id
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 
 from regnum_election.adoption import Accepted, FoundNode, Refused, judge_topic, needs_states
 from regnum_election.broker_changes import settle
-from regnum_election.cluster import Partition, Topic
+from regnum_election.cluster import Cluster, Partition, Topic
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
+from regnum_election.leadership import Decision, Refusal, reaffirm
 from regnum_election.topic_deletion import TopicDeleter
 
 TOPICS_PER_READ: Final = 100
@@ -42,6 +43,11 @@ class TopicAdopter:
         self._deleter = deleter
         self._reported: dict[str, str] = {}
 
+    @property
+    def has_damage(self) -> bool:
+        """Whether something waits for a person's correction."""
+        return bool(self._reported or self._context.troubled)
+
     async def look(self, names: Collection[str]) -> AsyncGenerator[None, None]:
         """Topic names as a watch showed them: take up what is new, delete what a person removed."""
         context = self._context
@@ -62,6 +68,51 @@ class TopicAdopter:
             async for _ in self.removed_by_hand(name):
                 yield
 
+    async def look_again(self) -> AsyncGenerator[None, None]:
+        """What was refused, or in trouble, may have been corrected by hand: no watch tells of that."""
+        context = self._context
+        before = context.picture
+        damaged = {
+            key: partition
+            for id in tuple(context.troubled)
+            for key in before.of_topic(id)
+            if (partition := before.partitions[key]).trouble is not None
+        }
+        context.troubled = {key.topic_id for key in damaged}
+        names = {before.topics[id].name for id in context.troubled}
+        names.update(name for name in self._reported if name not in before.names and name not in context.clearing)
+        if not names:
+            return
+        accepted = await self.take_up(sorted(names))
+        healed = [
+            key
+            for id in accepted
+            for key in context.picture.of_topic(id)
+            if context.picture.partitions[key].trouble is None and (key in damaged or id not in before.topics)
+        ]
+        if not healed:
+            return
+        context.log.info("topics corrected by hand", partitions=len(healed))
+        context.dispatch.show(context.picture)
+        applied = await context.change([key for key in healed if key in damaged], partial(self._reaffirm, damaged))
+        await context.tell(applied)
+        await context.publish(healed)
+        await settle(context, healed, ())
+        yield
+
+    def _reaffirm(
+        self, damaged: Mapping[PartitionKey, Partition], _picture: Cluster, key: PartitionKey, partition: Partition
+    ) -> Decision:
+        if partition.held is None:
+            return Refusal.NOTHING_TO_CHANGE
+        context, known = self._context, damaged[key].held
+        return reaffirm(
+            partition.held.state,
+            context.surroundings,
+            min_insync=context.min_insync(partition),
+            known_epoch=LeaderEpoch(0) if known is None else known.state.leader_epoch,
+        )
+
     async def take_up(self, names: Iterable[str]) -> list[TopicId]:
         """Judge topic nodes, repair what may be repaired, add what is whole to the picture; returns what was added."""
         wanted = list(names)
@@ -73,6 +124,7 @@ class TopicAdopter:
     async def _take_up(self, names: list[str]) -> list[TopicId]:
         context = self._context
         nodes = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in names])
+        self._forget(name for name in names if f"{paths.TOPICS}/{name}" not in nodes)
         numbers = await _numbers(names, nodes)
         states = await context.store.read_many(
             [f"{paths.TOPICS}/{name}/{number}/leaderAndISR" for name in numbers for number in numbers[name]]
@@ -103,17 +155,12 @@ class TopicAdopter:
                     topic = await self._repair(name, node, verdict)
                     if topic is not None:
                         added.append((topic, verdict.partitions))
+        before = context.picture.partitions
         for some in _portions(added):
             weight = STATE_BYTES * sum(len(members) for _, members in some)
             context.picture = await _beside(partial(context.picture.with_topics, some), weight=weight)
         for topic, members in added:
-            context.trouble(
-                {
-                    PartitionKey(topic.id, number): partition.trouble
-                    for number, partition in members.items()
-                    if partition.trouble is not None
-                }
-            )
+            context.trouble(_news_of_trouble(topic.id, members, before))
         return [topic.id for topic, _ in added]
 
     async def _guards(
@@ -161,6 +208,10 @@ class TopicAdopter:
             partitions=tuple(sorted(verdict.partitions)),
             mutation=verdict.node.mutation,
         )
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._reported.pop(name, None)
 
     def _report(self, name: str, reason: str) -> None:
         if self._reported.get(name) != reason:
@@ -250,6 +301,19 @@ def _portions(
             portion, partitions = [], 0
     if portion:
         yield portion
+
+
+def _news_of_trouble(
+    id: TopicId, members: Mapping[int, Partition], before: Mapping[PartitionKey, Partition]
+) -> dict[PartitionKey, str]:
+    """Troubles of a topic's partitions that nobody has been told of."""
+    news: dict[PartitionKey, str] = {}
+    for number, partition in members.items():
+        key = PartitionKey(id, number)
+        known = before.get(key)
+        if partition.trouble is not None and (known is None or known.trouble != partition.trouble):
+            news[key] = partition.trouble
+    return news
 
 
 def _found(node: Node) -> FoundNode:
