@@ -35,11 +35,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--save", type=Path, help="folder for a file with the figures")
     given = parser.parse_args(arguments)
+    load, _, _ = os.getloadavg()
     found = [_measure(store, given.writes, given.rounds) for store in given.store or ["etcd"]]
     report = {
         "benchmark": given.benchmark,
         "command": shlex.join(["python", "-m", "regnum_bench", *arguments]),
         "machine": _machine(),
+        "load_average_before": round(load, 2),
         "commit": _commit(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "results": [as_json(one) for one in found],

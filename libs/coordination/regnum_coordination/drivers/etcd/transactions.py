@@ -77,6 +77,17 @@ class Part:
 
 def part(operations: Sequence[Operation], keys: Keys, session_id: int, *, index: int = 0) -> Part:
     """Look at a group."""
+    if len(operations) == 1 and isinstance(only := operations[0], Set):  # the usual group of a large batch
+        key = keys.key(only.path)
+        return Part(
+            operations=tuple(operations),
+            session_id=session_id,
+            keys=[key],
+            wanted=None,
+            size=1,
+            bytes_max=3 * len(key) + len(only.data) + _OVERHEAD_BYTES,
+            index=index,
+        )
     of_operations: list[bytes] = []
     plain = True
     bytes_max = 0
@@ -200,12 +211,16 @@ def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Cond
     message = rpc_pb2.TxnRequest()
     message.compare.append(exists(session_key))
     message.compare.extend(condition.comparison for condition in fence)
-    add_write = message.success.add
+    add_comparison, add_write = message.compare.add, message.success.add
     checked: set[tuple[bytes, int | None]] = set()
     for item in parts:
         for operation, key in zip(item.operations, item.keys, strict=True):
             if isinstance(operation, Set):
-                _compare(message, key, operation.version)
+                if operation.version is None:
+                    _compare(message, key, None)
+                else:
+                    compare = add_comparison()
+                    compare.key, compare.version = key, operation.version + 1
                 put = add_write().request_put
                 put.key, put.value, put.ignore_lease, put.prev_kv = key, operation.data, True, True
             elif isinstance(operation, Check):
