@@ -131,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     campaign.add_argument("--seed", type=int, default=1)
     campaign.add_argument("--operation-timeout-s", type=float, default=1.5, help="longer: fewer unknown outcomes")
     campaign.add_argument(
-        "--stale-reads", action="store_true", help="read what may be past: a ZooKeeper history must not pass then"
+        "--stale-reads",
+        action="store_true",
+        help="read what may be past: on ZooKeeper that is found out within a minute or so",
     )
     campaign.add_argument("--history", type=Path, required=True, metavar="DIR", help="where histories are left")
     campaign.set_defaults(run=_campaign)
