@@ -6,6 +6,7 @@ from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from regnum_coordination.port import Store
+from regnum_coordination.timing import OPERATION_TIMEOUT_S
 
 
 class _Driver(Protocol):
@@ -24,7 +25,9 @@ _DRIVERS = {
 _FORMS = "etcd://host:port[,host:port...][/prefix], zookeeper://host:port[,host:port...][/chroot] or memory://name"
 
 
-async def open_store(url: str, *, session_timeout_s: float = 6.0, operation_timeout_s: float = 5.0) -> Store:
+async def open_store(
+    url: str, *, session_timeout_s: float = 6.0, operation_timeout_s: float = OPERATION_TIMEOUT_S
+) -> Store:
     """Open a session with the store at ``url``.
 
     Args:

@@ -4,7 +4,14 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+OPERATION_TIMEOUT_S: Final = 1.5
+"""Time after which a store operation without an answer counts as unknown and may be sent again (safety rule S1).
+
+When a node of the store dies, what was on its way to it is heard of no more, and the others have a leader again after
+1 to 3 s: a failover that falls into that time should not wait for much longer.
+"""
 
 
 class Clock(Protocol):

@@ -1,7 +1,6 @@
 """``python -m regnum_broker``: composition root of a broker."""
 
 import sys
-from typing import Final
 
 import structlog
 from regnum_coordination.opening import open_store
@@ -15,11 +14,6 @@ from regnum_service.traces import start_traces
 from regnum_broker.broker import Broker
 from regnum_broker.settings import BrokerSettings
 
-OPERATION_TIMEOUT_S: Final = 1.5
-"""Time after which a store operation without an answer counts as unknown (safety rule S1): a store node that died
-should hold a change of an in-sync set for little longer than the others need for a leader.
-"""
-
 
 async def _main(told: BrokerSettings) -> int:
     supervisor = Supervisor("broker")
@@ -29,7 +23,6 @@ async def _main(told: BrokerSettings) -> int:
             return await open_store(
                 told.coordination,
                 session_timeout_s=told.session_timeout_s,
-                operation_timeout_s=OPERATION_TIMEOUT_S,
             )
         except (ValueError, ModuleNotFoundError) as error:
             raise StartRefusedError(f"--coordination: {error}") from error

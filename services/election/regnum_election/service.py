@@ -3,7 +3,6 @@
 import asyncio
 import random
 import uuid
-from typing import Final
 
 import structlog
 from regnum.admin.v1 import admin_pb2_grpc
@@ -41,13 +40,6 @@ from regnum_election.propagation_channel import GrpcPropagationChannel
 from regnum_election.quota_channel import GrpcQuotaChannel
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.settings import ElectionSettings
-
-OPERATION_TIMEOUT_S: Final = 1.5
-"""Time after which a store operation without an answer counts as unknown and is sent again (safety rule S1).
-
-When a node of the store dies, what was on its way to it is heard of no more, and the others have a leader again after
-1 to 3 s: a failover that falls into that time should not wait for much longer.
-"""
 
 
 class ElectionService:
@@ -125,7 +117,6 @@ class ElectionService:
         return await open_store(
             self._settings.coordination,
             session_timeout_s=self._settings.session_timeout_s,
-            operation_timeout_s=OPERATION_TIMEOUT_S,
         )
 
     async def _serve_session(self, store: Store) -> None:

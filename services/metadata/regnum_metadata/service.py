@@ -34,9 +34,6 @@ from regnum_metadata.settings import MetadataSettings
 REOPEN_INTERVAL_S: Final = 0.5
 """Pause before the store is tried again, and before a process that was declared dead registers again."""
 
-OPERATION_TIMEOUT_S: Final = 5.0
-"""Time after which a store operation without an answer counts as unknown."""
-
 
 class MetadataService:
     """One metadata process. Healthy as soon as it has an image; what it has it keeps, whatever becomes of the store."""
@@ -107,7 +104,6 @@ class MetadataService:
         return await open_store(
             self._settings.coordination,
             session_timeout_s=self._settings.session_timeout_s,
-            operation_timeout_s=OPERATION_TIMEOUT_S,
         )
 
     async def _session(self, store: Store) -> None:

@@ -39,9 +39,6 @@ from regnum_quota.term import Term
 REOPEN_INTERVAL_S: Final = 0.5
 """Pause before the store is tried again, and before a process that lost its node registers again."""
 
-OPERATION_TIMEOUT_S: Final = 5.0
-"""Time after which a store operation without an answer counts as unknown."""
-
 
 class QuotaService:
     """One quota process. Healthy as soon as it is registered: whoever stands by serves its purpose."""
@@ -79,7 +76,6 @@ class QuotaService:
         return await open_store(
             self._settings.coordination,
             session_timeout_s=self._settings.session_timeout_s,
-            operation_timeout_s=OPERATION_TIMEOUT_S,
         )
 
     async def _serve_session(self, store: Store) -> None:

@@ -23,7 +23,9 @@ async def test_unknown_schemes_name_the_known_ones(url: str) -> None:
         await open_store(url)
 
 
-@pytest.mark.parametrize("url", ["memory://", "etcd://", "etcd://:1", "etcd://h:x", "etcd://h?x=1", "etcd://h/a//b", "zookeeper://"])
+@pytest.mark.parametrize(
+    "url", ["memory://", "etcd://", "etcd://:1", "etcd://h:x", "etcd://h?x=1", "etcd://h/a//b", "zookeeper://"]
+)
 async def test_malformed_addresses(url: str) -> None:
     with pytest.raises(ValueError, match="use "):
         await open_store(url)
