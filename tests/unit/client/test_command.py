@@ -5,13 +5,15 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from regnum_client.command import app, main
 from regnum_testing.fake_cluster import FakeCluster
+from typer.main import get_command
 
 DEADLINE_S = 30.0
 
@@ -273,6 +275,24 @@ async def test_without_a_cluster_the_message_says_how_to_start_one(tmp_path: Pat
     assert "regnum up" in str(ran.error["message"])
     assert (await shell("status")).status == 3
     assert (await shell("topics", "list", "--bootstrap", "nonsense")).status == 2
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*path, name))
+
+
+def test_every_help_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets of a form are markup to whoever renders the help."""
+    found = dict(_commands(get_command(app)))
+    assert ("up",) in found
+    assert ("topics", "create") in found
+    for path, command in found.items():
+        assert main([*path, "--help"]) == 0
+        shown = capsys.readouterr().out
+        words = {word for parameter in command.params for word in (parameter.help or "").split()}
+        assert {word for word in words if word not in shown} == set(), f"regnum {' '.join(path)} --help"
 
 
 async def test_help_and_version_load_nothing_heavy(tmp_path: Path) -> None:

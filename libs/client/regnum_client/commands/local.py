@@ -39,8 +39,10 @@ def up(
         typer.Option(
             "--coordination",
             metavar="STORE",
-            help="etcd or zookeeper, started here; or the URL of one that runs: etcd://host:port[,...][/prefix], "
-            "zookeeper://host:port[,...][/chroot]. Default: that of the folder, etcd in a new one.",
+            # No brackets: the help is rendered as markup.
+            help="etcd or zookeeper, started here; or the URL of one that runs: etcd://HOST:PORT or "
+            "zookeeper://HOST:PORT, more servers after commas, then a /path of this cluster's own. "
+            "Default: that of the folder, etcd in a new one.",
         ),
     ] = None,
     data_dir: Annotated[

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 OPTIONS: Final = ("ca", "cert", "key", "user", "password_file")
 """Names of the options, in the order of the fields below."""
 
-FORM: Final = "[ca=FILE][&cert=FILE&key=FILE][&user=NAME&password_file=FILE]"
+FORM: Final = "ca=FILE, cert=FILE&key=FILE, user=NAME&password_file=FILE"
 """How they are written, for messages."""
 
 

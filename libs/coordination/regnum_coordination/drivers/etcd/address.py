@@ -13,7 +13,10 @@ DEFAULT_PORT: Final = 2379
 DEFAULT_MAX_TXN_OPS: Final = 128
 """What an etcd server allows unless started with ``--max-txn-ops``."""
 
-_FORM: Final = f"use etcd://host:port[,host:port...][/prefix][?max_txn_ops=N][&server_name=NAME]{FORM}"
+_FORM: Final = (
+    "use etcd://host:port[,host:port...][/prefix][?option&option...] with the options max_txn_ops=N, server_name=NAME, "
+    f"{FORM}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

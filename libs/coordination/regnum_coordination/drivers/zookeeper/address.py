@@ -12,7 +12,9 @@ from regnum_coordination.paths import check_path
 
 DEFAULT_PORT: Final = 2181
 
-_FORM: Final = f"use zookeeper://host:port[,host:port...][/chroot][?{CREDENTIALS_FORM}]"
+_FORM: Final = (
+    f"use zookeeper://host:port[,host:port...][/chroot][?option&option...] with the options {CREDENTIALS_FORM}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
