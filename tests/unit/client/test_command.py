@@ -13,6 +13,7 @@ import pytest
 import yaml
 from regnum_client.command import app, main
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.ports import unused_port
 from typer.main import get_command
 
 DEADLINE_S = 30.0
@@ -293,6 +294,16 @@ def test_every_help_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
         shown = capsys.readouterr().out
         words = {word for parameter in command.params for word in (parameter.help or "").split()}
         assert {word for word in words if word not in shown} == set(), f"regnum {' '.join(path)} --help"
+
+
+async def test_a_store_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    """What the driver's library says of every attempt is for logs."""
+    url = f"zookeeper://127.0.0.1:{unused_port()}/regnum"
+    ran = await Shell(tmp_path, None)("up", "--data-dir", str(tmp_path / "data"), "--coordination", url)
+    assert (ran.status, ran.out) == (5, "")
+    starting, refused = ran.err.splitlines()
+    assert starting.startswith("starting the cluster in ")
+    assert refused.startswith("regnum: no coordination store answers at zookeeper://127.0.0.1")
 
 
 async def test_help_and_version_load_nothing_heavy(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A session with ZooKeeper, behind the port."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -51,6 +52,9 @@ _CHUNK: Final = 1000
 
 _DIGITS: Final = 10
 """What the server appends to the name of a sequential node."""
+
+# A process that keeps no log hears of trouble by errors and states; kazoo's own lines would go to its stderr.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: float) -> Store:
