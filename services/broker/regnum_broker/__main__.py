@@ -3,11 +3,11 @@
 import sys
 
 import structlog
-from regnum_coordination.opening import open_store
 from regnum_coordination.port import Store
 from regnum_service import logs, process, settings
 from regnum_service.clock import SystemClock
 from regnum_service.errors import StartRefusedError
+from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 from regnum_service.traces import start_traces
 
@@ -19,13 +19,7 @@ async def _main(told: BrokerSettings) -> int:
     supervisor = Supervisor("broker")
 
     async def open_session() -> Store:
-        try:
-            return await open_store(
-                told.coordination,
-                session_timeout_s=told.session_timeout_s,
-            )
-        except (ValueError, ModuleNotFoundError) as error:
-            raise StartRefusedError(f"--coordination: {error}") from error
+        return await open_told_store(told)
 
     broker = Broker(told, supervisor=supervisor, open_session=open_session, clock=SystemClock())
     try:

@@ -7,7 +7,6 @@ import uuid
 import structlog
 from regnum.admin.v1 import admin_pb2_grpc
 from regnum.election.v1 import controller_pb2_grpc
-from regnum_coordination import open_store
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import SessionState, Store
 from regnum_coordination.recipes.folders import ensure_folders
@@ -25,6 +24,7 @@ from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
+from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 
 from regnum_election.admin import AdminServicer
@@ -114,10 +114,7 @@ class ElectionService:
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
     async def _open_session(self) -> Store:
-        return await open_store(
-            self._settings.coordination,
-            session_timeout_s=self._settings.session_timeout_s,
-        )
+        return await open_told_store(self._settings)
 
     async def _serve_session(self, store: Store) -> None:
         self._store = store

@@ -8,7 +8,6 @@ from typing import Final
 
 import structlog
 from regnum.metadata.v1 import metadata_pb2_grpc, propagation_pb2_grpc
-from regnum_coordination import open_store
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders
@@ -23,6 +22,7 @@ from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
+from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 
 from regnum_metadata.broker_stream import GrpcBrokerStream
@@ -101,10 +101,7 @@ class MetadataService:
             await server.set_serving(serving=True)
 
     async def _open_session(self) -> Store:
-        return await open_store(
-            self._settings.coordination,
-            session_timeout_s=self._settings.session_timeout_s,
-        )
+        return await open_told_store(self._settings)
 
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""

@@ -11,7 +11,6 @@ from typing import Final
 
 import structlog
 from regnum.quota.v1 import quota_pb2_grpc
-from regnum_coordination import open_store
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders
@@ -28,6 +27,7 @@ from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
+from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 
 from regnum_quota.candidacy import Candidacy, Seat
@@ -73,10 +73,7 @@ class QuotaService:
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
     async def _open_session(self) -> Store:
-        return await open_store(
-            self._settings.coordination,
-            session_timeout_s=self._settings.session_timeout_s,
-        )
+        return await open_told_store(self._settings)
 
     async def _serve_session(self, store: Store) -> None:
         try:

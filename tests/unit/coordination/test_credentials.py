@@ -5,6 +5,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from regnum_coordination.drivers.credentials import Credentials, shown
+from regnum_testing.certificates import CA, CLIENT_CERT, CLIENT_KEY, SERVER_KEY
 
 
 def _read(query: str) -> Credentials:
@@ -55,6 +56,37 @@ def test_a_password_is_the_first_line_and_is_read_anew_each_time(tmp_path: Path)
     file.write_bytes(b"new")
     assert credentials.password() == b"new"
     assert "new" not in repr(credentials)
+
+
+def test_a_password_that_is_no_text_is_refused_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "word"
+    file.write_bytes(b"se\xffcret\n")
+    with pytest.raises(ValueError, match="UTF-8") as caught:
+        Credentials(user="me", password_file=file).password()
+    assert not isinstance(caught.value, UnicodeDecodeError)
+
+
+def test_files_that_can_be_used() -> None:
+    Credentials().check_files()
+    Credentials(ca=CA, cert=CLIENT_CERT, key=CLIENT_KEY).check_files()
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        ({"ca": "nonsense"}, "holds no certificate"),
+        ({"ca": "missing"}, "ca=.*cannot be read"),
+        ({"ca": CA, "cert": "nonsense", "key": CLIENT_KEY}, "no certificate and its key"),
+        ({"ca": CA, "cert": CLIENT_CERT, "key": SERVER_KEY}, "no certificate and its key"),
+        ({"ca": CA, "cert": CLIENT_CERT, "key": "missing"}, "key=.*cannot be read"),
+        ({"user": "me", "password_file": "missing"}, "password_file=.*cannot be read"),
+    ],
+)
+def test_files_that_never_can(names: dict[str, str | Path], reason: str, tmp_path: Path) -> None:
+    (tmp_path / "nonsense").write_text("nothing of use\n")
+    here = {name: [str(tmp_path / value if name != "user" else value)] for name, value in names.items()}
+    with pytest.raises(ValueError, match=reason):
+        Credentials.from_options(here).check_files()
 
 
 def test_what_messages_show_of_a_url() -> None:

@@ -63,6 +63,7 @@ def test_no_prefix(path: str) -> None:
         "etcd://h:1#x",
         "etcd://[::1",
         "etcd://a:b:1",
+        "etcd://a..b,h",
         "etcd://h/../x",
         "etcd://h?max_txn_ops=8",
         "etcd://h?max_txn_ops=many",

@@ -7,6 +7,7 @@
 A URL is shown in logs and process lists, so that no option holds a secret: only paths do.
 """
 
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,36 @@ class Credentials:
         lines = read(self.password_file, "password_file").splitlines()
         if not lines or not lines[0]:
             raise ValueError(f"{self.password_file} is empty; write the password into its first line")
+        try:
+            lines[0].decode()
+        except UnicodeDecodeError:
+            # Nothing of the error is shown: it quotes the password.
+            raise ValueError(f"the first line of {self.password_file} is not text in UTF-8; write it so") from None
         return lines[0]
+
+    def check_files(self) -> None:
+        """Try every file once; raises ValueError for one that can never be used."""
+        if self.user is not None:
+            self.password()
+        if self.ca is None:
+            return
+        for option, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
+            if path is not None:
+                read(path, option)
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except ssl.SSLError:
+            raise ValueError(f"ca={self.ca} holds no certificate in PEM form; name a file that does") from None
+        if self.cert is None or self.key is None:
+            return
+        try:
+            # The empty password keeps an encrypted key from being asked for at the terminal.
+            context.load_cert_chain(self.cert, self.key, password="")
+        except (ssl.SSLError, ValueError):
+            raise ValueError(
+                f"cert={self.cert} and key={self.key} are no certificate and its key in PEM form, unencrypted; "
+                "name files that are"
+            ) from None
 
 
 def read(path: Path, option: str) -> bytes:

@@ -1,11 +1,11 @@
 """``etcd://host:port[,host:port...][/prefix][?max_txn_ops=N][&server_name=NAME]`` and credentials. Pure."""
 
-import ipaddress
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from regnum_coordination.drivers.credentials import FORM, OPTIONS, Credentials, shown
+from regnum_coordination.drivers.endpoints import is_address, parse_endpoint
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.paths import check_path
 
@@ -54,7 +54,9 @@ class EtcdAddress:
         text = options.get("max_txn_ops", [str(DEFAULT_MAX_TXN_OPS)])[-1]
         if not text.isascii() or not text.isdigit() or not 16 <= int(text) <= 100_000:
             raise ValueError(f"{url!r}: max_txn_ops is a number from 16 to 100000, as the servers were started with")
-        endpoints = tuple(_endpoint(item, url) for item in parts.netloc.split(","))
+        endpoints = tuple(
+            parse_endpoint(item, default_port=DEFAULT_PORT, url=url, form=_FORM) for item in parts.netloc.split(",")
+        )
         try:
             credentials = Credentials.from_options(options)
         except ValueError as error:
@@ -83,28 +85,4 @@ class EtcdAddress:
     @property
     def unresolved(self) -> tuple[str, ...]:
         """Host names that must be replaced by addresses, because a list can hold only addresses."""
-        return () if len(self.endpoints) == 1 else tuple(host for host, _ in self.endpoints if not _is_address(host))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _endpoint(text: str, url: str) -> tuple[str, int]:
-    host, port = text, str(DEFAULT_PORT)
-    if text.startswith("["):
-        host, closed, rest = text[1:].partition("]")
-        if not closed or (rest and not rest.startswith(":")):
-            raise ValueError(f"{url!r}: {text!r} is not [address]:port; {_FORM}")
-        port = rest[1:] or port
-    elif ":" in text:
-        host, _, port = text.rpartition(":")
-    if not host or (":" in host and not _is_address(host)) or not port.isascii() or not port.isdigit():
-        raise ValueError(f"{url!r}: {text!r} is not host:port; {_FORM}")
-    if not 1 <= int(port) <= 65535:
-        raise ValueError(f"{url!r}: port {port} is not between 1 and 65535")
-    return host, int(port)
+        return () if len(self.endpoints) == 1 else tuple(host for host, _ in self.endpoints if not is_address(host))

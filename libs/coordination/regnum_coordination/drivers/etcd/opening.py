@@ -65,9 +65,8 @@ def _channel_options(address: EtcdAddress) -> tuple[tuple[str, str | int], ...]:
 
 
 def _channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials | None:
-    """What the channel on the loop needs for TLS; None without it. Raises ValueError for a file that is not there."""
-    if credentials.user is not None:
-        credentials.password()
+    """What the channel on the loop needs for TLS; None without it. Raises ValueError for a file that is not right."""
+    credentials.check_files()
     if credentials.ca is None:
         return None
     own = None if credentials.cert is None else read(credentials.cert, "cert")

@@ -11,7 +11,6 @@ from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
-from regnum_coordination.drivers.credentials import read
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
 from regnum_coordination.drivers.zookeeper.answers import node_of, stat_of, wire_version
@@ -85,9 +84,7 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
 
 def _client(address: ZooKeeperAddress, handler: LoopHandler, session_timeout_s: float) -> Any:
     credentials = address.credentials
-    for option, path in (("ca", credentials.ca), ("cert", credentials.cert), ("key", credentials.key)):
-        if path is not None:
-            read(path, option)
+    credentials.check_files()
     auth: list[tuple[str, str]] = []
     if credentials.user is not None:
         auth.append(("digest", f"{credentials.user}:{credentials.password().decode()}"))

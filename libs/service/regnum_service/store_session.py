@@ -1,0 +1,30 @@
+"""The session of a process with the store that it was told of: what no repetition mends is a refused start."""
+
+from collections.abc import Awaitable, Callable
+
+from regnum_coordination import open_store
+from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.port import Store
+
+from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.settings import ServiceSettings
+
+
+async def open_told_store(
+    told: ServiceSettings, *, open_session: Callable[[ServiceSettings], Awaitable[Store]] | None = None
+) -> Store:
+    """Open a session with the store of ``--coordination``.
+
+    Raises ConnectionLoss while no store answers; StartRefusedError when the URL is wrong, the store does not take the
+    user, or the library of the driver is missing.
+    """
+    try:
+        return await (_open(told) if open_session is None else open_session(told))
+    except (ValueError, InvalidRequest) as error:
+        raise StartRefusedError(f"--coordination: {error}", exit_status=ExitStatus.WRONG_USE) from error
+    except ModuleNotFoundError as error:
+        raise StartRefusedError(f"--coordination: {error}", exit_status=ExitStatus.FAILED) from error
+
+
+def _open(told: ServiceSettings) -> Awaitable[Store]:
+    return open_store(told.coordination, session_timeout_s=told.session_timeout_s)
