@@ -10,7 +10,6 @@ Names are percent-encoded, so that ``<default>`` is never somebody's name and no
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -172,12 +171,15 @@ class QuotaNode:
         return {key: parse_limit(key, text) for key, text in sorted(self.config.items()) if key in KEYS}
 
 
+_LIMITS: Final = f"a number from 0.000001 to {LIMIT_MAX:g}"
+
+
 def parse_limit(key: str, text: str) -> float:
     """A limit; raises MalformedNodeError."""
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
+        raise MalformedNodeError(f"{key} is {_LIMITS}, not {text[:40]!r}") from None
     check_limit(key, value)
     return value
 
@@ -185,7 +187,7 @@ def parse_limit(key: str, text: str) -> float:
 def check_limit(key: str, value: float) -> None:
     """Raise MalformedNodeError unless the value may be a limit."""
     if not 1e-6 <= value <= LIMIT_MAX:
-        raise MalformedNodeError(f"{key} is a number from 0.000001 to {LIMIT_MAX:g}, not {value:g}")
+        raise MalformedNodeError(f"{key} is {_LIMITS}, not {value:g}")
 
 
 _CHANGE: Final = re.compile(r"change_(\d{10})", re.ASCII)

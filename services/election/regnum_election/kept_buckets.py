@@ -1,11 +1,12 @@
 """Buckets as the quota process reported them last, for the time when it is gone (safety rule S21). Pure."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from regnum_model.bucket import Bucket
-from regnum_model.quota_matching import BucketKey
+from regnum_model.bucket import Bucket, Limit, refill
+from regnum_model.quota_matching import BucketKey, limit_of
+from regnum_model.quotas import QuotaEntity
 
 BUCKETS_MAX: Final = 5_000
 """Buckets that are kept; those that were not used for longest are forgotten, and count as empty then."""
@@ -42,6 +43,21 @@ class KeptBuckets:
     def handed_over(self, buckets: Iterable[tuple[BucketKey, Bucket]]) -> None:
         """A quota process has taken these up; what was charged since then it has not."""
         self._charged.difference_update(key for key, bucket in buckets if self._buckets.get(key) == bucket)
+
+    def limits_changed(
+        self, former: Mapping[QuotaEntity, Limit], limits: Mapping[QuotaEntity, Limit], now_s: float
+    ) -> None:
+        """Quotas are others from now on: the time before counts at the old rate, as in the quota process."""
+        if limits == former:
+            return
+        for key, bucket in self.all():
+            limit, before = limit_of(limits, key), limit_of(former, key)
+            if limit is None:
+                # A quota that was taken away leaves no bucket.
+                del self._buckets[key]
+                self._charged.discard(key)
+            elif before is not None and limit != before:
+                self._buckets[key] = refill(refill(bucket, before, now_s), limit, now_s)
 
     def all(self) -> tuple[tuple[BucketKey, Bucket], ...]:
         """Everything that is known."""

@@ -7,15 +7,16 @@ by a node below ``/config/changes`` of any name.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty, SessionExpired
 from regnum_coordination.port import Create, Delete, Operation, Set, Store
 from regnum_coordination.recipes.stored_quotas import StoredQuotas, newest_change, read_quotas
+from regnum_model.bucket import Limit
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import (
     CHANGES,
@@ -33,6 +34,9 @@ from regnum_election.reign import DeposedError
 from regnum_election.topic_requests import Rejection
 from regnum_election.writing import FencedStore
 
+Limits: TypeAlias = Mapping[QuotaEntity, Limit]
+"""Rate and burst by entity."""
+
 CHANGES_KEPT: Final = 100
 """Announcements that stay in the store."""
 
@@ -46,12 +50,20 @@ ENTITIES_PER_TURN: Final = 500
 class QuotaBook:
     """All quotas, as far as this reign knows."""
 
-    def __init__(self, store: FencedStore) -> None:
+    def __init__(self, store: FencedStore, *, limits_changed: Callable[[Limits, Limits], None]) -> None:
+        """Only assigns.
+
+        Args:
+            store: where quotas are.
+            limits_changed: told the limits before and after, whenever they were read.
+        """
         self._store = store
+        self._limits_changed = limits_changed
         self._stored = StoredQuotas()
         self._change = 0
         self._announced: frozenset[str] = frozenset()
         self._read = asyncio.Event()
+        self._over = False
         self._reading = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._log = structlog.get_logger("quotas")
@@ -71,9 +83,16 @@ class QuotaBook:
         return announcement in self._announced
 
     async def known(self) -> QuotaTable:
-        """The limits, once they are read."""
+        """The limits, once they are read. Raises DeposedError when the reign ends before that."""
         await self._read.wait()
+        if self._over:
+            raise DeposedError("the reign is over")
         return self._stored.table
+
+    def close(self) -> None:
+        """The reign is over: who waits for the limits waits in vain."""
+        self._over = True
+        self._read.set()
 
     async def follow(self, store: Store) -> None:
         """Keep up with what is announced; a task that ends with the session."""
@@ -91,8 +110,9 @@ class QuotaBook:
     async def _read_again(self) -> None:
         # One at a time: what was read later must not be replaced by what was read before.
         async with self._reading:
-            self._stored = await read_quotas(self._store)
+            former, self._stored = self._stored, await read_quotas(self._store)
             self._announced = self._stored.announced
+            self._limits_changed(former.table.limits, self._stored.table.limits)
         self._change = max(self._change, self._stored.table.change)
         self._read.set()
         self._log.info("quotas read", entities=len(self._stored.nodes), change=self._change)
@@ -170,6 +190,9 @@ class QuotaBook:
         standing = found.get(entity.path)
         before = QuotaNode() if standing is None else QuotaNode.decode(standing.data)
         after = changed_node(before, change.limits)
+        if any(limit.value is not None for limit in change.limits):
+            # Beside a limit that nobody can read, the one that is set would not be in force.
+            _ = after.values
         if after == before:
             return ()
         if standing is None:

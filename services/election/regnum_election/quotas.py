@@ -38,7 +38,9 @@ class Quotas:
         self._spawn = spawn
         self._process = ActiveQuotaProcess(open_channel)
         kept = KeptBuckets()
-        self.book: Final = QuotaBook(store)
+        self.book: Final = QuotaBook(
+            store, limits_changed=lambda former, limits: kept.limits_changed(former, limits, clock.monotonic())
+        )
         """What is set."""
         self.admissions: Final = Admissions(
             name=f"{reign.controller_id}-{reign.epoch}",
@@ -66,5 +68,6 @@ class Quotas:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self.book.close()
         self.admissions.close()
         await self._process.close()

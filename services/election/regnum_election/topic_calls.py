@@ -6,10 +6,12 @@ when its turn comes. What was not charged is not queued: it could be possible by
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Generic, TypeVar, assert_never
 
 from regnum.types.v1 import errors_pb2
@@ -39,10 +41,31 @@ METADATA_PATIENCE_S: Final = 0.5
 TOPICS_PER_TURN: Final = 50
 """Topics that are looked at between two turns of the event loop (safety rule S22)."""
 
+ROUNDING_MS: Final = 1e-3
+"""What seconds and back make of whole milliseconds at most."""
+
 NOT_ADMITTED_IN_TIME: Final = "the request was not admitted in time and nothing was changed; try again"
 
-Mark = tuple[str, str]
-"""A mutation on its way: name of the topic and mutation id."""
+
+class Kind(Enum):
+    """What a mutation does."""
+
+    CREATION = "creation"
+    """Makes a topic."""
+    DELETION = "deletion"
+    """Removes one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A mutation on its way. What differs in anything is another mutation, and is charged."""
+
+    kind: Kind
+    """What it does."""
+    mutation: str
+    """Mutation id."""
+    cost: Cost
+    """Topic and partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +109,13 @@ class TopicCalls:
         result: asyncio.Future[tuple[CreationOutcome, ...]] = asyncio.get_running_loop().create_future()
         creation = Creation(requests=requests, validate_only=validate_only, result=result)
         marks: list[Mark] = []
-        throttle_ms = 0
+        wait_until_s = self._context.clock.monotonic()
         try:
             if not validate_only:
                 admitting = self._admit_creation(creation, account, marks)
-                throttle_ms = await beside(admitting, wait_s, late=NOT_ADMITTED_IN_TIME)
+                wait_until_s = await beside(admitting, wait_s, late=NOT_ADMITTED_IN_TIME)
                 if len(creation.outcomes) == len(requests):
-                    return Answered(outcomes=_in_order(creation.outcomes), throttle_ms=throttle_ms)
+                    return Answered(outcomes=_in_order(creation.outcomes), throttle_ms=self._left_ms(wait_until_s))
             steps = self._releasing(create_topics(self._context, creation), tuple(marks))
             self._desk.submit("create topics", steps, result, begun=lambda: creation.begun)
             marks.clear()
@@ -103,7 +126,8 @@ class TopicCalls:
             await self._wait_led(creation.keys, max(deadline_s - self._context.clock.monotonic(), 0.0))
             unled = {key.topic_id for key in creation.keys if not self._context.dispatch.is_led(key)}
             return Answered(
-                outcomes=tuple(_still_creating(outcome, unled) for outcome in outcomes), throttle_ms=throttle_ms
+                outcomes=tuple(_still_creating(outcome, unled) for outcome in outcomes),
+                throttle_ms=self._left_ms(wait_until_s),
             )
         finally:
             self._context.dispatch.forget(creation.keys)
@@ -117,25 +141,25 @@ class TopicCalls:
         call = DeletionCall(requests=requests, result=result)
         marks: list[Mark] = []
         try:
-            throttle_ms = await beside(self._admit_deletion(call, account, marks), wait_s, late=NOT_ADMITTED_IN_TIME)
+            wait_until_s = await beside(self._admit_deletion(call, account, marks), wait_s, late=NOT_ADMITTED_IN_TIME)
             if len(call.outcomes) == len(requests):
-                return Answered(outcomes=_in_order(call.outcomes), throttle_ms=throttle_ms)
+                return Answered(outcomes=_in_order(call.outcomes), throttle_ms=self._left_ms(wait_until_s))
             steps = self._releasing(self._deleter.delete_topics(call), tuple(marks))
             self._desk.submit("delete topics", steps, result, begun=lambda: call.begun)
             marks.clear()
         finally:
             self._release(marks)
         outcomes = await self._desk.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
-        return Answered(outcomes=outcomes, throttle_ms=throttle_ms)
+        return Answered(outcomes=outcomes, throttle_ms=self._left_ms(wait_until_s))
 
-    async def _admit_creation(self, creation: Creation, account: Account, marks: list[Mark]) -> int:
-        """Settle what needs no work and what is refused; returns the throttle time."""
+    async def _admit_creation(self, creation: Creation, account: Account, marks: list[Mark]) -> float:
+        """Settle what needs no work and what is refused; returns the time until which the caller should wait."""
         context = self._context
         # Before anything is charged.
         self._desk.require_room()
         await context.store.until_connected()
         if not await self._admissions.applies_to(account):
-            return 0
+            return context.clock.monotonic()
         repeated = repeated_names([request.name for request in creation.requests])
         charged: list[_Charged] = []
         for i, request in enumerate(creation.requests):
@@ -148,22 +172,23 @@ class TopicCalls:
                 case Repeated(topic_id=id):
                     creation.outcomes[i] = created(context, id)
                 case int():
-                    mark = _mark(request.name, request.mutation)
+                    cost = Cost(name=request.name, permits=weighed)
+                    mark = _mark(Kind.CREATION, cost, request.mutation)
                     if not self._is_paid(mark):
-                        charged.append(_Charged(index=i, cost=Cost(name=request.name, permits=weighed), mark=mark))
+                        charged.append(_Charged(index=i, cost=cost, mark=mark))
                 case _:
                     assert_never(weighed)
         refused, verdict = await self._judge(charged, account, marks)
         for one in refused:
             creation.outcomes[one.index] = _throttled(f"topic {one.cost.name} was not created", account, verdict)
-        return verdict.throttle_ms
+        return self._context.clock.monotonic() + verdict.throttle_ms / 1000
 
-    async def _admit_deletion(self, call: DeletionCall, account: Account, marks: list[Mark]) -> int:
+    async def _admit_deletion(self, call: DeletionCall, account: Account, marks: list[Mark]) -> float:
         context = self._context
         self._desk.require_room()
         await context.store.until_connected()
         if not await self._admissions.applies_to(account):
-            return 0
+            return context.clock.monotonic()
         charged: list[_Charged] = []
         seen: set[TopicId] = set()
         for i, request in enumerate(call.requests):
@@ -175,20 +200,24 @@ class TopicCalls:
                     call.outcomes[i] = found
                 case str():
                     topic = context.picture.topics[found]
-                    mark = _mark(topic.name, request.mutation)
+                    cost = Cost(name=topic.name, permits=len(topic.partitions))
+                    mark = _mark(Kind.DELETION, cost, request.mutation)
                     if found in seen:
                         call.outcomes[i] = Rejection(
                             code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
                             message=f"topic {topic.name} stands twice in the request; give it once",
                         )
                     elif not self._is_paid(mark):
-                        cost = Cost(name=topic.name, permits=len(topic.partitions))
                         charged.append(_Charged(index=i, cost=cost, mark=mark))
                     seen.add(found)
         refused, verdict = await self._judge(charged, account, marks)
         for one in refused:
             call.outcomes[one.index] = _throttled(f"topic {one.cost.name} was not deleted", account, verdict)
-        return verdict.throttle_ms
+        return self._context.clock.monotonic() + verdict.throttle_ms / 1000
+
+    def _left_ms(self, wait_until_s: float) -> int:
+        """What is left of a throttle time when the answer goes out: the caller has waited for it meanwhile."""
+        return max(0, math.ceil((wait_until_s - self._context.clock.monotonic()) * 1000 - ROUNDING_MS))
 
     def _is_paid(self, mark: Mark | None) -> bool:
         return mark is not None and self._on_their_way[mark] > 0
@@ -236,8 +265,8 @@ class TopicCalls:
             return
 
 
-def _mark(topic: str, mutation: str | None) -> Mark | None:
-    return None if mutation is None else (topic, mutation)
+def _mark(kind: Kind, cost: Cost, mutation: str | None) -> Mark | None:
+    return None if mutation is None else Mark(kind=kind, mutation=mutation, cost=cost)
 
 
 def _in_order(outcomes: dict[int, T]) -> tuple[T, ...]:

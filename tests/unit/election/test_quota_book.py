@@ -7,10 +7,12 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Delete, Set
-from regnum_election.quota_book import CHANGES_KEPT
+from regnum_election.quota_book import CHANGES_KEPT, QuotaBook
 from regnum_election.quota_changes import EntityChange, LimitChange, changed_node, check_change, limit_text
 from regnum_election.quota_messages import entity_change, entity_message, entity_of
+from regnum_election.reign import DeposedError
 from regnum_election.topic_requests import Rejection
+from regnum_election.writing import FencedStore
 from regnum_model.bucket import Limit
 from regnum_model.quotas import BURST_KEY, CHANGES, DEFAULT, RATE_KEY, QuotaEntity, QuotaNode, change_path
 from regnum_service.errors import RegnumError
@@ -145,6 +147,32 @@ async def test_an_unreadable_node_is_an_error_of_that_entity(world: QuotaWorld) 
     assert await alter(world, change(ANN, rate=5.0), change(CLUSTER, rate=5.0)) == [INVALID, 0]
     assert await described(world) == {CLUSTER: {RATE_KEY: 5.0}}
     assert (await world.cluster.outside.get(ANN.path)).data == b"{"
+
+
+async def test_a_limit_beside_one_that_nobody_can_read_is_refused(world: QuotaWorld) -> None:
+    """It would be in the store and not in force."""
+    node = QuotaNode(config={BURST_KEY: "lots"}).encode()
+    await world.cluster.outside.create(ANN.path, node)
+    (refused,) = await world.controller.alter_client_quotas((change(ANN, rate=5.0),), validate_only=False, wait_s=10.0)
+    assert refused is not None
+    assert "controller_mutation_burst is a number from 0.000001 to 1e+12, not 'lots'" in refused.message
+    assert (await world.cluster.outside.get(ANN.path)).data == node
+    assert await alter(world, change(ANN, rate=5.0, burst=10.0)) == [0]
+    assert await described(world, ANN) == {ANN: {RATE_KEY: 5.0, BURST_KEY: 10.0}}
+
+
+async def test_who_waits_for_the_limits_hears_that_the_reign_is_over(world: QuotaWorld) -> None:
+    assert world.cluster.controller_store is not None
+    reign = world.controller.reign
+    book = QuotaBook(
+        FencedStore(world.cluster.controller_store, reign, world.clock), limits_changed=lambda _former, _limits: None
+    )
+    waiting = asyncio.create_task(book.known())
+    await settle()
+    assert not waiting.done()
+    book.close()
+    with pytest.raises(DeposedError):
+        await waiting
 
 
 async def test_a_conflict_is_decided_again(world: QuotaWorld) -> None:

@@ -175,3 +175,18 @@ def test_so_many_buckets_are_kept_and_no_more() -> None:
     assert len(known) == BUCKETS_MAX
     assert known.get(BucketKey("first", None)) is None
     assert not known.has_charges
+
+
+def test_a_changed_quota_fills_what_is_kept_from_then_on() -> None:
+    known = kept(ann=-100.0, bob=10.0)
+    known.charged(BOB_KEY, Bucket(10.0, 0.0))
+    faster = {QuotaEntity(user=DEFAULT): Limit(rate=100.0, burst=1_000.0)}
+    known.limits_changed(EACH, faster, 10.0)
+    assert known.get(ANN_KEY) == Bucket(-50.0, 10.0)
+    assert known.get(BOB_KEY) == Bucket(50.0, 10.0)
+    known.limits_changed(faster, dict(faster), 20.0)
+    assert known.get(ANN_KEY) == Bucket(-50.0, 10.0)
+    known.limits_changed(faster, {QuotaEntity(user="ann"): Limit(rate=100.0, burst=20.0)}, 20.0)
+    assert known.get(ANN_KEY) == Bucket(20.0, 20.0)
+    assert known.get(BOB_KEY) is None
+    assert not known.has_charges

@@ -145,6 +145,46 @@ async def test_a_repeat_is_answered_and_not_charged(world: QuotaWorld) -> None:
     assert process.tokens(CLUSTER_KEY) == 30
 
 
+async def test_a_mutation_pays_for_nothing_but_itself(world: QuotaWorld) -> None:
+    """A deletion under the id of a creation that is on its way is charged."""
+    await world.begin()
+    process = await world.start_process()
+    await world.set_quota(5.0, 50.0)
+    store = world.cluster.controller_store
+    assert store is not None
+    held = world.cluster.server.hold_write(session_id=store.session_id, touching=paths.leader_and_isr("t", 0))
+    creation = [TopicRequest(name="t", partitions=10, replication_factor=1, assignment=(), mutation="m")]
+    deletion = [DeletionRequest(name="t", topic_id="", mutation="m")]
+    topics = world.controller.topics
+    creating = asyncio.create_task(topics.create(creation, validate_only=False, wait_s=10.0, account=ANYBODY))
+    await held.arrived.wait()
+    deleting = asyncio.create_task(topics.delete(deletion, wait_s=10.0, account=ANYBODY))
+    await settle()
+    assert not creating.done()
+    assert [permits for _, permits in sorted(process.charged.items())] == [10, 10]
+    while not (creating.done() and deleting.done()):
+        await world.clock.advance(1.0)
+    assert isinstance((await deleting).outcomes[0], Deleted)
+    await creating
+
+
+async def test_a_throttle_time_shrinks_until_the_answer_goes_out(world: QuotaWorld) -> None:
+    await world.begin()
+    await world.start_process()
+    await world.set_quota(2.0, 20.0)
+    go_on = asyncio.Event()
+    for broker in world.cluster.brokers.values():
+        broker.held = go_on
+    creating = asyncio.create_task(world.create(["a"], partitions=60, account=OLD))
+    await until(lambda: "a" in world.controller.picture.names)
+    await settle()
+    await world.clock.advance(3.0)
+    assert not creating.done()
+    go_on.set()
+    answered = await creating
+    assert (made(answered), answered.throttle_ms) == (1, 17_000)
+
+
 async def test_a_repeat_beside_a_refused_request_is_refused_too(world: QuotaWorld) -> None:
     await world.begin()
     process = await world.start_process()
@@ -344,6 +384,21 @@ async def test_a_process_that_comes_back_is_told_what_was_charged_meanwhile(worl
     assert process.tokens(CLUSTER_KEY) == pytest.approx(6 + PATIENCE_S + PROBE_INTERVAL_S, abs=1.5)
     await world.create(["c"])
     assert len(process.requests[-1].known) == 0
+
+
+async def test_what_the_next_process_is_told_has_grown_at_the_rates_of_the_time(world: QuotaWorld) -> None:
+    await world.begin()
+    first = await world.start_process(1)
+    await world.set_quota(1.0, 50.0)
+    await world.create(["a"], partitions=150)
+    assert first.tokens(CLUSTER_KEY) == -100
+    world.clock.skip(10.0)
+    await world.set_quota(100.0, 1_000.0)
+    first.leave()
+    second = await world.start_process(2, starts_full=False)
+    refused = await world.create(["b"])
+    assert (codes(refused.outcomes), refused.throttle_ms) == ([THROTTLED], 900)
+    assert second.tokens(CLUSTER_KEY) == pytest.approx(-90)
 
 
 async def test_when_both_are_gone_the_bucket_starts_empty(world: QuotaWorld) -> None:
