@@ -2,7 +2,9 @@
 
 A standby does two things at once: it campaigns (and wins as soon as ``/controller`` is free), and it watches the
 incumbent's lifeline listener. When that breaks and the port refuses twice, the incumbent is dead: the standby fences
-it and need not wait for its session to end.
+it and need not wait for its session to end. A process that opens a session and finds itself named in ``/controller``
+reigned in an earlier one and fences that reign: a store that was away gives old sessions their whole time-out anew,
+and until there is a controller the brokers, who registered anew as well, lead nothing.
 """
 
 import asyncio
@@ -66,6 +68,8 @@ class Candidacy:
         """Who reigned last as far as this process knows; for traces."""
         self._predecessor: Predecessor | None = None
         """How its end was seen."""
+        self._looked = False
+        """Whether this session has seen ``/controller``."""
 
     async def run(self) -> None:
         """Campaign and reign until the session is over; raises SessionExpired."""
@@ -99,6 +103,7 @@ class Candidacy:
                         detection.cancel()
                         detection = None
                     self._note(incumbent)
+                    await self._fence_own(incumbent)
                     lifeline = await self._introduce(incumbent)
                     if incumbent is not None and lifeline is not None and self._detects and incumbent.id != self._id:
                         detection = asyncio.create_task(self._detect(incumbent, lifeline), name="detect-controller")
@@ -108,6 +113,19 @@ class Candidacy:
         finally:
             if detection is not None:
                 detection.cancel()
+
+    async def _fence_own(self, incumbent: Incumbent | None) -> None:
+        """End the reign of an earlier session of this process, or of its last run.
+
+        At the first look only: this process's registration stands, so that nobody else has its id. Should a person
+        delete the registration and start a second one, the two do not depose one another for ever.
+        """
+        first, self._looked = not self._looked, True
+        if incumbent is None or incumbent.id != self._id or incumbent.session_id == self._store.session_id:
+            return
+        if first:
+            self._log.warning("fencing the reign of an earlier session", epoch=incumbent.epoch)
+            await self._leadership.fence(incumbent.epoch_version)
 
     def _note(self, incumbent: Incumbent | None) -> None:
         """Whose reign it is now; if one ended without having been detected, its node told."""

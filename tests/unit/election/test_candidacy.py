@@ -128,6 +128,19 @@ async def test_a_dead_controller_is_fenced_before_its_session_ends(candidates: C
     assert two.reigns[0].epoch == 2
 
 
+async def test_who_was_the_controller_in_a_session_given_up_need_not_wait_for_its_end(candidates: Candidates) -> None:
+    """The store was away: it grants the old session its whole time-out anew, and nobody leads anything meanwhile."""
+    former = await candidates.start(1)
+    await until(lambda: former.reigning)
+    assert former.task is not None
+    former.task.cancel()
+    await asyncio.wait([former.task])
+    await candidates.outside.delete(paths.election_id(ElectionId(1)), version=None)
+    now = await candidates.start(1)
+    await until(lambda: now.reigning)
+    assert now.reigns[0].epoch == 2
+
+
 async def test_the_end_of_the_session_frees_the_office(candidates: Candidates) -> None:
     one = await candidates.start(1)
     await until(lambda: one.reigning)
