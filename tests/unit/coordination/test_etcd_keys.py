@@ -1,5 +1,6 @@
 """Paths as keys, and the hops from child to child."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_coordination.drivers.etcd.keys import Keys, after, child_name, visible
@@ -24,6 +25,12 @@ def test_child_names() -> None:
     assert child_name(b"/a/b", b"/a/") == "b"
     assert child_name(b"/a/b/c", b"/a/") is None
     assert child_name(b"/a/\xff", b"/a/") is None
+
+
+@pytest.mark.parametrize("rest", [b"", b".", b"..", b"x\0", b"\0"])
+def test_a_key_that_no_path_can_name_is_no_child(rest: bytes) -> None:
+    """``etcdctl put /config/users/. x``: whoever was shown the name would ask for a path that is refused."""
+    assert child_name(b"/a/" + rest, b"/a/") is None
 
 
 def test_reserved_names_are_hidden_at_the_root_only() -> None:

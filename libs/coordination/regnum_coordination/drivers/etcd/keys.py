@@ -8,6 +8,8 @@ from regnum_coordination.paths import RESERVED, ROOT, folder_prefix
 _SLASH: Final = b"/"
 _AFTER_SLASH: Final = b"0"
 """The byte that follows the slash: folder + this is the end of everything below the folder."""
+_NO_NAMES: Final = frozenset({b"", b".", b".."})
+"""What etcd takes behind a slash and no path may have: whoever lists it could not ask for it (``check_path``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Keys:
 def child_name(key: bytes, folder: bytes) -> str | None:
     """Name of the child a key stands for; None if it lies deeper or cannot be a name."""
     rest = key[len(folder) :]
-    if _SLASH in rest or not rest:
+    if _SLASH in rest or rest in _NO_NAMES or b"\0" in rest:
         return None
     try:
         return rest.decode("utf-8")
