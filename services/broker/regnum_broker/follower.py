@@ -78,6 +78,8 @@ class _Followed:
     """Whether the position has to be sent again."""
     not_before_s: float = -math.inf
     """Not asked for before this moment."""
+    refused_with: int = errors_pb2.ERROR_CODE_NONE
+    """Error of the last answer."""
 
     @property
     def stands(self) -> bool:
@@ -263,7 +265,9 @@ class LeaderStream:
                 continue
             if answer.error_code not in {errors_pb2.ERROR_CODE_NONE, errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE}:
                 self._pause(followed, answer, now_s)
-            elif answer.records or answer.HasField("diverging_epoch") or answer.error_code:
+                continue
+            followed.refused_with = errors_pb2.ERROR_CODE_NONE
+            if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
                 work.append((followed, answer))
             else:
                 _take_high_watermark(followed.partition, answer)
@@ -323,7 +327,10 @@ class LeaderStream:
         else:
             followed.not_before_s = now_s + PAUSES_S.get(code, PAUSE_S)
         followed.changed = True
-        self._log.info("fetch refused", partition=_name(followed.partition), reason=reason_of(code))
+        # Without a controller every partition is refused ten times a second: the first time says it all.
+        if followed.refused_with != code:
+            followed.refused_with = code
+            self._log.info("fetch refused", partition=_name(followed.partition), reason=reason_of(code))
 
 
 def _store(followed: _Followed, answer: replication_pb2.FetchedPartition) -> _Outcome:

@@ -109,6 +109,7 @@ class _Speaker:
         self._batch: tuple[WrittenIsr, ...] = ()
         self._batch_number = 0
         self._batch_sent = False
+        self._ended = ""
 
     def run(self) -> None:
         """The thread."""
@@ -164,11 +165,18 @@ class _Speaker:
             except TimeoutError:
                 reason = "the controller is silent"
             self._note_open(is_open=False)
-            self._log.info("lifeline ended", at=str(target), reason=reason)
+            self._note_end(target, reason)
             if not self._changed.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RECONNECT_S):
                         await self._changed.wait()
+
+    def _note_end(self, target: Address, reason: str) -> None:
+        """Log it, once for the same reason: without a controller there are ten attempts a second."""
+        ended = f"{target} {reason}"
+        if ended != self._ended:
+            self._ended = ended
+            self._log.info("lifeline ended", at=str(target), reason=reason)
 
     async def _stream(self, target: Address) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
@@ -242,6 +250,7 @@ class _Speaker:
                 return
             if not opened:
                 opened = True
+                self._ended = ""
                 self._note_open(is_open=True)
             if answer.probe > self._probe:
                 self._probe = answer.probe
