@@ -10,12 +10,14 @@ import pytest
 import pytest_asyncio
 from regnum_coordination import open_store
 from regnum_coordination.errors import ConnectionLoss, InvalidRequest, SessionExpired
-from regnum_coordination.port import Check, Create, SessionState, Set, Written
+from regnum_coordination.port import Check, Create, SessionState, Set, Store, Written
+from regnum_coordination.recipes.membership import Membership
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_service.clock import SystemClock
 from regnum_testing.coordination_worlds import EtcdWorld
 from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.ports import unused_port
+from regnum_testing.proxy import TcpProxy
 from regnum_testing.waiting import eventually, within
 
 
@@ -194,3 +196,55 @@ async def test_closing_ends_calls_in_flight(own: EtcdWorld) -> None:
     await within(store.close(), 15)
     with pytest.raises((ConnectionLoss, SessionExpired)):
         await within(reading)
+
+
+async def test_members_whose_names_nobody_knows_are_done_without(own: EtcdWorld) -> None:
+    """Where a member has its name only as long as it runs, one that is away must not keep all processes out."""
+    for endpoints in (f"away.invalid,127.0.0.1:{own.server.port}", f"127.0.0.1:{own.server.port},away.invalid"):
+        store = await within(open_store(f"etcd://{endpoints}/names"))
+        await Resolver(store, SystemClock()).multi([Create("/e", b"", ephemeral=True)], deadline_s=5)
+        await store.close()
+    with pytest.raises(ConnectionLoss, match=r"away\.invalid.*gone\.invalid"):
+        await open_store("etcd://away.invalid,gone.invalid")
+
+
+async def test_an_opening_that_is_given_up_leaves_nothing_open(own: EtcdWorld) -> None:
+    proxy = TcpProxy(upstream_port=own.server.port)
+    await proxy.start()
+    proxy.hold_answers()
+    opening = asyncio.create_task(open_store(f"etcd://127.0.0.1:{proxy.port}"))
+
+    async def begun() -> bool:
+        return proxy.connections > 0
+
+    async def over() -> bool:
+        return proxy.connections == 0
+
+    await eventually(begun)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    proxy.release_answers()
+    await eventually(over)
+    await proxy.stop()
+
+
+async def test_nodes_below_a_registration_keep_nobody_out(own: EtcdWorld) -> None:
+    """Only a person can put one below an ephemeral node, past the port."""
+
+    def member(store: Store) -> Membership:
+        return Membership(
+            store,
+            SystemClock(),
+            path="/ids/1",
+            encode=lambda _: b"mine",
+            is_predecessor=lambda data: data == b"mine",
+            patience_s=1.0,
+        )
+
+    dead, born = await own.open(), await own.open()
+    old = await within(member(dead).join())
+    await own.overwrite("/ids/1/note/deeper", b"")
+    await own.overwrite("/ids/1/note", b"")
+    new = await within(member(born).join())
+    assert new.creation_id > old.creation_id
+    assert (await born.children("/ids/1", current=True)).names == ()

@@ -70,6 +70,35 @@ async def test_the_stats_of_a_multi_are_what_is_read(filled: Store) -> None:
         )
 
 
+@pytest.mark.parametrize("version", [-1, -2, 2**31, 2**63])
+async def test_a_version_that_no_node_can_have_fits_none(filled: Store, version: int) -> None:
+    """Neither any version, as ZooKeeper's -1, nor the absence of a node, as etcd's 0."""
+    for impossible in (Check("/none", version), Set("/none", b"", version), Delete("/none", version)):
+        with pytest.raises(NoNode):
+            await filled.multi([impossible, Create("/made", b"")])
+    for impossible in (Check("/a", version), Set("/a", b"", version), Delete("/a", version)):
+        with pytest.raises(BadVersion):
+            await filled.multi([impossible, Create("/made", b"")])
+    outcomes = await filled.write_batch([(Set("/a", b"A", 0),), (Set("/none", b"", version),)])
+    assert isinstance(outcomes[0], Written)
+    assert isinstance(outcomes[1], Refused)
+    assert isinstance(outcomes[1].error, NoNode)
+    assert await filled.exists("/made", current=True) is None
+
+
+async def test_long_paths_are_written_or_refused_for_good(filled: Store) -> None:
+    """A store that takes no such request must say so: what counts as unknown would be repeated for ever."""
+    creations = tuple(Create(f"/{'p' * 9_900}{number}", b"") for number in range(100))
+    try:
+        await filled.multi(creations)
+    except InvalidRequest:
+        with pytest.raises(InvalidRequest):
+            await filled.write_batch([creations])
+        with pytest.raises(InvalidRequest):
+            await filled.write_batch([(Check("/a"), Create(f"/{'p' * 900_000}", b""))])
+    assert (await filled.get("/a", current=True)).data == b"a"
+
+
 @pytest.mark.parametrize(
     ("failing", "error"),
     [

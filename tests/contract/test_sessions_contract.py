@@ -1,5 +1,6 @@
 """Sessions: ephemeral nodes, their end, and what an owner learns of it."""
 
+import asyncio
 from contextlib import aclosing
 
 import pytest
@@ -155,3 +156,16 @@ async def test_an_ephemeral_node_can_be_deleted_by_anybody(world: World, store: 
     await other.delete("/e", version=0)
     with pytest.raises(NoNode):
         await store.get("/e", current=True)
+
+
+async def test_a_close_whose_caller_gives_up_goes_on(world: World, store: Store) -> None:
+    await store.create("/e", b"", ephemeral=True)
+    other = await world.open()
+    async with aclosing(other.watch_node("/e")) as states:
+        assert await within(anext(states)) is not None
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        await within(store.close())
+        assert await within(anext(states), 2.0) is None  # well before the session would end by itself

@@ -12,6 +12,7 @@ checks it at that version (or creates it, where there is none) and deletes the n
 
 from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty
 from regnum_coordination.port import Check, Create, Delete, Node, Operation, Store
+from regnum_coordination.recipes.folders import remove_below
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff, Clock
 
@@ -58,16 +59,5 @@ class ContestedNode:
         except (NodeExists, NoNode, BadVersion):
             return
         except NotEmpty:
-            await self._remove_below(self._path)
+            await remove_below(self._store, self._path)
             await self._clock.sleep(self._backoff.pause_s(1))
-
-    async def _remove_below(self, folder: str) -> None:
-        """Nodes that somebody put below the node must not keep it alive."""
-        try:
-            for name in (await self._store.children(folder, current=True)).names:
-                path = f"{folder}/{name}"
-                await self._remove_below(path)
-                if (stat := await self._store.exists(path, current=True)) is not None:
-                    await self._store.delete(path, version=stat.version)
-        except (NoNode, BadVersion, NotEmpty, ConnectionLoss):
-            return

@@ -1,8 +1,8 @@
-"""Persistent folders that must exist before anything is put into them."""
+"""Folders: persistent ones that must exist before anything is put into them, and what must go before a node can go."""
 
 from collections.abc import Iterable
 
-from regnum_coordination.errors import ConnectionLoss, NodeExists
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty
 from regnum_coordination.port import Store
 from regnum_coordination.timing import Backoff, Clock
 
@@ -26,3 +26,15 @@ async def ensure_folders(store: Store, paths: Iterable[str], clock: Clock, *, ba
                 await clock.sleep(pauses.pause_s(attempts))
             else:
                 break
+
+
+async def remove_below(store: Store, folder: str) -> None:
+    """Delete what somebody put below a node that must go; in vain while others change it. Raises SessionExpired."""
+    try:
+        for name in (await store.children(folder, current=True)).names:
+            path = f"{folder}/{name}"
+            await remove_below(store, path)
+            if (stat := await store.exists(path, current=True)) is not None:
+                await store.delete(path, version=stat.version)
+    except (NoNode, BadVersion, NotEmpty, ConnectionLoss):
+        return

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, SessionExpired
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty, SessionExpired
 from regnum_coordination.paths import parent
 from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set, Store
-from regnum_coordination.recipes.folders import ensure_folders
+from regnum_coordination.recipes.folders import ensure_folders, remove_below
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff, Clock
 
@@ -142,6 +142,10 @@ class Membership:
             await self._resolver.multi(operations)
         except (NoNode, BadVersion):
             return
+        except NotEmpty:
+            # Written there by hand: etcd has nodes below ephemeral ones for those who go past the port.
+            await remove_below(self._store, self._path)
+            await self._clock.sleep(self._backoff.pause_s(1))
 
     async def _wait_for_change(self, node: Node, left_s: float) -> None:
         """Return when the node is not as read any more, or after that time."""

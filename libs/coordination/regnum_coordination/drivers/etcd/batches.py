@@ -45,6 +45,8 @@ _STRIDE: Final = 100
 
 _ALWAYS_FIT: Final = 3
 """Operations of a group that fits into a transaction whatever they are."""
+_ALWAYS_FIT_PATH: Final = 4_000
+"""Longest path in such a group: each may stand in a request six times, in four bytes a character."""
 
 
 class EtcdBatch:
@@ -86,7 +88,7 @@ class EtcdBatch:
             some = self._groups[at : at + _SLICE]
             check_batch(some, self._fence)
             for group in some:
-                if len(group) > _ALWAYS_FIT:
+                if len(group) > _ALWAYS_FIT or any(len(operation.path) > _ALWAYS_FIT_PATH for operation in group):
                     check_size(part(group, self._keys, self._session.lease_id), self._max_txn_ops)
             await asyncio.sleep(0)
 

@@ -17,7 +17,7 @@ Example: delete /a/b, delete /a: /a must exist, and ["/a/", "/a/b") and ["/a/b\0
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from etcd3 import transactions
 from etcd3.etcdrpc import rpc_pb2
@@ -26,6 +26,9 @@ from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.errors import BadVersion, NodeExists, NodeFailure, NoNode, NotEmpty
 from regnum_coordination.paths import ROOT, parent
 from regnum_coordination.port import Check, Create, Delete, Operation, Set
+
+_IMPOSSIBLE: Final = 2**62
+"""No node is set so often."""
 
 Interval = tuple[bytes, bytes | None]
 """A key, or a key and the end of a range."""
@@ -68,10 +71,15 @@ def exists(key: bytes) -> Any:
     return (transactions.Create(key) > 0).build_message()
 
 
-def at_version(key: bytes, version: int) -> Any:
-    """Comparison: the key is at a version of ours, which is etcd's minus one; -1 means absent."""
+def wire_version(version: int) -> int:
+    """An expected version as etcd counts, from 1; what no node can have is -1, since etcd's 0 means absent."""
+    return version + 1 if 0 <= version < _IMPOSSIBLE else -1
+
+
+def at_count(key: bytes, count: int) -> Any:
+    """Comparison: the key was put so many times since it was created; 0 means absent."""
     # Not through etcd3's builder, which takes four times as long: every group of a batch has one.
-    return rpc_pb2.Compare(target=rpc_pb2.Compare.VERSION, result=rpc_pb2.Compare.EQUAL, key=key, version=version + 1)
+    return rpc_pb2.Compare(target=rpc_pb2.Compare.VERSION, result=rpc_pb2.Compare.EQUAL, key=key, version=count)
 
 
 def _without_lease(key: bytes) -> Any:
@@ -117,7 +125,7 @@ def _present(path: str, version: int | None, keys: Keys) -> Condition:
             return BadVersion(path, expected=version, found=seen.version - 1)
         return None
 
-    comparison = exists(key) if version is None else at_version(key, version)
+    comparison = exists(key) if version is None else at_count(key, wire_version(version))
     return Condition(at=(key, None), comparison=comparison, failure=failure)
 
 
@@ -127,7 +135,7 @@ def _absent(path: str, keys: Keys) -> Condition:
     def failure(seen: Seen) -> NodeFailure | None:
         return NodeExists(path) if seen.version else None
 
-    return Condition(at=(key, None), comparison=at_version(key, -1), failure=failure)
+    return Condition(at=(key, None), comparison=at_count(key, 0), failure=failure)
 
 
 def _parent(path: str, keys: Keys, overlay: _Overlay) -> list[Condition]:

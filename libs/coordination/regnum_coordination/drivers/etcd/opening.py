@@ -27,13 +27,13 @@ MIN_SESSION_TIMEOUT_S: Final = 5.0
 
 async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: float) -> Store:
     """Open a session; see ``regnum_coordination.open_store``."""
-    address = await _resolved(EtcdAddress.parse(url))
+    address = EtcdAddress.parse(url)
     if session_timeout_s < MIN_SESSION_TIMEOUT_S:
         raise ValueError(f"a session time-out on etcd is at least {MIN_SESSION_TIMEOUT_S:g} s, not {session_timeout_s}")
     if operation_timeout_s <= 0:
         raise ValueError(f"an operation time-out is above 0 s, not {operation_timeout_s}")
     credentials = await asyncio.to_thread(_channel_credentials, address.credentials)
-    client = await asyncio.to_thread(_client, address, operation_timeout_s)
+    client = await asyncio.to_thread(_client, await _resolved(address), operation_timeout_s)
     channels = [_channel(target, address, credentials) for target in address.targets]
     tokens = TokenSource(channels, address.credentials, timeout_s=operation_timeout_s)
     rpc = EtcdRpc(channels, timeout_s=operation_timeout_s, tokens=tokens)
@@ -43,7 +43,7 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
         granted_at_s, lease = await _grant(client, tokens, math.ceil(session_timeout_s), patience_s, address)
         session = LeaseSession(rpc, lease_id=lease.id, ttl_s=lease.ttl, granted_at_s=granted_at_s)
         await _put(rpc, rpc_pb2.PutRequest(key=keys.session(lease.id), lease=lease.id), patience_s)
-    except CoordinationError:
+    except (CoordinationError, asyncio.CancelledError):
         await rpc.close()
         client.close()
         raise
@@ -89,16 +89,25 @@ def _client(address: EtcdAddress, timeout_s: float) -> Any:
 
 
 async def _resolved(address: EtcdAddress) -> EtcdAddress:
-    """The address with names replaced where gRPC's list of addresses needs it."""
+    """The address with names replaced where gRPC's list of addresses needs it, without names that nobody knows now.
+
+    Where names are made with what they stand for, a member that is away has none; the others are enough.
+    """
     loop = asyncio.get_running_loop()
     found: dict[str, str] = {}
+    unknown: dict[str, str] = {}
     for host in address.unresolved:
         try:
             answers = await loop.getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
-            raise ConnectionLoss(f"the name {host} of an etcd member cannot be resolved: {error}") from None
-        found[host] = str(answers[0][4][0])
-    return replace(address, endpoints=tuple((found.get(host, host), port) for host, port in address.endpoints))
+            unknown[host] = str(error)
+        else:
+            found[host] = str(answers[0][4][0])
+    known = tuple((found.get(host, host), port) for host, port in address.endpoints if host not in unknown)
+    if not known:
+        reasons = "; ".join(f"{host}: {reason}" for host, reason in unknown.items())
+        raise ConnectionLoss(f"no name of an etcd member can be resolved ({reasons}); are the names in the URL right?")
+    return replace(address, endpoints=known)
 
 
 async def _grant(
@@ -121,7 +130,7 @@ async def _grant(
         except ConnectionLoss as error:
             reason = str(error)
         if loop.time() >= give_up_s:
-            raise ConnectionLoss(f"no etcd answers at {address.target} ({reason}); is it running?")
+            raise ConnectionLoss(f"no etcd answers at {','.join(address.targets)} ({reason}); is it running?")
         await asyncio.sleep(0.1)
 
 

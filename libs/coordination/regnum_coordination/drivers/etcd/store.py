@@ -10,7 +10,7 @@ from etcd3.etcdrpc import rpc_pb2
 from etcd3.exceptions import Etcd3Exception
 
 from regnum_coordination.drivers.etcd.batches import EtcdBatch
-from regnum_coordination.drivers.etcd.conditions import at_version
+from regnum_coordination.drivers.etcd.conditions import at_count
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.reading import EtcdReader
 from regnum_coordination.drivers.etcd.rpc import EtcdRpc
@@ -56,7 +56,7 @@ class EtcdStore(Store):
         self._max_txn_ops = max_txn_ops
         self._reader = EtcdReader(rpc, keys, max_txn_ops=max_txn_ops)
         self._watcher = EtcdWatcher(rpc, self._reader, keys, session.feed, backoff=Backoff())
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def session_id(self) -> int:
@@ -114,7 +114,7 @@ class EtcdStore(Store):
             item = part([operation], self._keys, self.session_id)
             request = batch_request([item], self._keys.session(self.session_id), ())
             nested = request.success[0].request_txn
-            nested.compare.append(at_version(counter, number - 1))
+            nested.compare.append(at_count(counter, number))
             nested.success.add(request_put=rpc_pb2.PutRequest(key=counter))
             (outcome,) = batch_outcomes([item], await self._rpc.txn(request), self._keys)
             if not isinstance(outcome, Unknown):
@@ -212,9 +212,12 @@ class EtcdStore(Store):
 
     async def close(self) -> None:
         """End the session."""
-        if self._closed:
-            return
-        self._closed = True
+        # Not in the task of the caller, who may be cancelled: channels and the lease would stay.
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close etcd session {self.session_id:x}")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await self._session.stop()
         await self._revoke()
         await self._rpc.close()

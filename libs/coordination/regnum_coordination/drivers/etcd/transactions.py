@@ -27,6 +27,7 @@ from regnum_coordination.drivers.etcd.conditions import (
     exists,
     first_failure,
     places,
+    wire_version,
 )
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.errors import InvalidRequest
@@ -50,6 +51,9 @@ from regnum_coordination.port import (
 
 MAX_TRANSACTION_BYTES: Final = 1_200_000
 """Bytes of one request; etcd's default limit is 1.5 MiB."""
+
+MAX_GROUP_BYTES: Final = 1_500_000
+"""Bytes of a request with one group alone: what is larger is refused by etcd, if it is much larger without a reason."""
 
 _OVERHEAD_BYTES: Final = 48
 """What tags and lengths add to the keys and data of one operation, or fewer."""
@@ -153,7 +157,7 @@ def _compare(message: Any, key: bytes, version: int | None) -> None:
             0,
         )
     else:
-        compare.version = version + 1
+        compare.version = wire_version(version)
 
 
 def _fill_failure(item: Part, message: Any) -> None:
@@ -171,6 +175,11 @@ def check_size(item: Part, max_txn_ops: int) -> None:
         raise InvalidRequest(
             f"a multi of {len(item.operations)} operations needs {item.size + 2} etcd operations and the limit is "
             f"{max_txn_ops}; split it, or start etcd with --max-txn-ops and say so in the URL (?max_txn_ops=N)"
+        )
+    if item.bytes_max > MAX_GROUP_BYTES:
+        raise InvalidRequest(
+            f"a multi of {len(item.operations)} operations takes up to {item.bytes_max} bytes in an etcd request, "
+            f"paths among them several times, and the limit is {MAX_GROUP_BYTES}; store less, or split it"
         )
 
 
@@ -220,7 +229,7 @@ def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Cond
                     _compare(message, key, None)
                 else:
                     compare = add_comparison()
-                    compare.key, compare.version = key, operation.version + 1
+                    compare.key, compare.version = key, wire_version(operation.version)
                 put = add_write().request_put
                 put.key, put.value, put.ignore_lease, put.prev_kv = key, operation.data, True, True
             elif isinstance(operation, Check):

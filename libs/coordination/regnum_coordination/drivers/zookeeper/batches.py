@@ -184,6 +184,8 @@ class _Batch:
         try:
             while pack:
                 pack = await self._round(pack)
+                if pack:
+                    pack = await self._still_possible(pack)
         except ConnectionLoss:
             for index in pack:
                 self.outcomes[index] = Unknown()
@@ -214,8 +216,7 @@ class _Batch:
             return []
         named = bisect_right(starts, tried.place) - 1
         self.outcomes[pack[named]] = Refused(tried.error)
-        rest = [index for index in pack if index != pack[named]]
-        return await self._still_possible(rest) if rest else []
+        return [index for index in pack if index != pack[named]]
 
     async def _still_possible(self, pack: Sequence[int]) -> list[int]:
         """Refuse what cannot happen as the nodes are now."""

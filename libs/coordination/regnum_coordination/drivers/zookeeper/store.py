@@ -114,6 +114,7 @@ class ZooKeeperStore(Store):
         self._session = session
         self._batches = ZooKeeperBatches(calls, names, session_id=session.session_id, lose=session.lose)
         self._watcher = ZooKeeperWatcher(calls, names, session.feed, mailbox, backoff=Backoff())
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def session_id(self) -> int:
@@ -267,6 +268,12 @@ class ZooKeeperStore(Store):
 
     async def close(self) -> None:
         """End the session."""
+        # Not in the task of the caller, who may be cancelled: kazoo would keep the session alive.
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close zookeeper session {self.session_id:x}")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await self._session.stop()
         await self._calls.stop()
 
