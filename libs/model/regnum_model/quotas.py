@@ -190,7 +190,8 @@ def check_limit(key: str, value: float) -> None:
         raise MalformedNodeError(f"{key} is {_LIMITS}, not {value:g}")
 
 
-_CHANGE: Final = re.compile(r"change_(\d{10})", re.ASCII)
+_CHANGE: Final = re.compile(r"change_(\d{10}|[1-9]\d{10,17})", re.ASCII)
+"""Ten digits as we write them, until somebody writes the last number of ten digits; no more than a message carries."""
 
 
 def change_path(number: int) -> str:

@@ -203,8 +203,8 @@ class QuotaBook:
         return (Delete(entity.path, standing.stat.version),)
 
     async def _prune(self, names: Sequence[str]) -> None:
-        announced = sorted((name for name in names if change_number(name) is not None), reverse=True)
-        old = announced[CHANGES_KEPT - 1 :]
+        numbers = {name: number for name in names if (number := change_number(name)) is not None}
+        old = sorted(numbers, key=numbers.__getitem__, reverse=True)[CHANGES_KEPT - 1 :]
         if not old:
             return
         nodes = await self._store.read_many([f"{CHANGES}/{name}" for name in old])

@@ -214,6 +214,20 @@ async def test_old_announcements_go_and_numbers_go_on(world: QuotaWorld) -> None
     assert await announced(world) == (change_path(CHANGES_KEPT + 6).rpartition("/")[2],)
 
 
+async def test_numbers_go_on_after_the_last_of_ten_digits(world: QuotaWorld) -> None:
+    """Whoever writes that one by hand must not keep every later reign from changing quotas."""
+    await world.cluster.outside.create(change_path(9_999_999_999), b"")
+    assert await alter(world, change(ANN, rate=1.0)) == [0]
+    await world.cluster.end_reign()
+    await world.reign(2)
+    await until(lambda: world.controller.quotas.book.change == 10_000_000_000)
+    assert await alter(world, change(ANN, rate=2.0)) == [0]
+    for number in range(CHANGES_KEPT):
+        await alter(world, change(ANN, rate=3.0 + number))
+    assert len(await announced(world)) == CHANGES_KEPT
+    assert change_path(9_999_999_999).rpartition("/")[2] not in await announced(world)
+
+
 async def test_a_hand_edit_counts_once_it_is_announced(world: QuotaWorld) -> None:
     outside = world.cluster.outside
     await outside.create(CLUSTER.path, b'{"version":1,"config":{"controller_mutation_rate":"0.001"}}')
