@@ -125,6 +125,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise CommandFailedError(
             Failure(code="START_REFUSED", message=str(error), exit_status=int(error.exit_status), metadata={})
         ) from error
+    except UnicodeEncodeError as error:
+        # An argument, as the shell passed it: what is sent has to be text.
+        raise wrong_use(f"{error.object[:40]!a} is not UTF-8, so it names nothing; write it in UTF-8") from error
     except ProfileError as error:
         raise CommandFailedError(
             Failure(code="PROFILE_UNREADABLE", message=str(error), exit_status=1, metadata={})

@@ -151,3 +151,19 @@ async def test_the_command_waits_when_told(regnum: Shell, cluster: FakeCluster) 
     assert "2 done, 4 wait for the quota" in created.err
     assert (await regnum("topics", "delete", *names, "--wait", "60")).status == 0
     assert cluster.topic_ids == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("quotas", "set", "--client-id", "\udcff", "--rate", "5"),
+        ("quotas", "describe", "--user", "\udcff"),
+        ("topics", "create", "t", "--client-id", "\udcff"),
+        ("topics", "create", "\udcff"),
+    ],
+)
+async def test_what_is_no_text_is_wrong_use(regnum: Shell, arguments: tuple[str, ...]) -> None:
+    """A shell passes on whatever bytes it is given."""
+    refused = await regnum(*arguments, "-o", "json")
+    assert refused.status == 2
+    assert "is not UTF-8" in json.loads(refused.err)["error"]["message"]
