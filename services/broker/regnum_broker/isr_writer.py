@@ -261,6 +261,9 @@ class IsrWriter:
         version = node.stat.version
         if version <= leadership.version:
             leadership.refused(now_s=now_s, retry_s=RETRY_S)
+            if version < leadership.version:
+                # Made anew by hand: the controller gives it an epoch that can be told from ours (safety rule S14).
+                self._report(WrittenIsr(key=leadership.partition.key, version=version, isr=found.isr))
             return
         leadership.take(
             found, version=version, now_s=now_s, replicas=leadership.replicas, min_insync=leadership.min_insync

@@ -42,6 +42,9 @@ PARTITIONS_PER_WRITE: Final = 500
 ROUNDS_MAX: Final = 20
 """Rounds of re-reading after conflicts; what still conflicts then is left to the next event."""
 
+MADE_ANEW: Final = "leaderAndISR was deleted and made anew by hand; it is taken up in a new leader epoch"
+"""A state whose version went back: brokers know later epochs, so it is for ``TopicAdopter.look_again``."""
+
 Decide = Callable[[Cluster, PartitionKey, Partition], Decision]
 """A decision about one partition of the picture."""
 
@@ -284,6 +287,9 @@ class ControllerContext:
             node, known = found.get(path), self.picture.partitions[key]
             seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
             match judge_state(key.topic_id, seen, creating=known.creating):
+                case HeldState() as held if known.held is not None and held.version < known.held.version:
+                    troubles[key] = MADE_ANEW
+                    applied.everywhere.add(key)
                 case HeldState() as held:
                     usable.append(key)
                     if known.held is None or held.version != known.held.version or held.state != known.held.state:

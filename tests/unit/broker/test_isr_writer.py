@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from regnum_broker.identity import Identity
-from regnum_broker.isr_writer import IsrWriter
+from regnum_broker.isr_writer import IsrWriter, WrittenIsr
 from regnum_broker.leader import FollowerStream, Leadership
 from regnum_broker.partition import Partition
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
@@ -21,6 +22,7 @@ from regnum_testing.log_directories import KEY, ReopenedDirectory
 from regnum_testing.waiting import eventually, within
 
 CLOCK = SystemClock()
+STATE = paths.leader_and_isr("topic", 0)
 
 
 class SlowReads(MemoryStore):
@@ -59,8 +61,30 @@ async def register(server: MemoryServer, id: int) -> Identity:
     return Identity(broker_epoch=BrokerEpoch(joined.creation_id), registration=Registration(joined.registration or 0))
 
 
-async def test_a_follower_that_the_high_watermark_left_behind_does_not_join(tmp_path: Path) -> None:
-    """Goal of ``isr``: no member lacks a record below the high watermark; it moves while the store is asked."""
+@dataclass
+class Led:
+    """Broker 1 leads, 3 is in sync with it, 2 is not; two records are there."""
+
+    directory: ReopenedDirectory
+    partition: Partition
+    server: MemoryServer
+    outside: MemoryStore
+    brokers: dict[BrokerId, Identity]
+    leadership: Leadership
+
+    def fetch(self, id: int, offset: int) -> None:
+        now_s, identity = CLOCK.monotonic(), self.brokers[BrokerId(id)]
+        stream = FollowerStream(
+            broker=BrokerId(id),
+            broker_epoch=identity.broker_epoch,
+            registration=identity.registration,
+            polled_s=now_s,
+        )
+        self.leadership.record_fetch(stream, offset=offset, now_s=now_s)
+
+
+async def lead(tmp_path: Path, *, version: int = 0) -> Led:
+    """The leader believes that the node, which is new, is at that version."""
     directory = ReopenedDirectory(tmp_path)
     directory.open()
     partition = Partition(KEY, "topic", directory.replica())
@@ -81,12 +105,11 @@ async def test_a_follower_that_the_high_watermark_left_behind_does_not_join(tmp_
         },
         controller_epoch=ControllerEpoch(1),
     )
-    path = paths.leader_and_isr("topic", 0)
-    await outside.create(path, state.encode())
+    await outside.create(STATE, state.encode())
     leadership = Leadership(
         partition,
         state,
-        version=0,
+        version=version,
         replicas=tuple(brokers),
         min_insync=2,
         epoch_start=0,
@@ -96,48 +119,74 @@ async def test_a_follower_that_the_high_watermark_left_behind_does_not_join(tmp_
     )
     partition.take_role(leadership)
     partition.log.append_as_leader([batch_of(b"a"), batch_of(b"b")], leader_epoch=LeaderEpoch(0))
-    store = SlowReads(server)
-    writer = IsrWriter(
+    return Led(directory, partition, server, outside, brokers, leadership)
+
+
+def writer_of(led: Led, store: MemoryStore, reports: list[WrittenIsr]) -> IsrWriter:
+    return IsrWriter(
         broker=BrokerId(1),
-        identity=lambda: brokers[BrokerId(1)],
+        identity=lambda: led.brokers[BrokerId(1)],
         store=lambda: store,
-        report=lambda _: None,
+        report=reports.append,
         step_down=lambda _, reason: None,
         clock=CLOCK,
     )
 
-    def fetch(id: int, offset: int) -> None:
-        now_s, identity = CLOCK.monotonic(), brokers[BrokerId(id)]
-        stream = FollowerStream(
-            broker=BrokerId(id),
-            broker_epoch=identity.broker_epoch,
-            registration=identity.registration,
-            polled_s=now_s,
-        )
-        leadership.record_fetch(stream, offset=offset, now_s=now_s)
 
-    fetch(3, 1)
-    fetch(2, 1)
-    assert partition.high_watermark == 1
+async def test_a_follower_that_the_high_watermark_left_behind_does_not_join(tmp_path: Path) -> None:
+    """Goal of ``isr``: no member lacks a record below the high watermark; it moves while the store is asked."""
+    led = await lead(tmp_path)
+    store = SlowReads(led.server)
+    writer = writer_of(led, store, [])
+
+    async def isr() -> tuple[BrokerId, ...]:
+        return LeaderAndIsr.decode((await led.outside.get(STATE)).data).isr
+
+    led.fetch(3, 1)
+    led.fetch(2, 1)
+    assert led.partition.high_watermark == 1
     running = asyncio.create_task(writer.run())
     try:
-        writer.wake(leadership)
+        writer.wake(led.leadership)
         await within(store.asked.wait())
-        fetch(3, 2)
-        assert partition.high_watermark == 2
+        led.fetch(3, 2)
+        assert led.partition.high_watermark == 2
         store.answer.set()
 
         for _ in range(100):
             await asyncio.sleep(0)
-        assert LeaderAndIsr.decode((await outside.get(path)).data).isr == (BrokerId(1), BrokerId(3))
+        assert await isr() == (BrokerId(1), BrokerId(3))
 
-        fetch(2, 2)
-        writer.wake(leadership)
+        led.fetch(2, 2)
+        writer.wake(led.leadership)
 
         async def joined() -> bool:
-            return LeaderAndIsr.decode((await outside.get(path)).data).isr == (BrokerId(1), BrokerId(3), BrokerId(2))
+            return await isr() == (BrokerId(1), BrokerId(3), BrokerId(2))
 
         await eventually(joined)
     finally:
         running.cancel()
-        directory.kill()
+        led.directory.kill()
+
+
+async def test_a_node_whose_version_went_back_is_reported(tmp_path: Path) -> None:
+    """Somebody deleted it and made it anew: only the controller can end that, and no watch tells it (S14)."""
+    led = await lead(tmp_path, version=3)
+    reports: list[WrittenIsr] = []
+    writer = writer_of(led, MemoryStore(led.server), reports)
+    led.fetch(3, 2)
+    led.fetch(2, 2)
+    running = asyncio.create_task(writer.run())
+    try:
+        writer.wake(led.leadership)
+
+        async def reported() -> bool:
+            return bool(reports)
+
+        await eventually(reported)
+        assert (reports[0].key, reports[0].version) == (KEY, 0)
+        assert led.leadership.state.isr == (BrokerId(1), BrokerId(3))
+        assert (await led.outside.get(STATE)).stat.version == 0
+    finally:
+        running.cancel()
+        led.directory.kill()

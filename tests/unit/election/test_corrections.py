@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from regnum_election.controller import Controller
+from regnum_election.events import IsrsWritten
 from regnum_election.leadership import Change, Refusal, reaffirm
 from regnum_election.topic_creation import Created
 from regnum_election.topic_requests import TopicRequest
@@ -77,6 +78,42 @@ async def test_a_state_that_was_lost_and_restored_leads_in_an_epoch_nobody_has_s
     assert following.picture.partitions[key].trouble is None
     # The other partition of the topic was whole all the time.
     assert (await cluster.state("t", 1)).leader_epoch == LeaderEpoch(0)
+
+
+@pytest.mark.parametrize("notice", ["the leader's report", "the leader's death"])
+async def test_a_state_that_was_made_anew_while_a_controller_reigns(cluster: FakeCluster, notice: str) -> None:
+    await cluster.begin(1, 2)
+    following = await cluster.reign(corrections_interval_s=SOON_S)
+    id = await create(following, "t")
+    key = PartitionKey(id, 0)
+    path = paths.leader_and_isr("t", 0)
+    first = await cluster.state("t", 0)
+    for _ in range(2):
+        node = await cluster.outside.get(path)
+        await cluster.outside.set(path, node.data, version=node.stat.version)
+    following.queue.put(IsrsWritten(keys=frozenset({key})))
+
+    def held_version() -> int:
+        held = following.picture.partitions[key].held
+        return -1 if held is None else held.version
+
+    await until(lambda: held_version() == 2)
+    await cluster.outside.delete(path, version=None)
+    await cluster.outside.create(path, first.encode())
+    if notice == "the leader's report":
+        following.queue.put(IsrsWritten(keys=frozenset({key})))
+        leader = first.leader
+    else:
+        cluster.kill(first.leader)
+        leader = next(iter({1, 2} - {first.leader}))
+
+    async def leads_on() -> bool:
+        state = await cluster.state("t", 0)
+        return state.leader == leader and state.leader_epoch > first.leader_epoch
+
+    await until(leads_on)
+    await until(lambda: cluster.told(leader)[key].state.leader_epoch > first.leader_epoch)
+    assert following.picture.partitions[key].trouble is None
 
 
 async def test_what_stays_damaged_is_published_once(cluster: FakeCluster) -> None:
