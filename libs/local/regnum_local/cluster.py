@@ -25,6 +25,7 @@ from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.ports import free_port, is_free
 
 from regnum_local import probes, zookeeper
+from regnum_local.belonging import clusters_in
 from regnum_local.child import Child
 from regnum_local.data_dir import DataDirLock, end_leftovers
 from regnum_local.files import read_json, write_json
@@ -144,6 +145,7 @@ class LocalCluster:
         self._plan: Plan = EMPTY
         self._children: dict[str, Child] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._serving = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -190,10 +192,11 @@ class LocalCluster:
             if choice.embedded is not None:
                 self._store_program = tuple(self._find_store(choice.embedded))
             elif choice.url is not None:
-                await check_running(choice.url)
+                await check_running(choice.url, holds=clusters_in(self._data_dir))
             self._store_url = choice.url
             self._plan = self._make_plan(known, choice)
             await self._start_all(timeout_s)
+            self._serving.set()
         except BaseException:
             await self.kill_all()
             raise
@@ -247,7 +250,9 @@ class LocalCluster:
         deadline_s = self._clock.monotonic() + timeout_s
         while not await self._healthy(member):
             if not child.running:
-                raise LaunchError(_ended(child, "check what its log says"))
+                raise LaunchError(
+                    _ended(child, "mend that and start again; a port that somebody else has taken is replaced then")
+                )
             if self._clock.monotonic() > deadline_s:
                 raise LaunchError(
                     f"{name} does not serve after {timeout_s:g} s; the end of its log:\n{child.log_tail()}\n"
@@ -318,6 +323,8 @@ class LocalCluster:
             self._report(f"starting {store.name}")
             await self._spawn(store)
             await self.wait_healthy(store.name, timeout_s)
+            if holds := clusters_in(self._data_dir):
+                await check_running(self.coordination, holds=holds)
         others = [member for member in self._plan.members if member is not store]
         self._report(f"starting {', '.join(member.name for member in others)}")
         for member in others:
@@ -366,6 +373,8 @@ class LocalCluster:
 
     async def _watch(self, child: Child) -> None:
         await child.wait()
+        # Until then LaunchError says it.
+        await self._serving.wait()
         if not child.expected_to_end:
             log = self._data_dir / "logs" / f"{child.name}.log"
             self._report(
@@ -379,6 +388,7 @@ class LocalCluster:
         write_record(self._data_dir, RuntimeRecord(launcher=ProcessIdentity.of_self(), processes=processes))
 
     async def _finish(self) -> None:
+        self._serving.clear()
         watchers = tuple(self._watchers.values())
         self._watchers.clear()
         self._children.clear()

@@ -154,11 +154,18 @@ async def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 async def test_a_process_that_cannot_start_ends_everything_and_says_why(tmp_path):
+    lines: list[str] = []
     cluster = LocalCluster(
-        tmp_path, brokers=2, elections=1, metadata=0, make_command=fake_command({"broker-2": "broken"})
+        tmp_path,
+        brokers=2,
+        elections=1,
+        metadata=0,
+        report=lines.append,
+        make_command=fake_command({"broker-2": "broken"}),
     )
     with pytest.raises(LaunchError, match=r"broker-2 ended with status 3.*(?s:.*)the disk is on fire"):
         await cluster.start()
+    assert not [line for line in lines if "ended with" in line], "the error says it already"
     assert not record_path(tmp_path).exists()
     for member in cluster.plan.members:
         assert not await accepts(member.address("client")), member

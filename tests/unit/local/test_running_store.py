@@ -8,9 +8,11 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.port import SessionState
+from regnum_local.belonging import clusters_in
 from regnum_local.cluster import LocalCluster
 from regnum_local.running_store import check_running, shown
 from regnum_local.store_choice import StoreRefusedError
+from regnum_model.paths import CLUSTER_ID
 from regnum_service.errors import ExitStatus
 from regnum_testing.ports import unused_port
 
@@ -41,6 +43,40 @@ async def test_what_the_driver_says_is_passed_on(failure: Exception, status: Exi
         await check_running("zookeeper://h:1", open_session=refused)
     assert str(caught.value) == str(failure)
     assert caught.value.exit_status is status
+
+
+@pytest.mark.parametrize(("found", "says"), [(None, "holds no cluster"), (b"theirs", "is that of cluster theirs")])
+async def test_the_store_of_another_cluster_is_refused_before_anything_campaigns_in_it(
+    tmp_path: Path, found: bytes | None, says: str
+) -> None:
+    for broker, cluster in (("broker-1", "ours"), ("broker-2", None)):
+        (tmp_path / broker).mkdir()
+        (tmp_path / broker / "meta.json").write_text(json.dumps({"version": 1, "cluster_id": cluster}))
+    server = MemoryServer()
+    if found is not None:
+        writer = MemoryStore(server)
+        await writer.create(CLUSTER_ID, found, make_parents=True)
+        await writer.close()
+
+    async def opened(_url: str) -> MemoryStore:
+        return MemoryStore(server)
+
+    assert clusters_in(tmp_path) == {"ours"}
+    with pytest.raises(StoreRefusedError, match=says) as caught:
+        await check_running("etcd://h:1", holds=clusters_in(tmp_path), open_session=opened)
+    assert caught.value.exit_status is ExitStatus.CONFLICT
+    if found is not None:
+        await check_running("etcd://h:1", holds=frozenset({found.decode()}), open_session=opened)
+    await check_running("etcd://h:1", open_session=opened)
+    assert not server.sessions()
+
+
+def test_a_log_directory_that_cannot_be_read_names_no_cluster(tmp_path: Path) -> None:
+    for broker, content in (("broker-1", "{"), ("broker-2", "[]"), ("broker-3", '{"cluster_id": 3}')):
+        (tmp_path / broker).mkdir()
+        (tmp_path / broker / "meta.json").write_text(content)
+    (tmp_path / "broker-4").mkdir()
+    assert clusters_in(tmp_path) == frozenset()
 
 
 async def test_nobody_there_is_said_within_seconds_and_nothing_is_remembered(tmp_path: Path) -> None:
