@@ -31,6 +31,16 @@ async def test_succession_by_expiry_hand_edit_and_fence(world: World) -> None:
     assert await one.write_batch([(Create("/late", b""),)]) == (Expired(),)
 
 
+async def test_a_tree_below_the_node_blocks_no_election(world: World) -> None:
+    """Safety rule S7: whatever a person puts there goes with it."""
+    store = await world.open()
+    for path in ("/controller", "/controller/x", "/controller/x/y", "/controller/x/z", "/controller/w", "/neighbour"):
+        await store.create(path, b"?")
+    assert (await within(Leadership(store, SystemClock(), id=ElectionId(1)).campaign())).epoch == 1
+    assert (await store.children("/controller", current=True)).names == ()
+    assert await store.exists("/neighbour", current=True) is not None
+
+
 async def test_a_registration_is_taken_over_by_its_next_incarnation(world: World) -> None:
     def member(store: Store) -> Membership:
         return Membership(

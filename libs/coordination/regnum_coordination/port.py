@@ -244,6 +244,23 @@ class Store(ABC):
     async def delete(self, path: str, *, version: int | None) -> None:
         """Delete a node. Raises NoNode, BadVersion, NotEmpty, SessionExpired, ConnectionLoss."""
 
+    async def delete_below(self, path: str) -> None:
+        """Delete everything below a node that must go, whatever its versions; in vain while others add to it.
+
+        A store in which keys may lie where no listing shows them deletes these too. Raises NoNode, BadVersion and
+        NotEmpty where others change it meanwhile, SessionExpired, ConnectionLoss.
+        """
+        waiting = [path]
+        while waiting:
+            folder = waiting[-1]
+            names = (await self.children(folder, current=True)).names
+            if names:
+                waiting.extend(f"{folder}/{name}" for name in names)
+                continue
+            waiting.pop()
+            if folder != path and (stat := await self.exists(folder, current=True)) is not None:
+                await self.delete(folder, version=stat.version)
+
     @abstractmethod
     async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
         """All operations or none.

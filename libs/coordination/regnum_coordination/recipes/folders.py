@@ -1,6 +1,7 @@
 """Folders: persistent ones that must exist before anything is put into them, and what must go before a node can go."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty
 from regnum_coordination.port import Store
@@ -30,11 +31,5 @@ async def ensure_folders(store: Store, paths: Iterable[str], clock: Clock, *, ba
 
 async def remove_below(store: Store, folder: str) -> None:
     """Delete what somebody put below a node that must go; in vain while others change it. Raises SessionExpired."""
-    try:
-        for name in (await store.children(folder, current=True)).names:
-            path = f"{folder}/{name}"
-            await remove_below(store, path)
-            if (stat := await store.exists(path, current=True)) is not None:
-                await store.delete(path, version=stat.version)
-    except (NoNode, BadVersion, NotEmpty, ConnectionLoss):
-        return
+    with suppress(NoNode, BadVersion, NotEmpty, ConnectionLoss):
+        await store.delete_below(folder)

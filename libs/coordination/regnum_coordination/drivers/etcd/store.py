@@ -15,7 +15,13 @@ from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.drivers.etcd.reading import EtcdReader
 from regnum_coordination.drivers.etcd.rpc import EtcdRpc
 from regnum_coordination.drivers.etcd.session import LeaseSession
-from regnum_coordination.drivers.etcd.transactions import batch_outcomes, batch_request, check_size, part
+from regnum_coordination.drivers.etcd.transactions import (
+    batch_outcomes,
+    batch_request,
+    check_size,
+    clearing_request,
+    part,
+)
 from regnum_coordination.drivers.etcd.watch import EtcdWatcher
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode
@@ -162,6 +168,14 @@ class EtcdStore(Store):
     async def delete(self, path: str, *, version: int | None) -> None:
         """Delete a node."""
         await self.multi([Delete(path, version)])
+
+    async def delete_below(self, path: str) -> None:
+        """Delete all that lies below, also keys without a parent and keys that are no path."""
+        check_written_path(path)
+        self._check_alive()
+        answer = await self._rpc.txn(clearing_request(self._keys.session(self.session_id), *self._keys.below(path)))
+        if not answer.succeeded:
+            self._results(Expired())
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
         """All operations or none."""

@@ -271,6 +271,15 @@ def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Con
     return message
 
 
+def clearing_request(session_key: bytes, start: bytes, end: bytes) -> Any:
+    """One transaction that deletes a range of keys, if the session lives."""
+    message = rpc_pb2.TxnRequest()
+    message.compare.append(exists(session_key))
+    deleted = message.success.add().request_delete_range
+    deleted.key, deleted.range_end = start, end
+    return message
+
+
 def is_read_only(request: Any) -> bool:
     """Whether etcd would evaluate the transaction outside of raft; see the head of the module."""
     branches = (request.failure, request.success)
