@@ -106,7 +106,8 @@ class Ledger:
         self._requests_remembered = requests_remembered
         self._held: OrderedDict[BucketKey, _Held] = OrderedDict()
         """Least recently drawn on first."""
-        self._charged: OrderedDict[str, frozenset[int]] = OrderedDict()
+        self._charged: OrderedDict[str, int] = OrderedDict()
+        """Which mutations were charged, as bits: sets of numbers would fill gigabytes."""
 
     def set_limits(self, limits: Mapping[QuotaEntity, Limit], now_s: float) -> None:
         """The quotas as they are now."""
@@ -141,12 +142,12 @@ class Ledger:
         matches = () if request.user in self._exempt else limits_on(self._limits, request.user, request.client_id)
         if not matches:
             return Verdict(admitted=(True,) * len(request.permits), throttle_ms=0, drawn_on=())
-        charged = self._charged.get(request.request_id, frozenset()) if request.request_id else frozenset()
+        charged = self._charged.get(request.request_id, 0) if request.request_id else 0
         buckets = [refill(self._current(match, now_s), match.limit, now_s) for match in matches]
         strict = request.mode is Mode.STRICT
         admitted: list[bool] = []
         for index, permits in enumerate(request.permits):
-            repeated = index in charged
+            repeated = bool(charged >> index & 1)
             yes = repeated or not (strict and any(is_exhausted(bucket) for bucket in buckets))
             if yes and not repeated:
                 buckets = [
@@ -189,10 +190,10 @@ class Ledger:
                 self._held.move_to_end(match.key)
         self._forget()
 
-    def _remember(self, request_id: str, charged: frozenset[int], admitted: Sequence[bool]) -> None:
+    def _remember(self, request_id: str, charged: int, admitted: Sequence[bool]) -> None:
         if not request_id or not any(admitted):
             return
-        self._charged[request_id] = charged | {index for index, yes in enumerate(admitted) if yes}
+        self._charged[request_id] = charged | int("".join("01"[yes] for yes in reversed(admitted)), base=2)
         self._charged.move_to_end(request_id)
         while len(self._charged) > self._requests_remembered:
             self._charged.popitem(last=False)

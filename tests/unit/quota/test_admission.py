@@ -1,5 +1,6 @@
 """Who is admitted, what it costs, and what a quota process may assume about the time before it (safety rule S21)."""
 
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
@@ -167,6 +168,19 @@ def test_so_many_requests_are_remembered_and_no_more() -> None:
     assert tokens(book, 0.0) == 70
     book.judge(request(10, id="b"), 0.0)
     assert tokens(book, 0.0) == 60
+
+
+def test_large_requests_are_remembered_in_little_room() -> None:
+    """50,000 of them are remembered for the life of a term."""
+    book = ledger({ANN: Limit(rate=1e9, burst=1e9)})
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            book.judge(request(*(1,) * 2_000, id=f"r{number}"), 0.0)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes / 20 < 2_000
 
 
 # Changes at run time.
