@@ -163,6 +163,22 @@ async def test_opening_without_a_server(server: ZooKeeperServer) -> None:
         await open_store(f"zookeeper://{server.endpoint}", session_timeout_s=1.0, operation_timeout_s=0.5)
 
 
+async def test_opening_may_be_given_up_at_any_moment() -> None:
+    """A service is told to stop while its store is away: also when the attempt is just about to fail by itself."""
+    url = f"zookeeper://127.0.0.1:{unused_port()}"
+
+    async def given_up_after(pause_s: float) -> BaseException | Store:
+        opening = asyncio.create_task(open_store(url, operation_timeout_s=0.5))
+        await asyncio.wait({opening}, timeout=pause_s)
+        opening.cancel()
+        (end,) = await asyncio.gather(opening, return_exceptions=True)
+        return end
+
+    ends = await within(asyncio.gather(*(given_up_after(number * 0.025) for number in range(50))), 30)
+    assert {type(end) for end in ends} <= {asyncio.CancelledError, ConnectionLoss}
+    assert not [thread for thread in threading.enumerate() if thread.name == "zookeeper connection"]
+
+
 async def test_a_short_time_out_that_is_granted_counts(tmp_path: Path) -> None:
     """The server grants less than was asked for; the local deadline follows what was granted."""
     server = ZooKeeperServer(tmp_path, settings={"maxSessionTimeout": "2000"})

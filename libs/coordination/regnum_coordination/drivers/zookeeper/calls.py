@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import WriterNotClosedException
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -96,17 +95,20 @@ class ZooKeeperCalls:
         """Connect; raises ConnectionLoss."""
         self._handler.zxid = lambda: int(self._client.last_zxid)
         self._client.add_listener(self._state_changed)
+        # Its own ``start`` would wait on another thread and, when nobody answers, stop the client there while we do.
+        self._client.start_async()
         try:
-            await asyncio.to_thread(self._client.start, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                await self._settled.wait()
         except asyncio.CancelledError:
             await self.stop()
             raise
-        except KazooTimeoutError:
+        except TimeoutError:
+            pass
+        if not self._linked:
             await self.stop()
             hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-            raise ConnectionLoss(
-                f"no ZooKeeper answers at {hosts}; is it running, and do the URL's options fit?"
-            ) from None
+            raise ConnectionLoss(f"no ZooKeeper answers at {hosts}; is it running, and do the URL's options fit?")
 
     def abort_link(self) -> None:
         """End the connection, not the session; kazoo goes on to another server."""
