@@ -168,15 +168,19 @@ async def test_opening_may_be_given_up_at_any_moment() -> None:
     url = f"zookeeper://127.0.0.1:{unused_port()}"
 
     async def given_up_after(pause_s: float) -> BaseException | Store:
-        opening = asyncio.create_task(open_store(url, operation_timeout_s=0.5))
+        opening = asyncio.create_task(open_store(url, operation_timeout_s=0.2))
         await asyncio.wait({opening}, timeout=pause_s)
         opening.cancel()
         (end,) = await asyncio.gather(opening, return_exceptions=True)
         return end
 
-    ends = await within(asyncio.gather(*(given_up_after(number * 0.025) for number in range(50))), 30)
-    assert {type(end) for end in ends} <= {asyncio.CancelledError, ConnectionLoss}
-    assert not [thread for thread in threading.enumerate() if thread.name == "zookeeper connection"]
+    async def nothing_goes_on() -> bool:
+        return not [thread for thread in threading.enumerate() if thread.name == "zookeeper connection"]
+
+    for _ in range(6):
+        ends = await within(asyncio.gather(*(given_up_after(0.2 + number * 0.004) for number in range(4))), 30)
+        assert {type(end) for end in ends} <= {asyncio.CancelledError, ConnectionLoss}
+    await eventually(nothing_goes_on, what="the end of kazoo's threads")
 
 
 async def test_a_short_time_out_that_is_granted_counts(tmp_path: Path) -> None:
