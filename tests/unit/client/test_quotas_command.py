@@ -87,6 +87,16 @@ async def test_set_describe_remove(regnum: Shell, cluster: FakeCluster) -> None:
     assert "regnum quotas set" in nothing.err
 
 
+async def test_a_removal_says_what_was_there(regnum: Shell) -> None:
+    """A mistyped name must not look like a quota that is gone."""
+    await regnum("quotas", "set", "--client-id", "loader", "--rate", "5")
+    mistyped = await regnum("quotas", "remove", "--client-id", "laoder", "-o", "json")
+    assert (mistyped.status, json.loads(mistyped.out)[0]["removed"]) == (0, [])
+    assert "no such quota was in force" in mistyped.err
+    done = await regnum("quotas", "remove", "--client-id", "loader", "-o", "json")
+    assert (json.loads(done.out)[0]["removed"], done.err) == ([RATE], "")
+
+
 async def test_a_change_of_one_limit_leaves_the_other(regnum: Shell, cluster: FakeCluster) -> None:
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "5", "--burst", "50")
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "7.5")

@@ -155,16 +155,20 @@ def remove(
         raise wrong_use(WHOSE)
     keys = [key for key, chosen in ((RATE, rate), (BURST, burst)) if chosen] or [RATE, BURST]
 
-    async def work() -> "QuotaEntity":
+    async def work() -> "tuple[QuotaEntity, list[str]]":
         from regnum_client.admin import Admin  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            before = await admin.describe_client_quotas(entity)
+            # Whatever was described: what cannot be read is not, and can be removed.
             await admin.alter_client_quota(entity, remove=keys)
-        return entity
+        return entity, [key for key in keys if any(key in quota.values for quota in before)]
 
-    entity = run(work())
-    emit_rows([{**_whose(entity), "removed": keys}], output, columns=("entity", "removed"))
+    entity, removed = run(work())
+    emit_rows([{**_whose(entity), "removed": removed}], output, columns=("entity", "removed"))
+    if not removed:
+        note("no such quota was in force; see `regnum quotas describe` for those that are")
 
 
 def _named(
