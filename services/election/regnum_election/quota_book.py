@@ -156,7 +156,8 @@ class QuotaBook:
             except MalformedNodeError as error:
                 return Rejection(
                     code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                    message=f"{change.entity.path} cannot be read ({error}); correct the node or delete it",
+                    message=f"{change.entity.path} cannot be read ({error}); correct the node or delete it in "
+                    "the store, and set the quota again",
                 )
             if validate_only or not operations:
                 return None

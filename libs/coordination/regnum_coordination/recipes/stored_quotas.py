@@ -24,6 +24,9 @@ NODES_PER_READ: Final = 500
 FOLDERS_AT_A_TIME: Final = 50
 """Folders that are listed at the same time."""
 
+_REMEDY: Final = f"correct or delete the node, then create a node of any new name below {quotas.CHANGES}"
+"""What a person has to do: nobody looks before it is announced."""
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -79,7 +82,7 @@ async def read_quotas(reader: Reader) -> StoredQuotas:
             node = QuotaNode.decode(found.data)
             values, limit = node.values, node.limit
         except MalformedNodeError as error:
-            _LOG.error("quota %s ignored: %s; correct the node, or set the quota again", path, error)
+            _LOG.error("quota %s ignored: %s; %s", path, error, _REMEDY)
             continue
         if values:
             nodes[entities[path]] = node
@@ -122,7 +125,7 @@ def _add(found: dict[str, QuotaEntity], path: str, *, user: str | None = None, c
             client_id=None if client is None else quotas.decode_part(client),
         )
     except MalformedNodeError as error:
-        _LOG.error("quota %s ignored: %s; delete the node", path, error)
+        _LOG.error("quota %s ignored: %s; %s", path, error, _REMEDY)
 
 
 async def _nodes(reader: Reader, paths: Sequence[str]) -> AsyncIterator[tuple[str, Node]]:
