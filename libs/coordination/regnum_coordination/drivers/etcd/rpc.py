@@ -33,6 +33,10 @@ call, as etcd3's own channel and members that round_robin has no stream on; a wa
 limit of pings without data; without the ping time-out a frozen member goes unnoticed; a member that lost its leader
 must not be asked again and again, hence round_robin."""
 
+WINDOW: Final = 200
+"""Calls under way; more wait here, because each takes a tenth of a millisecond of the loop to send, and as much again
+when it is answered: a flood of them would hold up the keep-alives until the session is lost."""
+
 HAS_LEADER: Final = (("hasleader", "true"),)
 """Metadata: a member without a leader refuses instead of being silent."""
 
@@ -115,6 +119,7 @@ class EtcdRpc:
         self._choice = MemberChoice(len(channels))
         self._tokens = TokenSource(channels, Credentials(), timeout_s=timeout_s) if tokens is None else tokens
         self._timeout_s = timeout_s
+        self._window = asyncio.Semaphore(WINDOW)
 
     # Messages are Any: the generated code is untyped.
 
@@ -175,15 +180,30 @@ class EtcdRpc:
             await member.channel.close()
 
     async def _call(self, name: str, request: Any) -> Any:
-        token = self._tokens.metadata
+        await self._enter()
         try:
-            return await self._answer(name, request, token)
-        except _TokenRefusedError:
-            await self._tokens.renew(token)
+            token = self._tokens.metadata
+            try:
+                return await self._answer(name, request, token)
+            except _TokenRefusedError:
+                await self._tokens.renew(token)
+            try:
+                return await self._answer(name, request, self._tokens.metadata)
+            except _TokenRefusedError:
+                raise InvalidRequest("etcd refuses a token that it has just given; look into its log") from None
+        finally:
+            self._window.release()
+
+    async def _enter(self) -> None:
+        """Wait until another call may be under way; raises ConnectionLoss."""
+        if not self._window.locked():
+            await self._window.acquire()
+            return
         try:
-            return await self._answer(name, request, self._tokens.metadata)
-        except _TokenRefusedError:
-            raise InvalidRequest("etcd refuses a token that it has just given; look into its log") from None
+            async with asyncio.timeout(self._timeout_s):
+                await self._window.acquire()
+        except TimeoutError:
+            raise ConnectionLoss(f"{WINDOW} calls to etcd are without an answer; nothing more was sent") from None
 
     async def _answer(self, name: str, request: Any, token: Metadata) -> Any:
         member = self._best()
