@@ -33,6 +33,9 @@ REQUESTS_REMEMBERED: Final = 50_000
 BUCKETS_MAX: Final = 5_000
 """Buckets that are kept; above that, the one that has not been drawn on for longest is forgotten."""
 
+DEBTORS_SPARED: Final = 10
+"""Buckets in debt that are passed over at most before one is forgotten: a forgotten debt would be a gift."""
+
 
 class Mode(Enum):
     """What happens when a bucket is exhausted."""
@@ -135,7 +138,7 @@ class Ledger:
         theirs = refill(bucket, limit, now_s)
         if held is None or theirs.tokens < refill(held.bucket, held.limit, now_s).tokens:
             self._held[key] = _Held(theirs, limit)
-            self._forget()
+            self._forget(now_s)
 
     def judge(self, request: Admission, now_s: float) -> Verdict:
         """Decide about one request and charge what is admitted."""
@@ -154,7 +157,7 @@ class Ledger:
                     charge(bucket, match.limit, permits, now_s) for bucket, match in zip(buckets, matches, strict=True)
                 ]
             admitted.append(yes)
-        self._keep(matches, buckets, drawn=any(admitted))
+        self._keep(matches, buckets, now_s, drawn=any(admitted))
         self._remember(request.request_id, charged, admitted)
         tells = not strict or not all(admitted)
         waits = (wait_ms(bucket, match.limit) for bucket, match in zip(buckets, matches, strict=True))
@@ -182,13 +185,13 @@ class Ledger:
             return held.bucket
         return empty(self._active_since_s) if match.entity in self._inherited else full(match.limit, now_s)
 
-    def _keep(self, matches: Sequence[Match], buckets: Sequence[Bucket], *, drawn: bool) -> None:
+    def _keep(self, matches: Sequence[Match], buckets: Sequence[Bucket], now_s: float, *, drawn: bool) -> None:
         for match, bucket in zip(matches, buckets, strict=True):
             # A bucket that nobody has drawn on yet is as it was made, and may still be taken over.
             if drawn or match.key in self._held:
                 self._held[match.key] = _Held(bucket, match.limit)
                 self._held.move_to_end(match.key)
-        self._forget()
+        self._forget(now_s)
 
     def _remember(self, request_id: str, charged: int, admitted: Sequence[bool]) -> None:
         if not request_id or not any(admitted):
@@ -198,6 +201,11 @@ class Ledger:
         while len(self._charged) > self._requests_remembered:
             self._charged.popitem(last=False)
 
-    def _forget(self) -> None:
+    def _forget(self, now_s: float) -> None:
         while len(self._held) > self._buckets_max:
+            for _ in range(DEBTORS_SPARED):
+                key, held = next(iter(self._held.items()))
+                if not is_exhausted(refill(held.bucket, held.limit, now_s)):
+                    break
+                self._held.move_to_end(key)
             self._held.popitem(last=False)

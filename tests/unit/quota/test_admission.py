@@ -320,6 +320,19 @@ def test_so_many_buckets_are_kept_and_no_more() -> None:
     assert tokens(book, 0.0, CLUSTER_KEY) == 100_000 - 100
 
 
+def test_a_debt_is_not_forgotten_because_others_come_along() -> None:
+    book = ledger({QuotaEntity(user=DEFAULT): TEN}, buckets_max=3)
+    book.judge(request(1_000), 0.0)
+    for number in range(50):
+        book.judge(request(1, user=f"user-{number}"), 1.0)
+    assert len(book.describe(1.0)) == 3
+    assert book.judge(request(1), 1.0).admitted == (False,)
+    # Whoever has only debtors in his books forgets one all the same.
+    for number in range(200):
+        book.judge(request(1_000, user=f"debtor-{number}"), 1.0)
+        assert len(book.describe(1.0)) == 3
+
+
 ENTITIES = (
     CLUSTER,
     ANN,
