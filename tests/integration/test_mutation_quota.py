@@ -121,7 +121,8 @@ async def test_a_burst_is_admitted_as_far_as_the_quota_goes_and_nothing_else_of_
         refused = [answer for answer in answers.values() if isinstance(answer, ThrottlingQuotaExceededError)]
         assert len(created) + len(refused) == 500
         assert 51 <= len(created) <= 5.0 * took_s + 50 + 1
-        assert all(0 < answer.throttle_time_ms <= 1_000 for answer in refused)
+        # 200 ms at the verdict, less the time until the topics that were admitted are led.
+        assert all(0 <= answer.throttle_time_ms <= 200 for answer in refused)
 
         assert set((await store.children("/brokers/topics", current=True)).names) & set(names) == set(created)
         ids = set((await store.children("/brokers/topic_ids", current=True)).names) - ids_before
@@ -178,10 +179,10 @@ async def test_who_knows_the_refusal_is_refused_and_who_does_not_is_told_to_wait
         codes = [result.error_code for result in created.results]
         if kind == "permissive":
             assert codes == [0, 0]
-            assert 15_000 < created.throttle_time_ms <= 20_000
+            assert 10_000 < created.throttle_time_ms <= 20_000
         else:
             assert codes == [0, THROTTLED]
-            assert 0 < created.throttle_time_ms <= 5_000
+            assert 0 <= created.throttle_time_ms <= 5_000
             assert created.results[1].error_message
             assert (await create(controller, "unlimited", names[1:], api_version=0)).throttle_time_ms == 0
         await admin.alter_client_quota(entity, remove=[RATE_KEY, BURST_KEY])
@@ -191,10 +192,10 @@ async def test_who_knows_the_refusal_is_refused_and_who_does_not_is_told_to_wait
         codes = [result.error_code for result in deleted.results]
         if kind == "permissive":
             assert codes == [0, 0]
-            assert 15_000 < deleted.throttle_time_ms <= 20_000
+            assert 10_000 < deleted.throttle_time_ms <= 20_000
         else:
             assert codes == [0, THROTTLED]
-            assert 0 < deleted.throttle_time_ms <= 5_000
+            assert 0 <= deleted.throttle_time_ms <= 5_000
             left = {topic.name for topic in await admin.list_topics()} & set(names)
             assert left == {names[1]}
             assert (await delete(controller, "unlimited", names[1:], api_version=0)).results[0].error_code == 0
