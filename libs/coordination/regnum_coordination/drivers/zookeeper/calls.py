@@ -98,7 +98,8 @@ class ZooKeeperCalls:
         # Its own ``start`` would wait on another thread and, when nobody answers, stop the client there while we do.
         self._client.start_async()
         try:
-            async with asyncio.timeout(self._timeout_s):
+            # Some servers may take connections and be silent.
+            async with asyncio.timeout(self._timeout_s * len(self._client.hosts)):
                 await self._settled.wait()
         except asyncio.CancelledError:
             await self.stop()
