@@ -97,8 +97,11 @@ class HeartbeatSession:
                 if self._calls.linked:
                     await self._beat()
                 else:
-                    await self._pause(self._timeout_s / HEARTBEATS)
-                    if not self._calls.linked and self._calls.link_age_s > self._timeout_s / HEARTBEATS:
+                    patience_s = self._timeout_s / HEARTBEATS
+                    left_s = patience_s - self._calls.link_age_s
+                    # A connection that was made a moment after this began is not waited for twice as long.
+                    await self._pause(left_s if left_s > 0 else patience_s)
+                    if not self._calls.linked and self._calls.link_age_s >= patience_s:
                         self._calls.abort_link()
         finally:
             # However this task ends, nobody keeps the session alive any more, and waiters must learn of it.
