@@ -23,7 +23,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.answers import to_error
-from regnum_coordination.drivers.zookeeper.handler import Answer, LoopHandler
+from regnum_coordination.drivers.zookeeper.handler import Answer, Link, LoopHandler
 from regnum_coordination.drivers.zookeeper.mailbox import Mailbox
 from regnum_coordination.errors import ConnectionLoss
 
@@ -56,6 +56,7 @@ class ZooKeeperCalls:
         self._linked = False
         self._settled = asyncio.Event()
         self._granted_s = 0.0
+        self._linked_at_s = 0.0
         self._window = asyncio.Semaphore(WINDOW)
         self._stopping: asyncio.Task[None] | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -80,6 +81,11 @@ class ZooKeeperCalls:
     def granted_s(self) -> float:
         """Session time-out that the server granted; 0 before."""
         return self._granted_s
+
+    @property
+    def linked_at_s(self) -> float:
+        """When the connection was made on which a server took the session last; on the loop's clock."""
+        return self._linked_at_s
 
     @property
     def link_age_s(self) -> float:
@@ -144,13 +150,13 @@ class ZooKeeperCalls:
         if state == KazooState.LOST:
             self.end()
         link = self._handler.link
-        granted_s = None if link is None else link.granted_s
-        self._mailbox.put(partial(self._note, linked=state == KazooState.CONNECTED, granted_s=granted_s))
+        self._mailbox.put(partial(self._note, link if state == KazooState.CONNECTED else None))
 
-    def _note(self, *, linked: bool, granted_s: float | None) -> None:
-        self._linked = linked
-        if linked:
-            self._granted_s = granted_s or self._granted_s
+    def _note(self, link: Link | None) -> None:
+        self._linked = link is not None
+        if link is not None:
+            self._granted_s = link.granted_s or self._granted_s
+            self._linked_at_s = link.opened_at_s
             self._settled.set()
         elif not self._over:
             self._settled.clear()

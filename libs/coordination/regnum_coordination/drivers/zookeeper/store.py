@@ -69,9 +69,9 @@ async def open_url(url: str, *, session_timeout_s: float, operation_timeout_s: f
     client = await asyncio.to_thread(_client, address, handler, session_timeout_s)
     calls = ZooKeeperCalls(client, handler, mailbox, timeout_s=operation_timeout_s)
     names = ServerNames(address.chroot)
-    opened_at_s = loop.time()
     await calls.start()
-    session = HeartbeatSession(calls, root=names.root, opened_at_s=opened_at_s)
+    # The session is younger than the connection that it was made on; servers asked in vain before do not count.
+    session = HeartbeatSession(calls, root=names.root, opened_at_s=calls.linked_at_s)
     session.start()
     try:
         value(await calls.ask(calls.ensure_path(names.root)), names.root)
