@@ -327,6 +327,7 @@ async def test_servers_that_are_silent_leave_time_for_one_that_answers(zookeeper
     url = f"zookeeper://{hosts},{zookeeper_server.endpoint}/silent"
     try:
         stores = await asyncio.gather(*(open_store(url) for _ in range(4)))
+        assert [store.session_state for store in stores] == [SessionState.CONNECTED] * 4
         for store in stores:
             await store.close()
     finally:
