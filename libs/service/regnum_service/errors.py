@@ -128,6 +128,10 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
             _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True
         ),
         errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH: _OVERTAKEN,
+        # Its leader has not heard from enough followers yet. Where it never does, another one will lead: hence look.
+        errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE: _traits(
+            _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True, refresh=True
+        ),
         errors_pb2.ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: _traits(
             _Status.FAILED_PRECONDITION, ExitStatus.UNAVAILABLE, retriable=True
         ),

@@ -238,6 +238,7 @@ class ProduceResult(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     BASE_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -250,6 +251,10 @@ class ProduceResult(_message.Message):
     """Offset of the first record appended (of the first appearance, for a duplicate). -1 on failure."""
     log_start_offset: _builtins.int
     """First offset of the log."""
+    @_builtins.property
+    def current_leader(self) -> _types_pb2.CurrentLeader:
+        """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
+
     def __init__(
         self,
         *,
@@ -259,10 +264,11 @@ class ProduceResult(_message.Message):
         error_message: _builtins.str = ...,
         base_offset: _builtins.int = ...,
         log_start_offset: _builtins.int = ...,
+        current_leader: _types_pb2.CurrentLeader | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -400,6 +406,7 @@ class FetchResult(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     RECORD_BATCHES_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -418,6 +425,10 @@ class FetchResult(_message.Message):
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]:
         """Records, for RECORD_FORM_RECORDS."""
 
+    @_builtins.property
+    def current_leader(self) -> _types_pb2.CurrentLeader:
+        """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
+
     def __init__(
         self,
         *,
@@ -429,10 +440,11 @@ class FetchResult(_message.Message):
         log_start_offset: _builtins.int = ...,
         record_batches: _builtins.bytes = ...,
         records: _abc.Iterable[Global___Record] | None = ...,
+        current_leader: _types_pb2.CurrentLeader | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "partition", b"partition", "record_batches", b"record_batches", "records", b"records", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "partition", b"partition", "record_batches", b"record_batches", "records", b"records", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -604,18 +616,23 @@ class OffsetResult(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
-    """Outcome."""
+    """Outcome. OFFSET_NOT_AVAILABLE: -1 was asked for, and the high watermark has not passed the start of the leader's epoch."""
     error_message: _builtins.str
     """What is wrong and what to do next. Empty on success."""
     offset: _builtins.int
     """The offset. -1 means no batch that young."""
     leader_epoch: _builtins.int
     """Current leader epoch."""
+    @_builtins.property
+    def current_leader(self) -> _types_pb2.CurrentLeader:
+        """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
+
     def __init__(
         self,
         *,
@@ -625,10 +642,11 @@ class OffsetResult(_message.Message):
         error_message: _builtins.str = ...,
         offset: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
+        current_leader: _types_pb2.CurrentLeader | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -82,6 +82,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The leader epoch in the request is newer than the receiver's; it will catch up."""
     ERROR_CODE_STALE_BROKER_EPOCH: _ErrorCode.ValueType  # 77
     """The broker epoch in the request is older than the receiver's registration, or unknown."""
+    ERROR_CODE_OFFSET_NOT_AVAILABLE: _ErrorCode.ValueType  # 78
+    """A new leader does not know yet how far its partition is committed (KIP-207); ask again."""
     ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: _ErrorCode.ValueType  # 70
     """The fetch session is unknown to the leader; open a new one."""
     ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: _ErrorCode.ValueType  # 71
@@ -159,6 +161,8 @@ ERROR_CODE_UNKNOWN_LEADER_EPOCH: ErrorCode.ValueType  # 75
 """The leader epoch in the request is newer than the receiver's; it will catch up."""
 ERROR_CODE_STALE_BROKER_EPOCH: ErrorCode.ValueType  # 77
 """The broker epoch in the request is older than the receiver's registration, or unknown."""
+ERROR_CODE_OFFSET_NOT_AVAILABLE: ErrorCode.ValueType  # 78
+"""A new leader does not know yet how far its partition is committed (KIP-207); ask again."""
 ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: ErrorCode.ValueType  # 70
 """The fetch session is unknown to the leader; open a new one."""
 ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: ErrorCode.ValueType  # 71

@@ -197,6 +197,40 @@ class PartitionState(_message.Message):
 Global___PartitionState: _TypeAlias = PartitionState  # noqa: Y015
 
 @_typing.final
+class CurrentLeader(_message.Message):
+    """The leader of a partition as the answering broker knows it; comes with a refusal, so that the caller can go there
+    before it hears new metadata (KIP-951). Believe it only where its epoch is above the one already known.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    leader: _builtins.int
+    """Broker id. -1 means that the partition has no leader."""
+    leader_epoch: _builtins.int
+    """Leader epoch in which it leads."""
+    @_builtins.property
+    def client(self) -> Global___Endpoint:
+        """Its listener for clients. Absent means not known here: look the id up in metadata."""
+
+    def __init__(
+        self,
+        *,
+        leader: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        client: Global___Endpoint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "leader", b"leader", "leader_epoch", b"leader_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CurrentLeader: _TypeAlias = CurrentLeader  # noqa: Y015
+
+@_typing.final
 class TopicState(_message.Message):
     """State of a topic and of some or all of its partitions."""
 
