@@ -145,7 +145,7 @@ async def test_a_malformed_batch_is_refused_and_nothing_is_appended(
 ) -> None:
     before = await end_offset(leader)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=bytes_)
-    answer = await leader.Produce(log_pb2.ProduceRequest(acks=-1, partitions=[part]), timeout=10)
+    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
     assert answer.results[0].error_code == code
     assert answer.results[0].error_message
     assert await end_offset(leader) == before
@@ -155,7 +155,7 @@ async def test_an_oversize_batch_is_refused(leader: "log_pb2_grpc.LogServiceAsyn
     before = await end_offset(leader)
     big = build_batch([NewRecord(value=b"x" * 3_000_000)], timestamp_ms=1)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=big)
-    answer = await leader.Produce(log_pb2.ProduceRequest(acks=-1, partitions=[part]), timeout=10)
+    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
     assert answer.results[0].error_code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
     assert await end_offset(leader) == before
 
@@ -163,7 +163,7 @@ async def test_an_oversize_batch_is_refused(leader: "log_pb2_grpc.LogServiceAsyn
 async def test_a_message_beyond_the_listener_is_refused_by_grpc(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=b"x" * (65 * 1024 * 1024))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await leader.Produce(log_pb2.ProduceRequest(acks=-1, partitions=[part]), timeout=10)
+        await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert await end_offset(leader) >= 0
 
@@ -200,16 +200,16 @@ async def test_a_bad_partition_is_refused(
     leader: "log_pb2_grpc.LogServiceAsyncStub", part: log_pb2.ProducePartition, code: int
 ) -> None:
     before = await end_offset(leader)
-    answer = await leader.Produce(log_pb2.ProduceRequest(acks=-1, partitions=[part]), timeout=10)
+    answer = await leader.Produce(log_pb2.ProduceRequest(partitions=[part]), timeout=10)
     assert answer.results[0].error_code == code
     assert await end_offset(leader) == before
 
 
-async def test_acks_other_than_minus_one_zero_and_one_are_refused(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
+async def test_acks_that_no_value_names_are_refused(leader: "log_pb2_grpc.LogServiceAsyncStub") -> None:
     before = await end_offset(leader)
     part = log_pb2.ProducePartition(topic=TOPIC, partition=0, record_batch=batch())
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await leader.Produce(log_pb2.ProduceRequest(acks=2, partitions=[part]), timeout=10)
+        await leader.Produce(log_pb2.ProduceRequest(acks=log_pb2.Acks.ValueType(7), partitions=[part]), timeout=10)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert from_rpc_error(caught.value).code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
     assert await end_offset(leader) == before

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
@@ -34,6 +35,8 @@ RECORD_OVERHEAD_BYTES: Final = 64
 """What a record takes from the buffer besides its key, value and headers."""
 CLOSE_IN_FAILURE_S: Final = 1.0
 """How long ``async with`` waits for open records when its body has failed."""
+_ACKS: Final = {-1: log_pb2.ACKS_ALL, 1: log_pb2.ACKS_LEADER, 0: log_pb2.ACKS_NONE}
+"""Kafka's numbers and the values of the wire, where 0 has another meaning: a client that says nothing gets all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,12 @@ class Producer:
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
         settings = self._settings
+        acks = _ACKS.get(settings.acks)
+        if acks is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
+                f"acks is {settings.acks}; give -1 (all in-sync replicas), 1 (the leader) or 0 (do not wait)",
+            )
         idempotent = settings.idempotent and settings.acks == -1
         if idempotent and not 1 <= settings.in_flight_max <= 5:
             raise RegnumError(
@@ -126,7 +135,7 @@ class Producer:
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
-            acks=settings.acks,
+            acks=acks,
             idempotent=idempotent,
             in_flight_max=settings.in_flight_max,
             request_timeout_s=settings.request_timeout_s,

@@ -18,7 +18,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from regnum.broker.v1.group_pb2 import InitProducerIdRequest
-from regnum.broker.v1.log_pb2 import ProducePartition, ProduceRequest, ProduceResponse
+from regnum.broker.v1.log_pb2 import Acks, ProducePartition, ProduceRequest, ProduceResponse
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
@@ -91,7 +91,7 @@ class Sender:
         clock: Clock,
         chance: random.Random,
         client_id: str,
-        acks: int,
+        acks: Acks.ValueType,
         idempotent: bool,
         in_flight_max: int,
         request_timeout_s: float,

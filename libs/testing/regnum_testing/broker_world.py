@@ -251,7 +251,7 @@ class BrokerWorld:
         id: int,
         batch: bytes,
         *,
-        acks: int = -1,
+        acks: log_pb2.Acks.ValueType = log_pb2.ACKS_ALL,
         topic: str = "t",
         partition: int = 0,
         timeout_ms: int = 10_000,

@@ -95,6 +95,8 @@ class FakeCluster:
         self.answers_after_append: dict[tuple[str, int], deque[Code]] = {}
         """Errors that produce answers although it has appended."""
         self.calls: Counter[str] = Counter()
+        self.acks: list[int] = []
+        """What produce calls asked for, in their order."""
         self.quotas = FakeQuotas(SystemClock())
         self.before_produce: ProduceHook | None = None
         self.failures: list[tuple[str, BaseException]] = []
@@ -265,6 +267,7 @@ class FakeBroker(
         """Append, or answer what the test wants."""
         cluster = self.cluster
         cluster.calls["Produce"] += 1
+        cluster.acks.append(request.acks)
         await self._answering()
         if cluster.before_produce is not None:
             await cluster.before_produce(self, request)

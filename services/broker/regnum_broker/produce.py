@@ -4,7 +4,7 @@ Goals: a record is acknowledged only by a leader that led from the append to the
 repeat is answered with its first offset, and not before that is committed; bad input changes nothing.
 
 Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for all partitions of
-the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With acks -1 the
+the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With acks all the
 answer waits until the high watermark has passed the last record. A leader that is deposed meanwhile answers
 NOT_LEADER_OR_FOLLOWER: the outcome is the next leader's to tell.
 """
@@ -33,8 +33,6 @@ from regnum_broker.purgatory import AckOutcome
 from regnum_broker.replicas import NotHere, Replicas
 from regnum_broker.storage import Storage
 
-ACKS_ALL: Final = -1
-ACKS_NONE: Final = 0
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
 PARTITIONS_MAX: Final = 10_000
@@ -98,12 +96,13 @@ class Producing:
             RegnumError: the request contradicts itself.
         """
         _check(request)
+        acks = request.acks or log_pb2.ACKS_ALL
         results: list[log_pb2.ProduceResult] = []
         admitted: list[_Item] = []
         for index, message in enumerate(request.partitions):
             result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
             results.append(result)
-            found = self._admit(message, acks=request.acks)
+            found = self._admit(message, acks=acks)
             if isinstance(found, Leadership):
                 admitted.append(_Item(index=index, leadership=found, message=message))
             else:
@@ -111,7 +110,7 @@ class Producing:
         if admitted:
             timeout_s = min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000
             deadline_s = asyncio.get_running_loop().time() + timeout_s
-            await self._append(admitted, results, acks=request.acks, deadline_s=deadline_s)
+            await self._append(admitted, results, acks=acks, deadline_s=deadline_s)
         return log_pb2.ProduceResponse(results=results)
 
     def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
@@ -123,7 +122,7 @@ class Producing:
                 causes.append((index, found.cause))
         return causes
 
-    def _admit(self, message: log_pb2.ProducePartition, *, acks: int) -> Leadership | NotHere:
+    def _admit(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
         if bool(message.record_batch) == bool(message.records):
             return NotHere(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST, "give record_batch or records, one of them and not both"
@@ -131,7 +130,7 @@ class Producing:
         found = self._replicas.find_leader(
             message.topic, message.topic_id, message.partition, known=self._knows(message.topic, message.partition)
         )
-        if isinstance(found, Leadership) and acks == ACKS_ALL and not found.isr_sufficient:
+        if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
                 f"{len(found.state.isr)} of {found.min_insync} needed replicas are in sync; nothing was appended:"
@@ -140,7 +139,12 @@ class Producing:
         return found
 
     async def _append(
-        self, admitted: Sequence[_Item], results: Sequence[log_pb2.ProduceResult], *, acks: int, deadline_s: float
+        self,
+        admitted: Sequence[_Item],
+        results: Sequence[log_pb2.ProduceResult],
+        *,
+        acks: log_pb2.Acks.ValueType,
+        deadline_s: float,
     ) -> None:
         now_ms = self._clock.wall_ms()
         bytes_max = self._batch_bytes_max
@@ -151,7 +155,7 @@ class Producing:
         # The followers hear of it even when the caller is gone: the completion does not hang on this call.
         appending = await self._storage.write_later(job)
         appending.add_done_callback(lambda done: self._appended(admitted, done))
-        if acks == ACKS_NONE:
+        if acks == log_pb2.ACKS_NONE:
             return
         try:
             outcomes = await asyncio.shield(appending)
@@ -230,7 +234,9 @@ def _record_first_append(leadership: Leadership, outcome: _Done) -> None:
     )
 
 
-def _fill_in(result: log_pb2.ProduceResult, leadership: Leadership, outcome: _Outcome, *, acks: int) -> int | None:
+def _fill_in(
+    result: log_pb2.ProduceResult, leadership: Leadership, outcome: _Outcome, *, acks: log_pb2.Acks.ValueType
+) -> int | None:
     """Fill a result in; returns the high watermark that still has to be reached for it, None if nothing has."""
     if isinstance(outcome, _Refused):
         _refuse(result, outcome.code, outcome.message)
@@ -239,7 +245,7 @@ def _fill_in(result: log_pb2.ProduceResult, leadership: Leadership, outcome: _Ou
     result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
     if partition.role is not leadership:
         _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
-    elif acks == ACKS_ALL:
+    elif acks == log_pb2.ACKS_ALL:
         if partition.high_watermark <= outcome.last_offset:
             return outcome.last_offset + 1
         _check_isr(result, leadership)
@@ -301,10 +307,11 @@ def _build(records: Sequence[log_pb2.Record], now_ms: int) -> bytes:
 
 
 def _check(request: log_pb2.ProduceRequest) -> None:
-    if request.acks not in {-1, 0, 1}:
+    if request.acks not in log_pb2.Acks.values():
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
-            f"acks is {request.acks}; give -1 (all in-sync replicas), 1 (the leader) or 0 (do not wait)",
+            f"acks is {request.acks}; give ACKS_ALL (all in-sync replicas; so does leaving it out), ACKS_LEADER or"
+            " ACKS_NONE (do not wait)",
         )
     if request.timeout_ms < 0:
         raise RegnumError(

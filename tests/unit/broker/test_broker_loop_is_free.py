@@ -184,7 +184,7 @@ def test_records(tmp_path: Path) -> None:
 
 def produced(batch: bytes, partition: int) -> bytes:
     return log_pb2.ProduceRequest(
-        acks=-1,
+        acks=log_pb2.ACKS_ALL,
         timeout_ms=10_000,
         partitions=[log_pb2.ProducePartition(topic="t", partition=partition, record_batch=batch)],
     ).SerializeToString()

@@ -28,7 +28,7 @@ async def world(tmp_path: Path, recorder: SpanRecorder) -> AsyncIterator[BrokerW
 
 def _request() -> log_pb2.ProduceRequest:
     partition = log_pb2.ProducePartition(topic="t", partition=0, record_batch=batch_of(b"a"))
-    return log_pb2.ProduceRequest(acks=-1, timeout_ms=10_000, partitions=[partition])
+    return log_pb2.ProduceRequest(acks=log_pb2.ACKS_ALL, timeout_ms=10_000, partitions=[partition])
 
 
 async def test_a_new_leader_records_its_begin_and_its_first_append_only(

@@ -141,7 +141,7 @@ async def test_another_life_of_a_topic_takes_the_name_and_leaves_the_old_files(w
     assert running.partition().role is None
     assert running.partition().log.log_end_offset == 1
     request = log_pb2.ProduceRequest(
-        acks=1,
+        acks=log_pb2.ACKS_LEADER,
         partitions=[log_pb2.ProducePartition(topic="t", topic_id=TOPIC_ID, partition=0, record_batch=batch_of(b"x"))],
     )
     response = await world.call(1, request)

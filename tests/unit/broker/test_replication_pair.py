@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Check, Delete
 from regnum_model import paths
@@ -48,10 +49,18 @@ async def test_nothing_is_acknowledged_while_a_member_is_away(world: BrokerWorld
     assert (result.error_code, result.base_offset) == (errors_pb2.ERROR_CODE_NONE, 1)
 
 
+async def test_a_request_that_says_nothing_of_acks_waits_for_all(world: BrokerWorld) -> None:
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], tell=[1])
+    item = log_pb2.ProducePartition(topic="t", partition=0, record_batch=batch_of(b"a"))
+    response = await world.call(1, log_pb2.ProduceRequest(timeout_ms=300, partitions=[item]))
+    assert response.results[0].error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+
+
 async def test_a_leader_deposed_while_it_waits_does_not_acknowledge(world: BrokerWorld) -> None:
     await world.start(1, 2)
     await world.elect(1, [1, 2], tell=[1])
-    first = await world.produce(1, batch_of(b"leader only"), acks=1)
+    first = await world.produce(1, batch_of(b"leader only"), acks=log_pb2.ACKS_LEADER)
     assert first.error_code == errors_pb2.ERROR_CODE_NONE
     waiting = world.produce(1, batch_of(b"lost"))
     leader = world.brokers[BrokerId(1)].partition()
@@ -72,8 +81,8 @@ async def test_a_deposed_leaders_tail_gives_way_to_the_new_leaders_log(world: Br
     await world.elect(1, [1, 2])
     await world.produce(1, batch_of(b"common"))
     await world.elect(2, [1, 2], epoch=1, tell=[2])
-    await world.produce(1, batch_of(b"orphan"), acks=1)
-    await world.produce(2, batch_of(b"new"), acks=1)
+    await world.produce(1, batch_of(b"orphan"), acks=log_pb2.ACKS_LEADER)
+    await world.produce(2, batch_of(b"new"), acks=log_pb2.ACKS_LEADER)
     await world.elect(2, [1, 2], epoch=2)
     result = await world.produce(2, batch_of(b"last"))
     assert result.error_code == errors_pb2.ERROR_CODE_NONE
@@ -166,7 +175,7 @@ async def test_a_leader_steps_down_when_the_store_names_another(world: BrokerWor
         return leader.role is None
 
     await eventually(stepped_down)
-    result = await world.produce(1, batch_of(b"a"), acks=1)
+    result = await world.produce(1, batch_of(b"a"), acks=log_pb2.ACKS_LEADER)
     assert result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
@@ -200,7 +209,7 @@ async def test_too_few_in_sync_means_nothing_is_appended(world: BrokerWorld) -> 
 async def test_the_high_watermark_stands_still_below_min_insync(world: BrokerWorld) -> None:
     await world.start(1)
     await world.elect(1, [1], replicas=[1], min_insync=2)
-    result = await world.produce(1, batch_of(b"a"), acks=1)
+    result = await world.produce(1, batch_of(b"a"), acks=log_pb2.ACKS_LEADER)
     assert result.error_code == errors_pb2.ERROR_CODE_NONE
     assert world.brokers[BrokerId(1)].partition().high_watermark == 0
 

@@ -287,6 +287,19 @@ async def test_without_idempotence_there_is_no_producer_id(cluster: FakeCluster)
     assert cluster.partitions[("t", 0)].batches[0][0].producer_id == -1
 
 
+@pytest.mark.parametrize(("said", "sent"), [(-1, log_pb2.ACKS_ALL), (1, log_pb2.ACKS_LEADER), (0, log_pb2.ACKS_NONE)])
+async def test_acks_travel_as_what_they_mean(cluster: FakeCluster, said: int, sent: int) -> None:
+    async with producer_to(cluster, acks=said) as producer:
+        await (await producer.send("t", b"x"))
+    assert cluster.acks == [sent]
+
+
+async def test_acks_that_mean_nothing_are_refused_before_anything_is_sent(cluster: FakeCluster) -> None:
+    with pytest.raises(RegnumError) as caught:
+        await producer_to(cluster, acks=2).start()
+    assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS
+
+
 async def test_no_broker_answers(cluster: FakeCluster) -> None:
     for broker in cluster.brokers.values():
         await broker.stop()

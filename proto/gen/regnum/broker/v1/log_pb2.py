@@ -26,47 +26,49 @@ from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aregnum/broker/v1/log.proto\x12\x10regnum.broker.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x97\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12/\n\x07headers\x18\x03 \x03(\x0b\x32\x1e.regnum.broker.v1.RecordHeader\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x42\x06\n\x04_keyB\x08\n\x06_value\"9\n\x0cRecordHeader\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\x9a\x01\n\x0eProduceRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x05\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x36\n\npartitions\x18\x04 \x03(\x0b\x32\".regnum.broker.v1.ProducePartition\"\x87\x01\n\x10ProducePartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0crecord_batch\x18\x04 \x01(\x0c\x12)\n\x07records\x18\x05 \x03(\x0b\x32\x18.regnum.broker.v1.Record\"]\n\x0fProduceResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ProduceResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xdf\x01\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\"\xdb\x01\n\x0c\x46\x65tchRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x11\n\tmin_bytes\x18\x03 \x01(\x05\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\x12*\n\x04\x66orm\x18\x05 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\x12\x34\n\npartitions\x18\x06 \x03(\x0b\x32 .regnum.broker.v1.FetchPartition\"\xa3\x01\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x42\x17\n\x15_current_leader_epoch\"Y\n\rFetchResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.regnum.broker.v1.FetchResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xa3\x02\n\x0b\x46\x65tchResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x16\n\x0erecord_batches\x18\x07 \x01(\x0c\x12)\n\x07records\x18\x08 \x03(\x0b\x32\x18.regnum.broker.v1.Record\x12\x36\n\x0e\x63urrent_leader\x18\t \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\"\xb0\x01\n\x0e\x43onsumeRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12*\n\x04\x66orm\x18\x06 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\"@\n\x0f\x43onsumeResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.regnum.broker.v1.FetchResult\"t\n\x12ListOffsetsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12.\n\x07queries\x18\x02 \x03(\x0b\x32\x1d.regnum.broker.v1.OffsetQuery\"E\n\x0bOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\"F\n\x13ListOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.regnum.broker.v1.OffsetResult\"\xd5\x01\n\x0cOffsetResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader*[\n\nRecordForm\x12\x1b\n\x17RECORD_FORM_UNSPECIFIED\x10\x00\x12\x17\n\x13RECORD_FORM_BATCHES\x10\x01\x12\x17\n\x13RECORD_FORM_RECORDS\x10\x02\x32\xd4\x02\n\nLogService\x12N\n\x07Produce\x12 .regnum.broker.v1.ProduceRequest\x1a!.regnum.broker.v1.ProduceResponse\x12H\n\x05\x46\x65tch\x12\x1e.regnum.broker.v1.FetchRequest\x1a\x1f.regnum.broker.v1.FetchResponse\x12P\n\x07\x43onsume\x12 .regnum.broker.v1.ConsumeRequest\x1a!.regnum.broker.v1.ConsumeResponse0\x01\x12Z\n\x0bListOffsets\x12$.regnum.broker.v1.ListOffsetsRequest\x1a%.regnum.broker.v1.ListOffsetsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aregnum/broker/v1/log.proto\x12\x10regnum.broker.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x97\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12/\n\x07headers\x18\x03 \x03(\x0b\x32\x1e.regnum.broker.v1.RecordHeader\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x42\x06\n\x04_keyB\x08\n\x06_value\"9\n\x0cRecordHeader\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb2\x01\n\x0eProduceRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12$\n\x04\x61\x63ks\x18\x02 \x01(\x0e\x32\x16.regnum.broker.v1.Acks\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x36\n\npartitions\x18\x04 \x03(\x0b\x32\".regnum.broker.v1.ProducePartition\"\x87\x01\n\x10ProducePartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0crecord_batch\x18\x04 \x01(\x0c\x12)\n\x07records\x18\x05 \x03(\x0b\x32\x18.regnum.broker.v1.Record\"]\n\x0fProduceResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ProduceResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xdf\x01\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\"\xdb\x01\n\x0c\x46\x65tchRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x11\n\tmin_bytes\x18\x03 \x01(\x05\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\x12*\n\x04\x66orm\x18\x05 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\x12\x34\n\npartitions\x18\x06 \x03(\x0b\x32 .regnum.broker.v1.FetchPartition\"\xa3\x01\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x42\x17\n\x15_current_leader_epoch\"Y\n\rFetchResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.regnum.broker.v1.FetchResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xa3\x02\n\x0b\x46\x65tchResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x16\n\x0erecord_batches\x18\x07 \x01(\x0c\x12)\n\x07records\x18\x08 \x03(\x0b\x32\x18.regnum.broker.v1.Record\x12\x36\n\x0e\x63urrent_leader\x18\t \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\"\xb0\x01\n\x0e\x43onsumeRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12*\n\x04\x66orm\x18\x06 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\"@\n\x0f\x43onsumeResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.regnum.broker.v1.FetchResult\"t\n\x12ListOffsetsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12.\n\x07queries\x18\x02 \x03(\x0b\x32\x1d.regnum.broker.v1.OffsetQuery\"E\n\x0bOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0ctimestamp_ms\x18\x03 \x01(\x03\"F\n\x13ListOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.regnum.broker.v1.OffsetResult\"\xd5\x01\n\x0cOffsetResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader*S\n\x04\x41\x63ks\x12\x14\n\x10\x41\x43KS_UNSPECIFIED\x10\x00\x12\x15\n\x08\x41\x43KS_ALL\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x12\x0f\n\x0b\x41\x43KS_LEADER\x10\x01\x12\r\n\tACKS_NONE\x10\x02*[\n\nRecordForm\x12\x1b\n\x17RECORD_FORM_UNSPECIFIED\x10\x00\x12\x17\n\x13RECORD_FORM_BATCHES\x10\x01\x12\x17\n\x13RECORD_FORM_RECORDS\x10\x02\x32\xd4\x02\n\nLogService\x12N\n\x07Produce\x12 .regnum.broker.v1.ProduceRequest\x1a!.regnum.broker.v1.ProduceResponse\x12H\n\x05\x46\x65tch\x12\x1e.regnum.broker.v1.FetchRequest\x1a\x1f.regnum.broker.v1.FetchResponse\x12P\n\x07\x43onsume\x12 .regnum.broker.v1.ConsumeRequest\x1a!.regnum.broker.v1.ConsumeResponse0\x01\x12Z\n\x0bListOffsets\x12$.regnum.broker.v1.ListOffsetsRequest\x1a%.regnum.broker.v1.ListOffsetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.broker.v1.log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RECORDFORM']._serialized_start=2431
-  _globals['_RECORDFORM']._serialized_end=2522
+  _globals['_ACKS']._serialized_start=2455
+  _globals['_ACKS']._serialized_end=2538
+  _globals['_RECORDFORM']._serialized_start=2540
+  _globals['_RECORDFORM']._serialized_end=2631
   _globals['_RECORD']._serialized_start=108
   _globals['_RECORD']._serialized_end=259
   _globals['_RECORDHEADER']._serialized_start=261
   _globals['_RECORDHEADER']._serialized_end=318
   _globals['_PRODUCEREQUEST']._serialized_start=321
-  _globals['_PRODUCEREQUEST']._serialized_end=475
-  _globals['_PRODUCEPARTITION']._serialized_start=478
-  _globals['_PRODUCEPARTITION']._serialized_end=613
-  _globals['_PRODUCERESPONSE']._serialized_start=615
-  _globals['_PRODUCERESPONSE']._serialized_end=708
-  _globals['_PRODUCERESULT']._serialized_start=711
-  _globals['_PRODUCERESULT']._serialized_end=934
-  _globals['_FETCHREQUEST']._serialized_start=937
-  _globals['_FETCHREQUEST']._serialized_end=1156
-  _globals['_FETCHPARTITION']._serialized_start=1159
-  _globals['_FETCHPARTITION']._serialized_end=1322
-  _globals['_FETCHRESPONSE']._serialized_start=1324
-  _globals['_FETCHRESPONSE']._serialized_end=1413
-  _globals['_FETCHRESULT']._serialized_start=1416
-  _globals['_FETCHRESULT']._serialized_end=1707
-  _globals['_CONSUMEREQUEST']._serialized_start=1710
-  _globals['_CONSUMEREQUEST']._serialized_end=1886
-  _globals['_CONSUMERESPONSE']._serialized_start=1888
-  _globals['_CONSUMERESPONSE']._serialized_end=1952
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=1954
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=2070
-  _globals['_OFFSETQUERY']._serialized_start=2072
-  _globals['_OFFSETQUERY']._serialized_end=2141
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2143
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2213
-  _globals['_OFFSETRESULT']._serialized_start=2216
-  _globals['_OFFSETRESULT']._serialized_end=2429
-  _globals['_LOGSERVICE']._serialized_start=2525
-  _globals['_LOGSERVICE']._serialized_end=2865
+  _globals['_PRODUCEREQUEST']._serialized_end=499
+  _globals['_PRODUCEPARTITION']._serialized_start=502
+  _globals['_PRODUCEPARTITION']._serialized_end=637
+  _globals['_PRODUCERESPONSE']._serialized_start=639
+  _globals['_PRODUCERESPONSE']._serialized_end=732
+  _globals['_PRODUCERESULT']._serialized_start=735
+  _globals['_PRODUCERESULT']._serialized_end=958
+  _globals['_FETCHREQUEST']._serialized_start=961
+  _globals['_FETCHREQUEST']._serialized_end=1180
+  _globals['_FETCHPARTITION']._serialized_start=1183
+  _globals['_FETCHPARTITION']._serialized_end=1346
+  _globals['_FETCHRESPONSE']._serialized_start=1348
+  _globals['_FETCHRESPONSE']._serialized_end=1437
+  _globals['_FETCHRESULT']._serialized_start=1440
+  _globals['_FETCHRESULT']._serialized_end=1731
+  _globals['_CONSUMEREQUEST']._serialized_start=1734
+  _globals['_CONSUMEREQUEST']._serialized_end=1910
+  _globals['_CONSUMERESPONSE']._serialized_start=1912
+  _globals['_CONSUMERESPONSE']._serialized_end=1976
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=1978
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=2094
+  _globals['_OFFSETQUERY']._serialized_start=2096
+  _globals['_OFFSETQUERY']._serialized_end=2165
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2167
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2237
+  _globals['_OFFSETRESULT']._serialized_start=2240
+  _globals['_OFFSETRESULT']._serialized_end=2453
+  _globals['_LOGSERVICE']._serialized_start=2634
+  _globals['_LOGSERVICE']._serialized_end=2974
 # @@protoc_insertion_point(module_scope)

@@ -21,6 +21,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Acks:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AcksEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Acks.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACKS_UNSPECIFIED: _Acks.ValueType  # 0
+    """As ACKS_ALL."""
+    ACKS_ALL: _Acks.ValueType  # -1
+    """Every in-sync replica has them, and those are at least min.insync.replicas."""
+    ACKS_LEADER: _Acks.ValueType  # 1
+    """The leader has them. They are lost with it, also when another takes over from it in good order."""
+    ACKS_NONE: _Acks.ValueType  # 2
+    """Nothing: the answer comes at once and says nothing of the append."""
+
+class Acks(_Acks, metaclass=_AcksEnumTypeWrapper):
+    """What has to be true of records before the answer. Whoever says nothing gets the safe one."""
+
+ACKS_UNSPECIFIED: Acks.ValueType  # 0
+"""As ACKS_ALL."""
+ACKS_ALL: Acks.ValueType  # -1
+"""Every in-sync replica has them, and those are at least min.insync.replicas."""
+ACKS_LEADER: Acks.ValueType  # 1
+"""The leader has them. They are lost with it, also when another takes over from it in good order."""
+ACKS_NONE: Acks.ValueType  # 2
+"""Nothing: the answer comes at once and says nothing of the append."""
+Global___Acks: _TypeAlias = Acks  # noqa: Y015
+
 class _RecordForm:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -130,8 +158,8 @@ class ProduceRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
-    acks: _builtins.int
-    """-1: every in-sync replica has it; 1: the leader has it; 0: no wait (the answer comes at once all the same)."""
+    acks: Global___Acks.ValueType
+    """What to wait for."""
     timeout_ms: _builtins.int
     """How long to wait for acks, in milliseconds. 0 means the server's default (30 s)."""
     @_builtins.property
@@ -146,7 +174,7 @@ class ProduceRequest(_message.Message):
         self,
         *,
         header: _types_pb2.RequestHeader | None = ...,
-        acks: _builtins.int = ...,
+        acks: Global___Acks.ValueType = ...,
         timeout_ms: _builtins.int = ...,
         partitions: _abc.Iterable[Global___ProducePartition] | None = ...,
     ) -> None: ...

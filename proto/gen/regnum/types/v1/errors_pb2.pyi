@@ -55,7 +55,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: _ErrorCode.ValueType  # 20
     """The records were appended and the ISR then fell below min.insync.replicas: the outcome is unknown."""
     ERROR_CODE_INVALID_REQUIRED_ACKS: _ErrorCode.ValueType  # 21
-    """acks is none of 0, 1 and -1."""
+    """acks is no value of Acks."""
     ERROR_CODE_TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 36
     """A topic of that name exists."""
     ERROR_CODE_INVALID_PARTITIONS: _ErrorCode.ValueType  # 37
@@ -134,7 +134,7 @@ ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 19
 ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.ValueType  # 20
 """The records were appended and the ISR then fell below min.insync.replicas: the outcome is unknown."""
 ERROR_CODE_INVALID_REQUIRED_ACKS: ErrorCode.ValueType  # 21
-"""acks is none of 0, 1 and -1."""
+"""acks is no value of Acks."""
 ERROR_CODE_TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 36
 """A topic of that name exists."""
 ERROR_CODE_INVALID_PARTITIONS: ErrorCode.ValueType  # 37
