@@ -103,7 +103,7 @@ class Broker:
 
         cache = MetadataCache(fence, replicas.learn_addresses)
         sessions = Sessions(self._open_session, clock)
-        lifeline = Lifeline(self._id)
+        lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline))
 
         def controller_moved(location: ControllerLocation | None) -> None:
             lifeline.move(location)

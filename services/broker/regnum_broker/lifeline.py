@@ -1,15 +1,16 @@
 """The broker's lifeline to the controller (safety rules S9 and S16).
 
-Goals: a broker whose main loop is busy is not taken for dead; the controller learns of every ISR this broker writes.
+Goals: a broker whose main loop is busy is not taken for dead; the controller learns of every ISR this broker writes,
+and of every replica here that cannot be used.
 
 Algorithm: a thread with an event loop of its own holds one stream to the controller's lifeline listener. It sends a
-beat every 100 ms, and at once when a probe comes. Reports of written ISRs travel in numbered batches, one at a time,
-repeated on every new stream until they are acknowledged. A stream says in its first message which registration it
-speaks for; when that changes, a new stream is opened.
+beat every 100 ms, and at once when a probe comes. Reports travel in numbered batches (see ``reports``). A stream says
+in its first message which registration it speaks for; when that changes, a new stream is opened.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from regnum_service.status import from_rpc_error
 from regnum_broker.controller import ControllerLocation
 from regnum_broker.identity import Identity
 from regnum_broker.isr_writer import WrittenIsr
+from regnum_broker.reports import Reports
 
 BEAT_INTERVAL_S: Final = 0.1
 """Time between two beats."""
@@ -34,9 +36,6 @@ SILENCE_S: Final = 2.0
 
 RECONNECT_S: Final = 0.1
 """Pause before another stream is tried."""
-
-REPORTS_MAX: Final = 1_000
-"""Reports in one batch."""
 
 UNREGISTERED: Final = 0
 """Broker epoch in the hello of a broker without registration."""
@@ -48,9 +47,15 @@ StreamCall = Any
 class Lifeline:
     """Main loop's side: may be called from the main event loop only."""
 
-    def __init__(self, broker: BrokerId) -> None:
+    def __init__(self, broker: BrokerId, *, offline: Callable[[], Collection[PartitionKey]]) -> None:
+        """Only assigns.
+
+        Args:
+            broker: who speaks.
+            offline: the replicas that cannot be used now; called on the lifeline's thread.
+        """
         self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
-        self._speaker: Final = _Speaker(broker, self._note_open)
+        self._speaker: Final = _Speaker(broker, self._note_open, Reports(offline))
         self._open: Final = asyncio.Event()
         self._main: asyncio.AbstractEventLoop | None = None
 
@@ -76,7 +81,11 @@ class Lifeline:
 
     def report(self, written: WrittenIsr) -> None:
         """Tell the controller of an ISR that stands in the store."""
-        self._speaker.call(lambda: self._speaker.add_report(written))
+        self._speaker.call(lambda: self._speaker.add_isr(written))
+
+    def report_offline(self, keys: Collection[PartitionKey]) -> None:
+        """Tell the controller at once of replicas that cannot be used any more; ``offline`` must name them by now."""
+        self._speaker.call(lambda: self._speaker.add_offline(keys))
 
     async def wait_open(self) -> None:
         """Return when a stream for the present registration is open."""
@@ -92,8 +101,9 @@ class Lifeline:
 class _Speaker:
     """The thread's side."""
 
-    def __init__(self, broker: BrokerId, note_open: Any) -> None:
+    def __init__(self, broker: BrokerId, note_open: Any, reports: Reports) -> None:
         self._broker: Final = broker
+        self._reports: Final = reports
         self._note_open: Final = note_open
         self._log: Final = structlog.get_logger("lifeline")
         self._loop: Final = asyncio.new_event_loop()
@@ -105,10 +115,6 @@ class _Speaker:
         self._named = False
         self._beat = 0
         self._probe = 0
-        self._reports: Final[dict[PartitionKey, WrittenIsr]] = {}
-        self._batch: tuple[WrittenIsr, ...] = ()
-        self._batch_number = 0
-        self._batch_sent = False
         self._ended = ""
 
     def run(self) -> None:
@@ -146,9 +152,14 @@ class _Speaker:
         self._epoch, self._named = epoch, True
         self._changed.set()
 
-    def add_report(self, written: WrittenIsr) -> None:
-        """Another ISR; a newer one of a partition replaces the one that waits."""
-        self._reports[written.key] = written
+    def add_isr(self, written: WrittenIsr) -> None:
+        """Another ISR."""
+        self._reports.add_isr(written)
+        self._due.set()
+
+    def add_offline(self, keys: Collection[PartitionKey]) -> None:
+        """More replicas that cannot be used."""
+        self._reports.add_offline(keys)
         self._due.set()
 
     async def _speak(self) -> None:
@@ -182,7 +193,7 @@ class _Speaker:
         """Hold one stream until something about it changes; returns why it ended."""
         async with open_channel(target) as channel:
             call: StreamCall = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline()
-            self._batch_sent = False
+            self._reports.begin_stream()
             self._probe = 0
             hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=self._epoch)
             beats = asyncio.create_task(self._send_beats(call, hello), name="lifeline: beats")
@@ -208,7 +219,7 @@ class _Speaker:
             self._due.clear()
             self._beat += 1
             message = controller_pb2.BrokerLifelineRequest(hello=first, beat=self._beat, probe_answered=self._probe)
-            self._add_reports(message)
+            self._reports.put_into(message)
             try:
                 await call.write(message)
             except asyncio.InvalidStateError:
@@ -221,25 +232,6 @@ class _Speaker:
 
     async def _changed_never(self) -> None:
         await asyncio.Event().wait()
-
-    def _add_reports(self, message: controller_pb2.BrokerLifelineRequest) -> None:
-        if not self._batch and self._reports:
-            keys = tuple(self._reports)[:REPORTS_MAX]
-            self._batch = tuple(self._reports.pop(key) for key in keys)
-            self._batch_number += 1
-            self._batch_sent = False
-        if self._batch and not self._batch_sent:
-            message.report_number = self._batch_number
-            message.isr_reports.extend(
-                controller_pb2.IsrReport(
-                    topic_id=written.key.topic_id,
-                    partition=written.key.partition,
-                    version=written.version,
-                    isr=written.isr,
-                )
-                for written in self._batch
-            )
-            self._batch_sent = True
 
     async def _read(self, call: StreamCall) -> None:
         opened = False
@@ -255,7 +247,6 @@ class _Speaker:
             if answer.probe > self._probe:
                 self._probe = answer.probe
                 self._due.set()
-            if self._batch and answer.report_acknowledged >= self._batch_number:
-                self._batch = ()
-                if self._reports:
-                    self._due.set()
+            self._reports.acknowledge(answer.report_acknowledged)
+            if self._reports.has_due:
+                self._due.set()

@@ -138,6 +138,7 @@ class BrokerLifelineRequest(_message.Message):
     PROBE_ANSWERED_FIELD_NUMBER: _builtins.int
     ISR_REPORTS_FIELD_NUMBER: _builtins.int
     REPORT_NUMBER_FIELD_NUMBER: _builtins.int
+    OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -152,6 +153,12 @@ class BrokerLifelineRequest(_message.Message):
     def isr_reports(self) -> _containers.RepeatedCompositeFieldContainer[Global___IsrReport]:
         """ISR changes written by this broker and not yet acknowledged by the controller."""
 
+    @_builtins.property
+    def offline_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfflineReplica]:
+        """Replicas of this broker that cannot be used; part of the batch. All of them are reported on every new stream, since
+        the controller forgets them with the registration.
+        """
+
     def __init__(
         self,
         *,
@@ -160,10 +167,11 @@ class BrokerLifelineRequest(_message.Message):
         probe_answered: _builtins.int = ...,
         isr_reports: _abc.Iterable[Global___IsrReport] | None = ...,
         report_number: _builtins.int = ...,
+        offline_replicas: _abc.Iterable[Global___OfflineReplica] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "hello", b"hello", "isr_reports", b"isr_reports", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "hello", b"hello", "isr_reports", b"isr_reports", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -232,6 +240,32 @@ class IsrReport(_message.Message):
 Global___IsrReport: _TypeAlias = IsrReport  # noqa: Y015
 
 @_typing.final
+class OfflineReplica(_message.Message):
+    """A replica that its broker cannot use: its files are damaged, or its disk failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfflineReplica: _TypeAlias = OfflineReplica  # noqa: Y015
+
+@_typing.final
 class BrokerLifelineResponse(_message.Message):
     """From the controller."""
 
@@ -248,7 +282,7 @@ class BrokerLifelineResponse(_message.Message):
     probe: _builtins.int
     """Number of this probe; to be answered at once. 0 means no probe."""
     report_acknowledged: _builtins.int
-    """The newest batch of ISR reports that was taken up. 0 means none yet."""
+    """The newest batch of reports that was taken up. 0 means none yet."""
     def __init__(
         self,
         *,

@@ -157,6 +157,8 @@ class PartitionState(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     ELR_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
+    OFFLINE_REASON_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number in its topic, from 0."""
     leader: _builtins.int
@@ -165,6 +167,10 @@ class PartitionState(_message.Message):
     """Leader epoch: grows by one with every election of a leader."""
     version: _builtins.int
     """Version of the leaderAndISR node that says so, from 0. -1 means not known."""
+    offline_reason: _builtins.str
+    """Why the partition has no leader, in words for a person, with what helps. Empty when it has one, or when nothing but
+    missing brokers is the reason.
+    """
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Broker ids of the in-sync replicas, the leader's among them."""
@@ -177,6 +183,10 @@ class PartitionState(_message.Message):
     def elr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Eligible leader replicas (KIP-966): complete up to the high watermark though not in the ISR."""
 
+    @_builtins.property
+    def offline_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Broker ids of live brokers whose replica of the partition cannot be used (damaged files, failed disk)."""
+
     def __init__(
         self,
         *,
@@ -187,10 +197,12 @@ class PartitionState(_message.Message):
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         elr: _abc.Iterable[_builtins.int] | None = ...,
         version: _builtins.int = ...,
+        offline_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        offline_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "offline_reason", b"offline_reason", "offline_replicas", b"offline_replicas", "partition", b"partition", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

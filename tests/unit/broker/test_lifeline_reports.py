@@ -1,0 +1,85 @@
+"""What a broker reports over its lifeline, in which batches, and how often."""
+
+from regnum.election.v1 import controller_pb2
+from regnum_broker.isr_writer import WrittenIsr
+from regnum_broker.reports import REPORTS_MAX, Reports
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
+
+
+def key(partition: int) -> PartitionKey:
+    return PartitionKey(TopicId("t" * 22), partition)
+
+
+def written(partition: int, version: int) -> WrittenIsr:
+    return WrittenIsr(key=key(partition), version=version, isr=(BrokerId(1),))
+
+
+def next_message(reports: Reports) -> controller_pb2.BrokerLifelineRequest:
+    message = controller_pb2.BrokerLifelineRequest()
+    reports.put_into(message)
+    return message
+
+
+def offline_in(message: controller_pb2.BrokerLifelineRequest) -> list[int]:
+    return [item.partition for item in message.offline_replicas]
+
+
+def test_a_batch_goes_out_once_on_a_stream_and_again_on_the_next_until_it_is_acknowledged() -> None:
+    reports = Reports(lambda: ())
+    reports.begin_stream()
+    reports.add_isr(written(0, 3))
+    first = next_message(reports)
+    assert [(item.partition, item.version) for item in first.isr_reports] == [(0, 3)]
+    assert next_message(reports).report_number == 0
+    reports.begin_stream()
+    assert next_message(reports) == first
+    reports.acknowledge(first.report_number)
+    reports.begin_stream()
+    assert next_message(reports).report_number == 0
+
+
+def test_what_comes_while_a_batch_is_under_way_is_the_next_batch() -> None:
+    reports = Reports(lambda: ())
+    reports.begin_stream()
+    reports.add_isr(written(0, 3))
+    first = next_message(reports)
+    reports.add_isr(written(0, 4))
+    reports.add_isr(written(0, 5))
+    reports.add_offline([key(7)])
+    assert next_message(reports).report_number == 0
+    assert not reports.has_due
+    reports.acknowledge(first.report_number)
+    assert reports.has_due
+    second = next_message(reports)
+    assert second.report_number > first.report_number
+    assert [item.version for item in second.isr_reports] == [5]
+    assert offline_in(second) == [7]
+
+
+def test_every_stream_hears_of_all_replicas_that_cannot_be_used() -> None:
+    """Another controller, or another registration, knows of none of them."""
+    offline = [key(1), key(2)]
+    reports = Reports(lambda: offline)
+    for _ in range(2):
+        reports.begin_stream()
+        message = next_message(reports)
+        assert offline_in(message) == [1, 2]
+        reports.acknowledge(message.report_number)
+    offline.remove(key(1))
+    reports.begin_stream()
+    assert offline_in(next_message(reports)) == [2]
+
+
+def test_ten_thousand_replicas_of_a_dead_disk_are_reported_in_batches() -> None:
+    reports = Reports(lambda: [key(number) for number in range(10_000)])
+    reports.begin_stream()
+    reported: list[int] = []
+    batches = 0
+    while reports.has_due:
+        message = next_message(reports)
+        assert len(message.offline_replicas) <= REPORTS_MAX
+        reported += offline_in(message)
+        batches += 1
+        reports.acknowledge(message.report_number)
+    assert reported == list(range(10_000))
+    assert batches == 10_000 // REPORTS_MAX
