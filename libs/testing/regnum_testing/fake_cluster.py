@@ -49,6 +49,8 @@ class FakePartition:
     known: dict[int, deque[BatchHeader]] = field(default_factory=dict)
     """Last five batches of each producer id."""
     grown: asyncio.Event = field(default_factory=asyncio.Event)
+    end_questions_refused: int = 0
+    """How many more questions for the end a new leader refuses: it does not know what is committed yet."""
 
     @property
     def end(self) -> int:
@@ -349,6 +351,10 @@ class FakeBroker(
             found = self.cluster.find(query.topic, query.partition, "", self.number)
             if isinstance(found, int):
                 answer.results.add(topic=query.topic, partition=query.partition, error_code=found, offset=-1)
+            elif query.timestamp_ms == -1 and found.end_questions_refused:
+                found.end_questions_refused -= 1
+                code = errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
+                answer.results.add(topic=query.topic, partition=query.partition, error_code=code, offset=-1)
             else:
                 offset = found.log_start if query.timestamp_ms == -2 else found.end
                 answer.results.add(topic=query.topic, partition=query.partition, offset=offset)

@@ -1,7 +1,8 @@
 """Reading what is committed: Fetch (long poll), Consume (stream), ListOffsets.
 
 Consumers see records below the high watermark only. An offset between the high watermark and the log end is not an
-error: the high watermark of a new leader may be behind the true one for a moment.
+error: the high watermark of a new leader may be behind the true one for a moment. The end of the log is not told until
+then (KIP-207): it would lie before records that are acknowledged.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -140,27 +141,25 @@ class Fetching:
         if query.timestamp_ms == EARLIEST:
             result.offset = found.partition.log.log_start_offset
         elif query.timestamp_ms == LATEST:
-            result.offset = found.partition.high_watermark
+            _tell_end(result, found)
         elif query.timestamp_ms < 0:
             result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
             result.error_message = "timestamp_ms is -2 (earliest), -1 (latest) or milliseconds since 1970"
         else:
-            return OffsetLookup(partition=found.partition, timestamp_ms=query.timestamp_ms, result=result)
+            return OffsetLookup(leadership=found, timestamp_ms=query.timestamp_ms, result=result)
         return result
 
     async def look_up(self, lookups: Sequence["OffsetLookup"]) -> None:
         """Fill the results of lookups in."""
-        logs = [(lookup.partition.log, lookup.timestamp_ms) for lookup in lookups]
-        try:
-            offsets = await self._storage.read(lambda: [log.offset_for_timestamp(at) for log, at in logs])
-        except StorageError as error:
-            for lookup in lookups:
-                lookup.result.error_code = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
-                lookup.result.error_message = str(error)
-            return
-        for lookup, offset in zip(lookups, offsets, strict=True):
-            if offset is not None and offset < lookup.partition.high_watermark:
+        logs = [(lookup.leadership.partition.log, lookup.timestamp_ms) for lookup in lookups]
+        found = await self._storage.read(lambda: [_find_timestamp(log, at_ms) for log, at_ms in logs])
+        for lookup, offset in zip(lookups, found, strict=True):
+            if isinstance(offset, NotHere):
+                lookup.result.error_code, lookup.result.error_message = offset.code, offset.message
+            elif offset is not None and offset < lookup.leadership.partition.high_watermark:
                 lookup.result.offset = offset
+            elif offset is not None and not lookup.leadership.knows_committed:
+                _refuse_end(lookup.result, lookup.leadership)
 
     def _admit(self, item: log_pb2.FetchPartition) -> Leadership | NotHere:
         found = self._replicas.find_leader(
@@ -233,7 +232,7 @@ class Fetching:
 class OffsetLookup:
     """A query by time that needs the log."""
 
-    partition: Partition
+    leadership: Leadership
     """Where to look."""
     timestamp_ms: int
     """The time asked for."""
@@ -273,6 +272,33 @@ def _read_logs(reads: Sequence[_Read], *, form: log_pb2.RecordForm.ValueType, to
             result.record_batches = batches
             size += len(batches)
     return None if any(item.result.error_code for item in reads) else size
+
+
+def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> int | NotHere | None:
+    """On a reader thread: the offset that a query by time asks for."""
+    try:
+        return log.offset_for_timestamp(timestamp_ms)
+    except StorageError as error:
+        return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
+
+
+def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
+    if leadership.knows_committed:
+        result.offset = leadership.partition.high_watermark
+    else:
+        _refuse_end(result, leadership)
+
+
+def _refuse_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
+    """KIP-207: what this leader knows to be committed may end before what was acknowledged."""
+    result.error_code = errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
+    if leadership.isr_sufficient:
+        result.error_message = "this leader is new and its followers have not told it yet what they have: try again"
+    else:
+        result.error_message = (
+            f"{len(leadership.state.isr)} replicas are in sync and min.insync.replicas asks for"
+            f" {leadership.min_insync}: this leader learns what is committed when one more has caught up; try again"
+        )
 
 
 def _decode(batches: bytes, offset: int, result: log_pb2.FetchResult) -> None:

@@ -1,10 +1,12 @@
 """The leader's side of a fetch stream: what one follower broker was told of which partitions, and what is new.
 
 A session costs what changes: idle partitions are neither sent nor looked at. A partition whose records, divergence or
-error were sent is left alone until the follower names its new position.
+error were sent is left alone until the follower names its new position. A high watermark that moved wakes nobody, but
+rides on the next answer, whatever that is about: a follower that may lead next must not be behind by more than a wait.
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,8 +32,28 @@ ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 AWAITED: Final = frozenset({errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH})
 """Errors that the next order of the controller ends: the partition stays unanswered until then."""
 
+WATERMARKS_MAX: Final = 1_000
+"""High watermarks without records in one answer (safety rule S22). So many are news enough not to wait."""
+
+UNSENT: Final = -1
+"""In place of a high watermark that the follower is known to have: none."""
+
 WAIT_S_MAX: Final = 5.0
 """Longest time that a request is held back, whatever the follower asks for."""
+
+
+class _Commits:
+    """Notes that a partition's high watermark moved."""
+
+    __slots__ = ("_key", "_moved")
+
+    def __init__(self, key: PartitionKey, moved: dict[PartitionKey, None]) -> None:
+        self._key: Final = key
+        self._moved: Final = moved
+
+    def set(self) -> None:
+        """It moved."""
+        self._moved[self._key] = None
 
 
 class _Position:
@@ -39,6 +61,7 @@ class _Position:
 
     __slots__ = (
         "awaited",
+        "commits",
         "counted",
         "epoch",
         "key",
@@ -46,21 +69,23 @@ class _Position:
         "offset",
         "sent_high_watermark",
         "session",
-        "signal",
+        "subscribed",
     )
 
-    def __init__(self, session: "FetchSession", key: PartitionKey) -> None:
+    def __init__(self, session: "FetchSession", key: PartitionKey, commits: _Commits) -> None:
         self.session: Final = session
         self.key: Final = key
+        self.commits: Final = commits
         self.epoch = 0
         self.offset = 0
         self.last_epoch = 0
-        self.sent_high_watermark = -1
+        self.sent_high_watermark = UNSENT
+        """What the follower was told in its present leader epoch."""
         self.awaited = False
         """Whether the follower has to name its position before it is answered again."""
         self.counted = False
         """Whether the leadership has taken the position up."""
-        self.signal: Signal | None = None
+        self.subscribed: Partition | None = None
 
     def set(self) -> None:
         """The partition moved."""
@@ -95,6 +120,8 @@ class FetchSession:
         self._clock: Final = clock
         self._positions: Final[dict[PartitionKey, _Position]] = {}
         self._dirty: dict[PartitionKey, None] = {}
+        self._watermarks: Final[dict[PartitionKey, None]] = {}
+        """Partitions whose high watermark moved, or may have, since it was sent."""
         self._wake: Final = asyncio.Event()
         self._requests: Final[deque[replication_pb2.FetchReplicaRequest]] = deque()
         self._ended = False
@@ -144,16 +171,18 @@ class FetchSession:
         while True:
             self._wake.clear()
             answer = await self._collect(bytes_max)
-            if answer.partitions or self._requests or self._ended:
-                return answer
+            if answer.partitions or self._requests or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
+                break
             remaining_s = deadline_s - self._clock.monotonic()
             if remaining_s <= 0:
-                return self._high_watermarks()
+                break
             try:
                 async with asyncio.timeout(remaining_s):
                     await self._wake.wait()
             except TimeoutError:
-                return self._high_watermarks()
+                break
+        self._add_watermarks(answer)
+        return answer
 
     def _identify(self, request: replication_pb2.FetchReplicaRequest) -> FollowerStream:
         broker, epoch = BrokerId(request.replica_id), BrokerEpoch(request.broker_epoch)
@@ -185,28 +214,33 @@ class FetchSession:
             if position is not None:
                 _unsubscribe(position)
                 self._dirty.pop(key, None)
+                self._watermarks.pop(key, None)
         now_s = self._clock.monotonic()
         for wanted in request.positions:
             key = PartitionKey(TopicId(wanted.topic_id), wanted.partition)
             position = self._positions.get(key)
             if position is None:
-                position = self._positions[key] = _Position(self, key)
+                position = self._positions[key] = _Position(self, key, _Commits(key, self._watermarks))
+            if position.epoch != wanted.current_leader_epoch:
+                position.sent_high_watermark = UNSENT
             position.epoch = wanted.current_leader_epoch
             position.offset = wanted.fetch_offset
             position.last_epoch = wanted.last_fetched_epoch
             position.awaited = position.counted = False
             self._subscribe(position)
             self._count(position, stream, now_s)
-            self._dirty[key] = None
+            self._dirty[key] = self._watermarks[key] = None
 
     def _subscribe(self, position: _Position) -> None:
         partition = self._find(position.key)
-        signal = None if partition is None else partition.appended
-        if position.signal is not signal:
+        if position.subscribed is not partition:
             _unsubscribe(position)
-            if signal is not None:
-                signal.attach(position)
-            position.signal = signal
+            if partition is not None:
+                partition.appended.attach(position)
+                partition.committed.attach(position.commits)
+            position.subscribed = partition
+            position.sent_high_watermark = UNSENT
+            self._watermarks[position.key] = None
 
     def _count(self, position: _Position, stream: FollowerStream, now_s: float) -> None:
         """Tell the leadership how far the follower is, once for each position, as soon as it can be counted."""
@@ -263,6 +297,8 @@ class FetchSession:
             diverging = _divergence(position, partition)
             if diverging is not None:
                 _add(answer, position, partition).diverging_epoch.CopyFrom(diverging)
+                # The follower goes back and takes nothing else from this answer.
+                position.sent_high_watermark = UNSENT
                 position.awaited = True
                 continue
             if not position.counted and self._stream is not None:
@@ -287,6 +323,7 @@ class FetchSession:
         if partition is not None:
             refused.log_start_offset = partition.log.log_start_offset
             refused.log_end_offset = partition.log.log_end_offset
+        position.sent_high_watermark = UNSENT
         position.awaited = True
 
     async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[_Read], bytes_max: int) -> None:
@@ -308,21 +345,21 @@ class FetchSession:
             else:
                 self._refuse(answer, position, partition, data)
 
-    def _high_watermarks(self) -> replication_pb2.FetchReplicaResponse:
-        """The end of the wait: high watermarks that moved since they were sent."""
-        answer = replication_pb2.FetchReplicaResponse()
-        for position in self._positions.values():
-            if position.awaited:
-                continue
-            partition = self._find(position.key)
+    def _add_watermarks(self, answer: replication_pb2.FetchReplicaResponse) -> None:
+        """Add high watermarks that moved since they were sent; more than fit ride on the next answers."""
+        for key in tuple(itertools.islice(self._watermarks, WATERMARKS_MAX)):
+            del self._watermarks[key]
+            position, partition = self._positions.get(key), self._find(key)
+            # What is awaited is looked at again when the follower names it.
             if (
-                partition is not None
+                position is not None
+                and not position.awaited
+                and partition is not None
                 and partition.high_watermark != position.sent_high_watermark
                 and self._refusal(position, partition) is None
                 and _divergence(position, partition) is None
             ):
                 _add(answer, position, partition)
-        return answer
 
 
 def _read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[bytes | Code]:
@@ -367,6 +404,7 @@ def _add(
 
 
 def _unsubscribe(position: _Position) -> None:
-    if position.signal is not None:
-        position.signal.detach(position)
-        position.signal = None
+    if position.subscribed is not None:
+        position.subscribed.appended.detach(position)
+        position.subscribed.committed.detach(position.commits)
+        position.subscribed = None

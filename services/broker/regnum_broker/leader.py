@@ -125,6 +125,11 @@ class Leadership(Role):
         return len(self.state.isr) >= self.min_insync
 
     @property
+    def knows_committed(self) -> bool:
+        """Whether the high watermark is past every record of earlier leaders: before, it may be behind theirs."""
+        return self.partition.high_watermark >= self.epoch_start
+
+    @property
     def complete(self) -> bool:
         """Whether every assigned replica is in the ISR."""
         return len(self.state.isr) == len(self.replicas)

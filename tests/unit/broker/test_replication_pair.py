@@ -235,3 +235,70 @@ async def test_a_wiped_follower_copies_everything_again(world: BrokerWorld, tmp_
     await world.elect(1, [1], replicas=[1, 2], epoch=1)
     await world.isr_is(1, 2)
     assert contents(world, 2) == [b"a", b"b"]
+
+
+async def end_of(world: BrokerWorld, id: int, *, partition: int = 0, at_ms: int = -1) -> log_pb2.OffsetResult:
+    query = log_pb2.OffsetQuery(topic="t", partition=partition, timestamp_ms=at_ms)
+    (result,) = (await world.log(id).ListOffsets(log_pb2.ListOffsetsRequest(queries=[query]), timeout=10)).results
+    return result
+
+
+async def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(world: BrokerWorld) -> None:
+    """KIP-207. Steps: 1 commits with 2; 2 has the record and not the watermark, and leads; 1 comes back."""
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], tell=[1])
+    await world.produce(1, batch_of(b"a", timestamp_ms=1_000), acks=1)
+    follower = world.order(await world.state(), 0)
+    await world.send(2, [follower])
+    await world.log_ends_at(2, 1)
+    await world.elect(2, [1, 2], epoch=1, tell=[1])
+    world.brokers[BrokerId(2)].partition().high_watermark = 0
+    await world.elect(2, [1, 2], epoch=2, tell=[2])
+    for at_ms in (-1, 500):
+        result = await end_of(world, 2, at_ms=at_ms)
+        assert (result.error_code, result.offset) == (errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE, -1)
+        assert "min.insync.replicas" not in result.error_message
+    assert (await end_of(world, 2, at_ms=5_000)).error_code == errors_pb2.ERROR_CODE_NONE
+    await world.elect(2, [1, 2], epoch=3)
+
+    async def known() -> bool:
+        return (await end_of(world, 2)).offset == 1
+
+    await eventually(known)
+
+
+async def test_a_new_leader_without_min_insync_says_what_it_lacks(world: BrokerWorld) -> None:
+    await world.start(1, 2)
+    await world.elect(1, [1, 2])
+    await world.produce(1, batch_of(b"a"))
+    world.brokers[BrokerId(2)].partition().high_watermark = 0
+    await world.elect(2, [2], replicas=[1, 2], epoch=1, min_insync=2, tell=[2])
+    result = await end_of(world, 2)
+    assert result.error_code == errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
+    assert "min.insync.replicas" in result.error_message
+
+
+async def test_acknowledged_records_of_a_quiet_partition_are_seen_at_once_under_the_next_leader(
+    world: BrokerWorld,
+) -> None:
+    """Beside a partition that is never quiet, as long as its follower lives."""
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], topic="t", partition=0)
+    await world.elect(1, [1, 2], topic="t", partition=1)
+    busy = True
+
+    async def keep_busy() -> None:
+        while busy:
+            await world.produce(1, batch_of(b"busy"), partition=0)
+
+    keeping = asyncio.create_task(keep_busy())
+    await world.produce(1, batch_of(b"quiet"), partition=1)
+
+    async def told() -> bool:
+        return world.brokers[BrokerId(2)].partition(1).high_watermark == 1
+
+    await eventually(told, within_s=5.0)
+    busy = False
+    await keeping
+    await world.elect(2, [2], replicas=[1, 2], partition=1, epoch=1, tell=[2])
+    assert (await end_of(world, 2, partition=1)).offset == 1

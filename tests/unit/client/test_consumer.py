@@ -96,6 +96,22 @@ async def test_from_the_end(cluster: FakeCluster) -> None:
         assert offsets(await read(consumer, 3)) == [40, 41, 42]
 
 
+async def test_the_end_is_waited_for_until_a_new_leader_knows_it(cluster: FakeCluster) -> None:
+    write(cluster, 0, 40)
+    cluster.partitions[T0].end_questions_refused = 3
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t", start=LATEST)
+        assert consumer.position(T0) == 40
+
+
+async def test_a_leader_that_never_learns_the_end_is_named_when_the_time_is_up(cluster: FakeCluster) -> None:
+    cluster.partitions[T0].end_questions_refused = 1_000
+    async with consumer_of(cluster, offsets_timeout_s=0.3) as consumer:
+        with pytest.raises(RegnumError, match="t-0") as caught:
+            await consumer.assign("t", start=LATEST)
+    assert caught.value.code == errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
+
+
 async def test_iteration_waits_for_records(cluster: FakeCluster) -> None:
     async with consumer_of(cluster) as consumer:
         await consumer.assign("t")

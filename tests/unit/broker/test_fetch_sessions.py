@@ -1,0 +1,84 @@
+"""What a follower hears over a fetch session."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from regnum_broker.fetch_session import WATERMARKS_MAX
+from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
+from regnum_testing.waiting import within
+
+BUSY, QUIET = 0, 1
+LONG_MS = 5_000
+
+
+@pytest.fixture
+async def leader(tmp_path: Path) -> AsyncIterator[LeadingReplicas]:
+    async with LeadingReplicas(tmp_path) as leading:
+        yield leading
+
+
+async def test_the_high_watermark_of_a_quiet_partition_rides_on_the_records_of_a_busy_one(
+    leader: LeadingReplicas,
+) -> None:
+    follower = FetchingFollower(leader.session())
+    await follower.ask((BUSY, 0), (QUIET, 0))
+    await leader.append(QUIET)
+    await follower.ask(wait_ms=LONG_MS)
+    waiting = follower.asking((QUIET, 1), wait_ms=LONG_MS)
+    await leader.append(BUSY)
+    answer = await within(waiting)
+    assert [item.partition for item in answer.partitions if item.records] == [BUSY]
+    assert follower.high_watermarks[QUIET] == leader.partition(QUIET).high_watermark == 1
+
+
+async def test_a_high_watermark_that_moves_before_the_follower_names_its_position_is_told_afterwards(
+    leader: LeadingReplicas,
+) -> None:
+    """It moves while the follower stores what it was sent, and the answer with the records carried the old one."""
+    follower = FetchingFollower(leader.session())
+    await follower.ask((BUSY, 0), (QUIET, 0))
+    await leader.append(QUIET)
+    await follower.ask(wait_ms=LONG_MS)
+    leader.partition(QUIET).commit(1)
+    await leader.append(BUSY)
+    await follower.ask(wait_ms=LONG_MS)
+    await follower.ask((QUIET, 1), (BUSY, 1))
+    assert follower.high_watermarks[QUIET] == 1
+
+
+async def test_a_follower_that_was_sent_back_hears_the_high_watermark_again(leader: LeadingReplicas) -> None:
+    """An answer that says where logs diverge says nothing else: the follower takes no high watermark from it."""
+    follower = FetchingFollower(leader.session())
+    await leader.append(QUIET)
+    leader.lead(QUIET, epoch=1, isr=(1,))
+    answer = await follower.ask((QUIET, 3), epoch=1)
+    assert [item.partition for item in answer.partitions] == [QUIET]
+    follower.high_watermarks.clear()
+    await follower.ask((QUIET, 1), epoch=1)
+    assert follower.high_watermarks == {QUIET: 1}
+
+
+async def test_high_watermarks_that_did_not_move_cost_nothing(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path, partitions=300) as leader:
+        follower = FetchingFollower(leader.session())
+        await follower.ask(*((number, 0) for number in range(300)))
+        await follower.ask()
+        before = leader.looked_at
+        assert not (await follower.ask()).partitions
+        assert leader.looked_at == before
+        await leader.append(7)
+        await follower.ask()
+        await follower.ask((7, 1))
+        assert follower.high_watermarks[7] == 1
+        assert leader.looked_at - before < 20
+
+
+async def test_thousands_of_high_watermarks_come_in_answers_that_do_not_wait(tmp_path: Path) -> None:
+    count = WATERMARKS_MAX + 10
+    async with LeadingReplicas(tmp_path, partitions=count) as leader:
+        follower = FetchingFollower(leader.session())
+        first = await within(follower.asking(*((number, 0) for number in range(count)), wait_ms=LONG_MS))
+        assert len(first.partitions) == WATERMARKS_MAX
+        await follower.ask()
+        assert len(follower.high_watermarks) == count
