@@ -5,14 +5,16 @@ and of every replica here that cannot be used.
 
 Algorithm: a thread with an event loop of its own holds one stream to the controller's lifeline listener. It sends a
 beat every 100 ms, and at once when a probe comes. Reports travel in numbered batches (see ``reports``). A stream says
-in its first message which registration it speaks for; when that changes, a new stream is opened.
+in its first message which registration it speaks for; when that changes, a new stream is opened. The controller may
+answer that this registration is over.
 """
 
 import asyncio
 import contextlib
+import enum
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import grpc
 import structlog
@@ -55,8 +57,10 @@ class Lifeline:
             offline: the replicas that cannot be used now; called on the lifeline's thread.
         """
         self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
-        self._speaker: Final = _Speaker(broker, self._note_open, Reports(offline))
+        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline))
         self._open: Final = asyncio.Event()
+        self._fenced: Final = asyncio.Event()
+        self._epoch = UNREGISTERED
         self._main: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
@@ -75,8 +79,9 @@ class Lifeline:
 
     def identify(self, identity: Identity | None) -> None:
         """Speak for another registration; None: for none."""
-        epoch = UNREGISTERED if identity is None else identity.broker_epoch
+        self._epoch = epoch = UNREGISTERED if identity is None else identity.broker_epoch
         self._open.clear()
+        self._fenced.clear()
         self._speaker.call(lambda: self._speaker.set_epoch(epoch))
 
     def report(self, written: WrittenIsr) -> None:
@@ -91,20 +96,45 @@ class Lifeline:
         """Return when a stream for the present registration is open."""
         await self._open.wait()
 
-    def _note_open(self, *, is_open: bool) -> None:
+    async def wait_fenced(self) -> None:
+        """Return when the controller says that the registration this broker speaks for is over."""
+        await self._fenced.wait()
+
+    def _tell_main(self, news: "_News", epoch: int) -> None:
         main = self._main
-        if main is None or main.is_closed():
+        if main is not None and not main.is_closed():
+            main.call_soon_threadsafe(self._take_news, news, epoch)
+
+    def _take_news(self, news: "_News", epoch: int) -> None:
+        if epoch != self._epoch:
+            # From a stream that spoke for another registration.
             return
-        main.call_soon_threadsafe(self._open.set if is_open else self._open.clear)
+        match news:
+            case _News.OPEN:
+                self._open.set()
+            case _News.ENDED:
+                self._open.clear()
+            case _News.FENCED:
+                self._fenced.set()
+            case _:
+                assert_never(news)
+
+
+class _News(enum.Enum):
+    """What the thread tells the main loop of a stream."""
+
+    OPEN = "open"
+    ENDED = "ended"
+    FENCED = "fenced"
 
 
 class _Speaker:
     """The thread's side."""
 
-    def __init__(self, broker: BrokerId, note_open: Any, reports: Reports) -> None:
+    def __init__(self, broker: BrokerId, tell_main: Callable[[_News, int], None], reports: Reports) -> None:
         self._broker: Final = broker
         self._reports: Final = reports
-        self._note_open: Final = note_open
+        self._tell_main: Final = tell_main
         self._log: Final = structlog.get_logger("lifeline")
         self._loop: Final = asyncio.new_event_loop()
         self._changed: Final = asyncio.Event()
@@ -169,13 +199,14 @@ class _Speaker:
             if target is None or not self._named:
                 await self._changed.wait()
                 continue
+            epoch = self._epoch
             try:
-                reason = await self._stream(target)
+                reason = await self._stream(target, epoch)
             except grpc.RpcError as error:
                 reason = str(from_rpc_error(error))
             except TimeoutError:
                 reason = "the controller is silent"
-            self._note_open(is_open=False)
+            self._tell_main(_News.ENDED, epoch)
             self._note_end(target, reason)
             if not self._changed.is_set():
                 with contextlib.suppress(TimeoutError):
@@ -189,16 +220,16 @@ class _Speaker:
             self._ended = ended
             self._log.info("lifeline ended", at=str(target), reason=reason)
 
-    async def _stream(self, target: Address) -> str:
+    async def _stream(self, target: Address, epoch: int) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
         async with open_channel(target) as channel:
             call: StreamCall = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline()
             self._reports.begin_stream()
             self._probe = 0
-            hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=self._epoch)
+            hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=epoch)
             beats = asyncio.create_task(self._send_beats(call, hello), name="lifeline: beats")
             changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
-            answers = asyncio.create_task(self._read(call), name="lifeline: answers")
+            answers = asyncio.create_task(self._read(call, epoch), name="lifeline: answers")
             try:
                 await asyncio.wait([beats, changed, answers], return_when=asyncio.FIRST_COMPLETED)
                 if answers.done():
@@ -233,8 +264,8 @@ class _Speaker:
     async def _changed_never(self) -> None:
         await asyncio.Event().wait()
 
-    async def _read(self, call: StreamCall) -> None:
-        opened = False
+    async def _read(self, call: StreamCall, epoch: int) -> None:
+        opened = fenced = False
         while True:
             async with asyncio.timeout(SILENCE_S):
                 answer = await call.read()
@@ -243,7 +274,10 @@ class _Speaker:
             if not opened:
                 opened = True
                 self._ended = ""
-                self._note_open(is_open=True)
+                self._tell_main(_News.OPEN, epoch)
+            if answer.fenced and not fenced:
+                fenced = True
+                self._tell_main(_News.FENCED, epoch)
             if answer.probe > self._probe:
                 self._probe = answer.probe
                 self._due.set()

@@ -97,17 +97,19 @@ class Orders:
         return await self._hand_in(lambda: self._stop(partitions), broker_epoch)
 
     async def surrender(self, broker_epoch: BrokerEpoch) -> None:
-        """Give all leadership up, after what is under way, and refuse what is meant for ``broker_epoch`` from then on.
+        """Give all leadership up at once, and refuse what is meant for ``broker_epoch`` from then on.
 
-        Called before the broker registers anew (safety rule S11).
+        Called when the registration is over, before the broker registers anew (safety rules S8 and S11). Returns when
+        an order that was under way, and may have handed leadership out once more, has been undone as well.
         """
+        self._replicas.surrender()
+        self._oldest_epoch = max(self._oldest_epoch, BrokerEpoch(broker_epoch + 1))
 
         async def give_up() -> list[Code]:
             self._replicas.surrender()
-            self._oldest_epoch = BrokerEpoch(broker_epoch + 1)
             return []
 
-        await self._hand_in(give_up, broker_epoch)
+        await self._hand_in(give_up, self._oldest_epoch)
 
     async def _hand_in(self, run: Callable[[], Awaitable[list[Code]]], epoch: BrokerEpoch) -> list[Code]:
         job = _Job(run=run, broker_epoch=epoch, done=asyncio.get_running_loop().create_future())

@@ -1,9 +1,10 @@
 """The broker's place among the live: registers, watches its own node, registers anew.
 
-A broker that was fenced, or whose session is over, goes on serving what it may (safety rule S8): the epochs of others
-stop it from doing harm. Before it registers again it gives all leadership up (S11). After a fence it needs an open
-lifeline first, and waits longer each time (S9): otherwise a broker that cannot be reached would be fenced and elected
-in turns.
+A broker whose session is over goes on serving what it may (safety rule S8): the epochs of others stop it from doing
+harm, and its registration may well stand again before anybody misses it. One that learns that its registration is gone,
+because its session shows that or because the controller says so, gives all leadership up at once: others have been
+elected, and clients that stay with it wait in vain. After a fence it needs an open lifeline before it registers again,
+and waits longer each time (S9): otherwise a broker that cannot be reached would be fenced and elected in turns.
 """
 
 import asyncio
@@ -82,16 +83,30 @@ class Registering:
             StartRefusedError: another live process has the id, or the directory belongs to another cluster.
         """
         while True:
-            store = await self._sessions.wait_store()
+            store = await self._next_store()
             try:
                 await self._bind_cluster(store)
                 await self._live(store)
             except SessionExpired:
-                self._log.warning("registration ended with its session")
-                self._lifeline.identify(None)
+                # The lifeline speaks for it until the next one stands: the controller may say that it is over.
+                self._log.warning("the session of the registration ended")
             # The session's owner notices the loss by itself; until then there is nothing to do with this store.
             await store.wait_lost()
             await self._clock.sleep(0)
+
+    async def _next_store(self) -> Store:
+        """The next session; should the controller say meanwhile that the registration is over, leadership goes."""
+        opened = asyncio.ensure_future(self._sessions.wait_store())
+        fenced = asyncio.ensure_future(self._lifeline.wait_fenced())
+        try:
+            await asyncio.wait([opened, fenced], return_when=asyncio.FIRST_COMPLETED)
+            if fenced.done():
+                await self._surrender()
+            return await opened
+        finally:
+            opened.cancel()
+            fenced.cancel()
+            await asyncio.gather(opened, fenced, return_exceptions=True)
 
     async def _bind_cluster(self, store: Store) -> None:
         while True:
@@ -119,12 +134,28 @@ class Registering:
             # Only now was it a fence: a node that goes with its session is often heard of before the session's end is.
             self._fences = fences
             since_s = self._clock.monotonic()
-            await membership.wait_gone(joined)
-            self._log.warning("registration gone", broker_epoch=joined.creation_id)
+            evidence = await self._until_over(membership, joined)
+            self._log.warning("registration gone", broker_epoch=joined.creation_id, evidence=evidence)
+            await self._surrender()
             self._lifeline.identify(None)
             fences = 1 if self._clock.monotonic() - since_s > CALM_S else self._fences + 1
             await self._while_session_lasts(store, self._clock.sleep(FENCE_BACKOFF.pause_s(fences)))
             await self._while_session_lasts(store, self._lifeline.wait_open())
+
+    async def _until_over(self, membership: Membership, joined: Joined) -> str:
+        """Return when the registration is over, and who says so; raises SessionExpired when the session ends first."""
+        gone = asyncio.ensure_future(membership.wait_gone(joined))
+        fenced = asyncio.ensure_future(self._lifeline.wait_fenced())
+        try:
+            await asyncio.wait([gone, fenced], return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                gone.result()
+                return "the store"
+            return "the controller"
+        finally:
+            gone.cancel()
+            fenced.cancel()
+            await asyncio.gather(gone, fenced, return_exceptions=True)
 
     async def _while_session_lasts(self, store: Store, waiting: Awaitable[None]) -> None:
         """Await something; raises SessionExpired when the session ends first: the next one registers at once."""
@@ -139,8 +170,11 @@ class Registering:
             raise SessionExpired("the session ended while the broker was not registered; open a new one")
 
     async def _give_up_leadership(self) -> None:
-        last = self._last
         self._fence.begin_registration()
+        await self._surrender()
+
+    async def _surrender(self) -> None:
+        last = self._last
         if last is not None:
             await self._orders.surrender(last.broker_epoch)
             # Given up once and for all: when the session ends before the next registration stands, the one after it

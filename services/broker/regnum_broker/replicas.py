@@ -100,12 +100,12 @@ class Replicas:
             self.give(partition, None)
 
     def surrender(self) -> None:
-        """Give all leaderships up: this broker is about to register anew (safety rule S11)."""
+        """Give all leaderships up: the broker's registration is over (safety rules S8 and S11)."""
         leading = self.leading()
         for leadership in leading:
             self.give(leadership.partition, None)
         if leading:
-            self._log.warning("gave leadership up to register anew", partitions=len(leading))
+            self._log.warning("gave all leadership up, the registration is over", partitions=len(leading))
 
     def find_leader(self, topic: str, topic_id: str, partition: int, *, known: bool) -> Leadership | NotHere:
         """The leadership that a client asks for.

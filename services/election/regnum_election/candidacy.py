@@ -180,6 +180,7 @@ class Candidacy:
             controller_id=self._id,
             epoch=win.epoch,
             epoch_version=win.epoch_version,
+            elected_at=win.creation_id,
             predecessor=self._predecessor,
             won_unix_nano=tracing.now_unix_nano(),
         )

@@ -21,6 +21,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
 from regnum_election.liveness import BEAT_INTERVAL_S, SILENCE_S, Listener, Verdict, judge_silence
+from regnum_election.registrations import ended_epochs, is_over
 
 ATTEMPTS_AFTER_BREAK: Final = 10
 """Attempts to connect after a stream broke."""
@@ -84,22 +85,31 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._spawn = spawn
         self._fences = fences
         self._epoch: ControllerEpoch | None = None
+        self._elected_at = BrokerEpoch(0)
         self._brokers: Mapping[BrokerId, Broker] = {}
+        self._shown = False
+        self._ended_epochs: dict[BrokerId, BrokerEpoch] = {}
         self._streams: dict[BrokerId, Stream] = {}
         self._looked_s: dict[BrokerId, float] = {}
         self._looking: dict[BrokerId, asyncio.Task[None]] = {}
         self._silence_fence_s: float | None = None
         self._log = structlog.get_logger("lifeline")
 
-    def begin(self, epoch: ControllerEpoch) -> None:
-        """A reign began: lifelines are taken."""
-        self._epoch = epoch
+    def begin(self, epoch: ControllerEpoch, *, elected_at: BrokerEpoch) -> None:
+        """A reign began: lifelines are taken.
+
+        Args:
+            epoch: the reign.
+            elected_at: creation id of its node (see ``registrations.is_over``).
+        """
+        self._epoch, self._elected_at, self._shown = epoch, elected_at, False
         self._looked_s.clear()
 
     def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
         """The live brokers of the reign."""
         if epoch == self._epoch:
-            self._brokers = brokers
+            self._ended_epochs.update(ended_epochs(self._brokers, brokers))
+            self._brokers, self._shown = brokers, True
 
     def end(self) -> None:
         """The reign is over: brokers find the next controller."""
@@ -146,12 +156,25 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 if stream.oldest_unanswered_s is None:
                     stream.oldest_unanswered_s = self._clock.monotonic()
                 yield controller_pb2.BrokerLifelineResponse(
-                    controller_epoch=epoch, beat=beat, probe=stream.probe, report_acknowledged=stream.report
+                    controller_epoch=epoch,
+                    beat=beat,
+                    probe=stream.probe,
+                    report_acknowledged=stream.report,
+                    fenced=self._is_over(stream),
                 )
                 await self._until_next_beat(stream)
         finally:
             reader.cancel()
             self._ended(stream, epoch)
+
+    def _is_over(self, stream: Stream) -> bool:
+        """Whether the registration that a stream speaks for is gone; not before the registrations have been read."""
+        return self._shown and is_over(
+            stream.epoch,
+            registered=self._brokers.get(stream.broker),
+            ended=self._ended_epochs.get(stream.broker),
+            elected_at=self._elected_at,
+        )
 
     async def _until_next_beat(self, stream: Stream) -> None:
         try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 from regnum.election.v1 import controller_pb2_grpc
-from regnum_model.ids import BrokerId, ControllerEpoch
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.detection import connect
@@ -93,10 +93,10 @@ class LifelineThread:
             loop.call_soon_threadsafe(stop.set)
         await asyncio.to_thread(thread.join, STOP_TIMEOUT_S)
 
-    def begin(self, epoch: ControllerEpoch) -> None:
-        """A reign began."""
+    def begin(self, epoch: ControllerEpoch, *, elected_at: BrokerEpoch) -> None:
+        """A reign began, with a node of that creation id."""
         self._epoch = epoch
-        self._tell(lambda lifelines: lifelines.begin(epoch))
+        self._tell(lambda lifelines: lifelines.begin(epoch, elected_at=elected_at))
 
     def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
         """The live brokers of the reign; the mapping must not change afterwards."""

@@ -49,3 +49,27 @@ def compare(
         if id in known and broker.epoch == known[id].epoch and broker != known[id]
     )
     return Difference(gone=frozenset(known.keys() - valid.keys()), arrived=arrived, rewritten=rewritten)
+
+
+def is_over(
+    epoch: BrokerEpoch, *, registered: Broker | None, ended: BrokerEpoch | None, elected_at: BrokerEpoch
+) -> bool:
+    """Whether a broker that says this epoch is registered under it no more, beyond doubt.
+
+    A registration that the picture does not show yet is not over.
+
+    Args:
+        epoch: what the broker says; 0 when it says that it has no registration.
+        registered: its live registration in the picture.
+        ended: highest epoch of it that is known to be over.
+        elected_at: creation id of the controller's own node. Broker epochs are creation ids too, and the picture was
+            read after it: whoever registered before it is in the picture, or gone.
+    """
+    if registered is not None:
+        return 0 < epoch < registered.epoch
+    return 0 < epoch <= max(elected_at, ended or elected_at)
+
+
+def ended_epochs(before: Mapping[BrokerId, Broker], now: Mapping[BrokerId, Broker]) -> Mapping[BrokerId, BrokerEpoch]:
+    """Epochs of registrations that were live and are not."""
+    return {id: broker.epoch for id, broker in before.items() if id not in now or now[id].epoch > broker.epoch}

@@ -33,6 +33,9 @@ class Reign:
     """Controller epoch."""
     epoch_version: int
     """Version of ``/controller_epoch`` that belongs to it."""
+    elected_at: int = 0
+    """Creation id of the ``/controller`` node that was won: whoever registered before it is known to the reign, or
+    gone."""
     predecessor: Predecessor | None = field(default=None, compare=False)
     """Whom it succeeds, if this process saw it; None: nobody."""
     won_unix_nano: int = field(default=0, compare=False)

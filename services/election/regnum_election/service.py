@@ -14,7 +14,7 @@ from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
-from regnum_model.ids import ControllerEpoch, ElectionId, encode_id
+from regnum_model.ids import BrokerEpoch, ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector, connect
@@ -195,7 +195,7 @@ class ElectionService:
             balance_interval_s=self._settings.leader_balance_interval_s,
         )
         self._office.hold(controller)
-        self._lifelines.begin(reign.epoch)
+        self._lifelines.begin(reign.epoch, elected_at=BrokerEpoch(reign.elected_at))
         try:
             await controller.run()
         except DeposedError as error:

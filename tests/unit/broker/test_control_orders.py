@@ -200,14 +200,18 @@ async def test_a_lost_session_registers_anew_and_gives_leadership_up(world: Brok
     assert error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
 
 
-async def test_a_fenced_broker_does_not_register_without_a_lifeline(world: BrokerWorld) -> None:
+async def test_a_fenced_broker_sends_clients_away_and_does_not_register_without_a_lifeline(world: BrokerWorld) -> None:
     await world.elect(1, [1])
     running = world.brokers[BrokerId(1)]
     path = paths.broker_id(BrokerId(1))
     node = await world.store.get(path)
     await world.store.delete(path, version=node.stat.version)
-    result = await world.produce(1, batch_of(b"a"))
-    assert result.error_code == errors_pb2.ERROR_CODE_NONE
+
+    async def sends_away() -> bool:
+        result = await world.produce(1, batch_of(b"a"))
+        return result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+
+    await eventually(sends_away)
     assert await world.store.exists(path) is None
     assert running.supervisor.failure is None
 

@@ -1,4 +1,4 @@
-"""What the one task that registers does when its session ends again before a registration stands."""
+"""What the one task that registers does when its registration or its session ends, or ends again too soon."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from regnum_broker.fence import Fence
+from regnum_broker.identity import Identity
 from regnum_broker.orders import Orders
 from regnum_broker.registration import FENCE_BACKOFF, Registering
 from regnum_broker.sessions import Sessions
@@ -27,19 +28,32 @@ class Directory:
     cluster_id = "cluster"
 
 
-class OpenLifeline:
-    """A lifeline that is always open: a fence alone does not keep the broker from registering."""
+class Lifeline:
+    """Open unless a test closes it: a fence alone does not keep the broker from registering."""
 
-    def identify(self, _identity) -> None:
-        pass
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.fenced = asyncio.Event()
+        self.speaks_for: list[int | None] = []
+
+    def identify(self, identity: Identity | None) -> None:
+        self.speaks_for.append(None if identity is None else identity.broker_epoch)
+        self.fenced.clear()
 
     async def wait_open(self) -> None:
-        pass
+        await self.open.wait()
+
+    async def wait_fenced(self) -> None:
+        await self.fenced.wait()
 
 
-class NothingLed:
+class Led:
+    def __init__(self) -> None:
+        self.surrendered = 0
+
     def surrender(self) -> None:
-        pass
+        self.surrendered += 1
 
 
 class ImpatientClock(SystemClock):
@@ -58,16 +72,20 @@ class Broker:
     server: MemoryServer
     fence: Fence
     clock: ImpatientClock
+    lifeline: Lifeline
+    led: Led
     tasks: list[asyncio.Task[None]]
     sessions: list[int] = field(default_factory=list)
     before_use: list[Callable[[int], None]] = field(default_factory=list)
     """What happens to a session before anybody gets it, first to last."""
+    store_answers: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def open(self) -> Store:
         store = MemoryStore(self.server)
         self.sessions.append(store.session_id)
         if self.before_use:
             self.before_use.pop(0)(store.session_id)
+        await self.store_answers.wait()
         return store
 
     async def registered_after(self, epoch: int) -> int:
@@ -78,6 +96,12 @@ class Broker:
         await eventually(holds, what="a new registration")
         return self.fence.identity.broker_epoch
 
+    async def surrenders(self) -> None:
+        async def did() -> bool:
+            return self.led.surrendered > 0
+
+        await eventually(did, what="leadership given up")
+
 
 @pytest.fixture
 async def broker() -> AsyncIterator[Broker]:
@@ -85,10 +109,11 @@ async def broker() -> AsyncIterator[Broker]:
     admin = MemoryStore(server)
     await ensure_folders(admin, paths.PERSISTENT_FOLDERS, clock)
     await admin.create(paths.CLUSTER_ID, b"cluster", make_parents=True)
-    made = Broker(server=server, fence=fence, clock=clock, tasks=[])
+    made = Broker(server=server, fence=fence, clock=clock, lifeline=Lifeline(), led=Led(), tasks=[])
+    made.store_answers.set()
     sessions = Sessions(made.open, clock)
     storage = type("Storage", (), {"directory": Directory()})()
-    orders = Orders(replicas=NothingLed(), fetchers=None, storage=storage, lag_s=10.0, clock=clock)
+    orders = Orders(replicas=made.led, fetchers=None, storage=storage, lag_s=10.0, clock=clock)
     registering = Registering(
         broker=BrokerId(1),
         incarnation="incarnation",
@@ -98,7 +123,7 @@ async def broker() -> AsyncIterator[Broker]:
         sessions=sessions,
         fence=fence,
         orders=orders,
-        lifeline=OpenLifeline(),
+        lifeline=made.lifeline,
         clock=clock,
         session_timeout_s=6.0,
         registered=lambda: None,
@@ -143,3 +168,44 @@ async def test_fences_in_a_row_lengthen_the_wait(broker: Broker) -> None:
     await hand.close()
     assert len(broker.sessions) == 1
     assert max(broker.clock.pauses) > 4 * FENCE_BACKOFF.first_s
+
+
+async def test_a_broker_whose_node_is_gone_gives_leadership_up_before_any_wait(broker: Broker) -> None:
+    await broker.registered_after(0)
+    broker.lifeline.open.clear()
+    hand = MemoryStore(broker.server)
+    await hand.delete(NODE, version=None)
+    await hand.close()
+    await broker.surrenders()
+    # As a follower it goes on: nobody is harmed by that, and it has less to fetch later.
+    assert broker.fence.identity is not None
+
+
+async def test_a_broker_that_the_controller_calls_fenced_gives_leadership_up_and_registers_anew(broker: Broker) -> None:
+    """Its own session may not have shown it yet."""
+    epoch = await broker.registered_after(0)
+    broker.lifeline.open.clear()
+    broker.lifeline.fenced.set()
+    await broker.surrenders()
+    broker.lifeline.open.set()
+    assert await broker.registered_after(epoch) > epoch
+
+
+async def test_a_lost_session_alone_costs_no_leadership_until_the_controller_says_that_it_is_over(
+    broker: Broker,
+) -> None:
+    """The store is away: safety rule S8. The lifeline goes on speaking for the registration."""
+    epoch = await broker.registered_after(0)
+    broker.store_answers.clear()
+    broker.server.announce(broker.sessions[0])
+
+    async def looks_for_another() -> bool:
+        return len(broker.sessions) == 2
+
+    await eventually(looks_for_another)
+    assert broker.led.surrendered == 0
+    assert broker.lifeline.speaks_for == [epoch]
+    broker.lifeline.fenced.set()
+    await broker.surrenders()
+    broker.store_answers.set()
+    assert await broker.registered_after(epoch) > epoch

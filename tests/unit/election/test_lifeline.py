@@ -104,7 +104,7 @@ async def test_a_process_that_does_not_reign_takes_no_lifeline(lifelines: Thread
 
 
 async def test_a_broken_lifeline_and_a_refused_port_report_death(lifelines: Thread) -> None:
-    lifelines.thread.begin(ControllerEpoch(3))
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
     end = FakeBrokerEnd(lifelines, 1)
     lifelines.thread.show(ControllerEpoch(3), {end.broker.id: end.broker})
     response = await end.hello()
@@ -119,7 +119,7 @@ async def test_a_broken_lifeline_and_a_refused_port_report_death(lifelines: Thre
 
 
 async def test_a_live_broker_without_a_lifeline_is_left_alone_while_its_port_answers(lifelines: Thread) -> None:
-    lifelines.thread.begin(ControllerEpoch(3))
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
     standing, gone = FakeBrokerEnd(lifelines, 1), FakeBrokerEnd(lifelines, 2)
     await gone.die()
     lifelines.thread.show(ControllerEpoch(3), {end.broker.id: end.broker for end in (standing, gone)})
@@ -129,7 +129,7 @@ async def test_a_live_broker_without_a_lifeline_is_left_alone_while_its_port_ans
 
 
 async def test_isr_reports_are_handed_over_once_and_acknowledged(lifelines: Thread) -> None:
-    lifelines.thread.begin(ControllerEpoch(3))
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
     end = FakeBrokerEnd(lifelines, 1)
     await end.hello()
     report = controller_pb2.BrokerLifelineRequest(
@@ -153,7 +153,7 @@ async def test_isr_reports_are_handed_over_once_and_acknowledged(lifelines: Thre
 
 
 async def test_the_end_of_the_reign_ends_the_lifelines(lifelines: Thread) -> None:
-    lifelines.thread.begin(ControllerEpoch(3))
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
     end = FakeBrokerEnd(lifelines, 1)
     await end.hello()
     lifelines.thread.end()
@@ -163,6 +163,46 @@ async def test_the_end_of_the_reign_ends_the_lifelines(lifelines: Thread) -> Non
 
     await until(over)
     await end.die()
+
+
+async def test_a_broker_whose_registration_is_gone_is_told_so_on_the_stream_it_holds(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    lifelines.thread.show(ControllerEpoch(3), {end.broker.id: end.broker})
+    assert not (await end.hello()).fenced
+    lifelines.thread.show(ControllerEpoch(3), {})
+
+    async def told() -> bool:
+        response = await end.stream.read()
+        assert isinstance(response, controller_pb2.BrokerLifelineResponse)
+        return response.fenced
+
+    await until(told)
+    await end.die()
+
+
+async def test_a_broker_that_was_gone_before_the_election_is_told_so_once_the_registrations_are_read(
+    lifelines: Thread,
+) -> None:
+    """Who registered after the election may only not have been seen yet."""
+    early, late = FakeBrokerEnd(lifelines, 1), FakeBrokerEnd(lifelines, 2)
+    assert early.broker.epoch < late.broker.epoch
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=early.broker.epoch)
+    assert not (await early.hello()).fenced
+    assert not (await late.hello()).fenced
+    lifelines.thread.show(ControllerEpoch(3), {})
+
+    async def told() -> bool:
+        response = await early.stream.read()
+        assert isinstance(response, controller_pb2.BrokerLifelineResponse)
+        return response.fenced
+
+    await until(told)
+    response = await late.stream.read()
+    assert isinstance(response, controller_pb2.BrokerLifelineResponse)
+    assert not response.fenced
+    await early.die()
+    await late.die()
 
 
 # Probes
@@ -225,7 +265,7 @@ class Silence:
             spawn=self.spawn,
             fences=True,
         )
-        self.lifelines.begin(ControllerEpoch(1))
+        self.lifelines.begin(ControllerEpoch(1), elected_at=BrokerEpoch(0))
         self.lifelines.show(ControllerEpoch(1), {BrokerId(id): broker(id) for id in ids})
         self.streams = {id: Stream(broker=BrokerId(id), epoch=BrokerEpoch(id)) for id in ids}
         for id, stream in self.streams.items():

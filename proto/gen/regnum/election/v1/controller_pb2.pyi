@@ -275,6 +275,7 @@ class BrokerLifelineResponse(_message.Message):
     BEAT_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
     REPORT_ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    FENCED_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of the sender."""
     beat: _builtins.int
@@ -283,6 +284,8 @@ class BrokerLifelineResponse(_message.Message):
     """Number of this probe; to be answered at once. 0 means no probe."""
     report_acknowledged: _builtins.int
     """The newest batch of reports that was taken up. 0 means none yet."""
+    fenced: _builtins.bool
+    """The broker epoch of the hello is over: the broker gives all leadership up at once, and registers anew."""
     def __init__(
         self,
         *,
@@ -290,10 +293,11 @@ class BrokerLifelineResponse(_message.Message):
         beat: _builtins.int = ...,
         probe: _builtins.int = ...,
         report_acknowledged: _builtins.int = ...,
+        fenced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "controller_epoch", b"controller_epoch", "probe", b"probe", "report_acknowledged", b"report_acknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
