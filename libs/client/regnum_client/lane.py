@@ -188,7 +188,10 @@ class Lane(Generic[R]):
         return failed
 
     def expire(self, now_s: float) -> list[Batch[R]]:
-        """Remove the batches whose time is up and that are not under way (those end by the deadline of their call)."""
+        """Remove the batches whose time is up and that are not under way (those end by the deadline of their call).
+
+        With them come those behind them that may be in the log, whose time need not be up.
+        """
         expired: list[Batch[R]] = []
         while self._new and self._new[0].deadline_s <= now_s:
             expired.append(self._new.popleft())

@@ -188,7 +188,11 @@ class Sender:
         self._expire_at_s = now_s + EXPIRE_EVERY_S
         for partition, route in tuple(self._active.items()):
             for batch in route.lane.expire(now_s):
-                self._outcomes.timed_out(partition, batch, last=route.trouble.last_answer)
+                if batch.deadline_s <= now_s:
+                    self._outcomes.timed_out(partition, batch, last=route.trouble.last_answer)
+                else:
+                    because = "the batch before it was not acknowledged in time"
+                    self._outcomes.sequence_broken(partition, batch, because=because)
             if not route.lane.waiting:
                 del self._active[partition]
 

@@ -107,8 +107,9 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         errors_pb2.ERROR_CODE_NOT_COORDINATOR: _ELSEWHERE,
         errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION: _WRONG,
         errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS: _traits(_Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True),
+        # The leader may have been replaced after the append: hence the refresh.
         errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: _traits(
-            _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True, outcome_known=False
+            _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True, refresh=True, outcome_known=False
         ),
         errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS: _WRONG,
         errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS: _traits(_Status.ALREADY_EXISTS, ExitStatus.CONFLICT),

@@ -5,8 +5,9 @@ repeat is answered with its first offset, and not before that is committed; bad 
 
 Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for all partitions of
 the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With acks all the
-answer waits until the high watermark has passed the last record. A leader that is deposed meanwhile answers
-NOT_LEADER_OR_FOLLOWER: the outcome is the next leader's to tell.
+answer waits until the high watermark has passed the last record. A leader that is deposed after the append answers
+NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for what was
+not appended, because a producer may send that under another producer id.
 """
 
 import asyncio
@@ -39,6 +40,10 @@ PARTITIONS_MAX: Final = 10_000
 """Partitions of one request."""
 
 _DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
+_DEPOSED_AFTER_APPEND: Final = (
+    "this broker was replaced as leader after it had appended the records; they may still be committed:"
+    " refresh metadata and send the batch to the leader again, with the same numbers"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +217,7 @@ class Producing:
                 else:
                     _check_isr(result, leadership)
             elif future.result() is AckOutcome.DEPOSED:
-                _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
+                _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
             else:
                 _check_isr(result, leadership)
 
@@ -244,7 +249,7 @@ def _fill_in(
     partition = leadership.partition
     result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
     if partition.role is not leadership:
-        _refuse(result, errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _DEPOSED)
+        _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
     elif acks == log_pb2.ACKS_ALL:
         if partition.high_watermark <= outcome.last_offset:
             return outcome.last_offset + 1

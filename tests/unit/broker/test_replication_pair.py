@@ -57,7 +57,7 @@ async def test_a_request_that_says_nothing_of_acks_waits_for_all(world: BrokerWo
     assert response.results[0].error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
 
 
-async def test_a_leader_deposed_while_it_waits_does_not_acknowledge(world: BrokerWorld) -> None:
+async def test_a_leader_deposed_while_it_waits_says_that_it_has_appended(world: BrokerWorld) -> None:
     await world.start(1, 2)
     await world.elect(1, [1, 2], tell=[1])
     first = await world.produce(1, batch_of(b"leader only"), acks=log_pb2.ACKS_LEADER)
@@ -73,7 +73,9 @@ async def test_a_leader_deposed_while_it_waits_does_not_acknowledge(world: Broke
         await world.elect(2, [1, 2], epoch=1)
 
     result, _ = await asyncio.gather(waiting, depose())
-    assert result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    assert result.error_code == errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    never = await world.produce(1, batch_of(b"never"))
+    assert never.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, "nothing of this one was appended"
 
 
 async def test_a_deposed_leaders_tail_gives_way_to_the_new_leaders_log(world: BrokerWorld) -> None:

@@ -216,6 +216,42 @@ async def test_time_runs_out_and_says_whether_it_may_be_written(cluster: FakeClu
         assert caught.value.maybe_written
 
 
+@pytest.mark.parametrize(
+    "code", [errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR]
+)
+async def test_what_a_deposed_leader_had_appended_is_never_sent_under_other_numbers(
+    cluster: FakeCluster, code: errors_pb2.ErrorCode.ValueType
+) -> None:
+    """Two batches are under way, both are appended, and no leader confirms them within the delivery time-out."""
+    async with producer_to(cluster, delivery_timeout_s=0.6, batch_bytes=128) as producer:
+        await (await producer.send("t", b"0"))
+        under_way = 0
+        both = asyncio.Event()
+
+        async def hold(_broker: FakeBroker, _request: log_pb2.ProduceRequest) -> None:
+            nonlocal under_way
+            under_way += 1
+            if under_way == 2:
+                both.set()
+                await until(lambda: len(cluster.values("t")) == 2)
+            elif under_way == 3:
+                # Both were answered; nobody leads from now on.
+                cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER] * 1000)
+            await both.wait()
+
+        cluster.before_produce = hold
+        cluster.answers_after_append[("t", 0)] = deque([code] * 2)
+        deliveries = [await producer.send("t", letter * 40) for letter in (b"a", b"b")]
+        for delivery in deliveries:
+            with pytest.raises((DeliveryTimeoutError, SequenceBrokenError), match="may be in the log") as caught:
+                await delivery
+            assert isinstance(caught.value, DeliveryTimeoutError | SequenceBrokenError)
+            assert caught.value.maybe_written
+        del cluster.answers[("t", 0)]
+        assert (await (await producer.send("t", b"later"))).offset == 3
+    assert cluster.values("t") == [b"0", b"a" * 40, b"b" * 40, b"later"]
+
+
 async def test_a_full_buffer_makes_send_wait_and_then_fail(cluster: FakeCluster) -> None:
     await cluster.brokers[1].freeze()
     async with producer_to(cluster, buffer_bytes=1000, buffer_wait_s=0.2) as producer:

@@ -37,7 +37,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 5
     """The partition has no leader at the moment."""
     ERROR_CODE_NOT_LEADER_OR_FOLLOWER: _ErrorCode.ValueType  # 6
-    """This broker is not the leader (or not a replica) of the partition; refresh metadata and go to the leader."""
+    """This broker is not the leader (or not a replica) of the partition; refresh metadata and go to the leader. Of a
+    produce request nothing was appended here.
+    """
     ERROR_CODE_REQUEST_TIMED_OUT: _ErrorCode.ValueType  # 7
     """The request did not finish in the time it gave; its outcome may be unknown."""
     ERROR_CODE_BROKER_NOT_AVAILABLE: _ErrorCode.ValueType  # 8
@@ -53,7 +55,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_NOT_ENOUGH_REPLICAS: _ErrorCode.ValueType  # 19
     """Fewer replicas in sync than min.insync.replicas: nothing was appended."""
     ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: _ErrorCode.ValueType  # 20
-    """The records were appended and the ISR then fell below min.insync.replicas: the outcome is unknown."""
+    """The records were appended, and then the ISR fell below min.insync.replicas or another leader took over: the outcome
+    is unknown. Repeat with the same producer id and numbers, never under others.
+    """
     ERROR_CODE_INVALID_REQUIRED_ACKS: _ErrorCode.ValueType  # 21
     """acks is no value of Acks."""
     ERROR_CODE_TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 36
@@ -116,7 +120,9 @@ ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.ValueType  # 3
 ERROR_CODE_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 5
 """The partition has no leader at the moment."""
 ERROR_CODE_NOT_LEADER_OR_FOLLOWER: ErrorCode.ValueType  # 6
-"""This broker is not the leader (or not a replica) of the partition; refresh metadata and go to the leader."""
+"""This broker is not the leader (or not a replica) of the partition; refresh metadata and go to the leader. Of a
+produce request nothing was appended here.
+"""
 ERROR_CODE_REQUEST_TIMED_OUT: ErrorCode.ValueType  # 7
 """The request did not finish in the time it gave; its outcome may be unknown."""
 ERROR_CODE_BROKER_NOT_AVAILABLE: ErrorCode.ValueType  # 8
@@ -132,7 +138,9 @@ ERROR_CODE_INVALID_TOPIC_EXCEPTION: ErrorCode.ValueType  # 17
 ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 19
 """Fewer replicas in sync than min.insync.replicas: nothing was appended."""
 ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.ValueType  # 20
-"""The records were appended and the ISR then fell below min.insync.replicas: the outcome is unknown."""
+"""The records were appended, and then the ISR fell below min.insync.replicas or another leader took over: the outcome
+is unknown. Repeat with the same producer id and numbers, never under others.
+"""
 ERROR_CODE_INVALID_REQUIRED_ACKS: ErrorCode.ValueType  # 21
 """acks is no value of Acks."""
 ERROR_CODE_TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 36
