@@ -8,7 +8,10 @@ a cancelled or aborted call    passes
 work cancelled by others       BROKER_NOT_AVAILABLE: gRPC would send nothing, and the caller would wait
 the client hung up, or the
 server stops                   the call ends; nobody is there to be told
-anything else                  INTERNAL without the text, and the supervisor stops the service
+NotImplementedError            UNIMPLEMENTED: a call that its servicer leaves to a base class
+anything else                  INTERNAL without the text; from a service of ours the supervisor stops the service, for
+                               it is a broken invariant and nobody knows what was left half done. A service of a
+                               library (reflection) holds nothing of ours: there it is a line in the log
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, NoReturn
 
 import grpc
+import structlog
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 from regnum.types.v1 import errors_pb2
@@ -30,7 +34,11 @@ Handler = Any
 """grpc.RpcMethodHandler, whose stubs are generic and whose class is not."""
 Deserializer = Callable[[bytes], Any]
 
+OURS: Final = "/regnum."
+"""How the methods of our own services begin."""
+
 _TIMED_OUT: Final = "not done in time; the outcome is unknown, so look before repeating"
+_UNIMPLEMENTED: Final = "this server knows the call and does not answer it; ask without it"
 _CANCELLED: Final = "the server gave the work up, perhaps because it stops; try again, at another one if there is one"
 
 
@@ -52,6 +60,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, fail: Callable[[str, BaseException], None]) -> None:
         self._fail: Final = fail
+        self._log: Final = structlog.get_logger("server")
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -126,7 +135,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         # gRPC's own words for "client gone" and "server stopping". Misuse of a live call is a defect all the same.
         if isinstance(error, grpc.aio.BaseError) and (context.done() or not isinstance(error, grpc.aio.UsageError)):
             raise asyncio.CancelledError from error
-        self._fail(method, error)
+        if isinstance(error, NotImplementedError):
+            await _answer_with(context, grpc.StatusCode.UNIMPLEMENTED, _UNIMPLEMENTED)
+        if method.startswith(OURS):
+            self._fail(method, error)
+        else:
+            self._log.error("a call failed", method=method, error=repr(error), exc_info=error)
         await _abort(
             context,
             RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, "unexpected failure; see the server's log"),
@@ -142,10 +156,14 @@ async def _pass_on(context: Context, error: asyncio.CancelledError) -> NoReturn:
 
 async def _abort(context: Context, error: RegnumError) -> NoReturn:
     status = rpc_status.to_status(to_status(error))
+    await _answer_with(context, status.code, status.details, status.trailing_metadata)
+
+
+async def _answer_with(context: Context, code: grpc.StatusCode, details: str, trailing: Any = ()) -> NoReturn:
     try:
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await context.abort(code, details, trailing)
     except grpc.aio.AbortError:
         raise
     except grpc.aio.BaseError as gone:
         raise asyncio.CancelledError from gone
-    raise AssertionError("abort returned") from error
+    raise AssertionError("abort returned")

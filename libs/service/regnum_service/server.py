@@ -12,6 +12,7 @@ from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.errors import PortTakenError
+from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.supervisor import Supervisor
 
@@ -52,9 +53,9 @@ class ServiceRegistration:
 class GrpcServer:
     """A server on one listener. Belongs to the event loop that starts it, which need not be the main one.
 
-    A handler raises RegnumError to refuse a call. Anything else that escapes is a defect: the caller sees INTERNAL
-    without the text and the supervisor stops the service. Handlers of request streams take the iterator or
-    ``context.read()``.
+    A handler raises RegnumError to refuse a call. Anything else that escapes from a service of ours is a defect: the
+    caller sees INTERNAL without the text and the supervisor stops the service. Handlers of request streams take the
+    iterator or ``context.read()``.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class GrpcServer:
         self._supervisor = supervisor
         self._max_message_bytes = max_message_bytes
         self._server: grpc.aio.Server | None = None
-        self._health: health.aio.HealthServicer | None = None
+        self._health: Health | None = None
         self._port = address.port
 
     @property
@@ -91,7 +92,7 @@ class GrpcServer:
         )
         for service in self._services:
             service.add_to_server(service.servicer, server)
-        self._health = health.aio.HealthServicer()
+        self._health = Health()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.name for service in self._services]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
@@ -105,7 +106,7 @@ class GrpcServer:
             ) from error
         self._server = server
         await self.set_serving(serving=False)
-        await self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
 
     async def set_serving(self, *, serving: bool) -> None:
@@ -114,7 +115,7 @@ class GrpcServer:
             raise RuntimeError("set_serving before start")
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", *(service.name for service in self._services)):
-            await self._health.set(name, status)
+            self._health.set(name, status)
 
     async def stop(self, grace_s: float = 0.5) -> None:
         """Refuse new calls; what still runs after the grace time is cancelled. Does nothing when not started."""

@@ -12,6 +12,8 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels, open_channel
 from regnum_service.errors import PortTakenError, RegnumError
+from regnum_service.health import Health
+from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.server import LIVENESS, GrpcServer, ServiceRegistration
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
@@ -66,6 +68,11 @@ class ReadingLifeline(controller_pb2_grpc.LifelineServiceServicer):
     async def BrokerLifeline(self, request_iterator, context):  # noqa: N802 - the name in the proto
         while (request := await context.read()) is not grpc.aio.EOF:
             await context.write(controller_pb2.BrokerLifelineResponse(probe=request.beat + 1))
+
+
+class BrokenHealth(health_pb2_grpc.HealthServicer):
+    async def Check(self, request, context):  # noqa: N802 - the name in the proto
+        raise KeyError("secret detail")
 
 
 @pytest.fixture
@@ -267,6 +274,62 @@ async def test_a_health_watch_hears_of_the_stop(supervisor, server, channel):
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
     await stopping
     assert supervisor.failure is None
+
+
+async def test_a_watcher_that_does_not_read_holds_nobody_up():
+    health = Health()
+    health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+    slow, prompt = (health.Watch(health_pb2.HealthCheckRequest(), None) for _ in range(2))
+    assert (await anext(slow)).status == (await anext(prompt)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    # The slow one is in the middle of its write from here on.
+    for _ in range(3):
+        health.set("", health_pb2.HealthCheckResponse.SERVING)
+        assert (await anext(prompt)).status == health_pb2.HealthCheckResponse.SERVING
+        health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        assert (await anext(prompt)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    health.set("", health_pb2.HealthCheckResponse.SERVING)
+    assert (await anext(slow)).status == health_pb2.HealthCheckResponse.SERVING
+    await slow.aclose()
+    await prompt.aclose()
+
+
+async def test_health_lists_every_service(server, channel):
+    await server.set_serving(serving=True)
+    answer = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest(), timeout=TIMEOUT_S)
+    assert {name: item.status for name, item in answer.statuses.items()} == dict.fromkeys(
+        ("", LIVENESS, "regnum.election.v1.ControllerService", "regnum.election.v1.LifelineService"),
+        health_pb2.HealthCheckResponse.SERVING,
+    )
+
+
+async def test_a_call_left_to_the_base_class_is_unimplemented_and_stops_nothing(channel, supervisor):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await controller_pb2_grpc.ControllerServiceStub(channel).AllocateProducerIds(
+            controller_pb2.AllocateProducerIdsRequest(), timeout=TIMEOUT_S
+        )
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert supervisor.failure is None
+
+
+async def test_what_a_library_fails_with_stops_nothing():
+    failed = []
+    interceptor = ErrorInterceptor(lambda _, error: failed.append(error))
+    server = grpc.aio.server(interceptors=(interceptor,))
+    controller_pb2_grpc.add_ControllerServiceServicer_to_server(Controller(), server)
+    health_pb2_grpc.add_HealthServicer_to_server(BrokenHealth(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = open_channel(Address(host="127.0.0.1", port=port))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "secret" not in str(caught.value)
+    assert failed == []
+    with pytest.raises(grpc.aio.AioRpcError):
+        await shutdown(channel, 4)
+    assert [type(error) for error in failed] == [AssertionError]
+    await channel.close()
+    await server.stop(0)
 
 
 async def test_reflection_lists_what_is_served(channel):
