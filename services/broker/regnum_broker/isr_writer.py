@@ -203,10 +203,12 @@ class IsrWriter:
                 checks.append(Check(paths.broker_epoch(joiner.broker), joiner.registration))
                 checks.append(Check(paths.broker_id(joiner.broker)))
         isr = (*(id for id in state.isr if id not in change.leaving), *memberships)
-        if isr == state.isr or self._broker not in isr:
+        if self._broker not in isr:
             return None
         key, topic = leadership.partition.key, leadership.partition.topic
         changed = with_isr(state, isr, min_insync=leadership.min_insync, joining=memberships)
+        if changed == state:
+            return None
         group: Group = (
             Check(paths.topic_id(key.topic_id)),
             Check(paths.broker_epoch(self._broker), identity.registration),

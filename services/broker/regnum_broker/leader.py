@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from regnum_model.ids import BrokerEpoch, BrokerId, Registration
+from regnum_model.insync import may_commit, may_let_go
 from regnum_model.nodes import LeaderAndIsr
 
 from regnum_broker.partition import Partition, Role
@@ -45,7 +46,7 @@ class Joining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrChange:
-    """A change of the ISR that the leader wants."""
+    """A change of the ISR that the leader wants. Without members: only the eligible replicas are to be let go."""
 
     leaving: tuple[BrokerId, ...]
     """Members that lag."""
@@ -121,8 +122,15 @@ class Leadership(Role):
 
     @property
     def isr_sufficient(self) -> bool:
-        """Whether the ISR that the store holds has min.insync.replicas members."""
-        return len(self.state.isr) >= self.min_insync
+        """Whether the state that the store holds lets records be committed (safety rule S10)."""
+        return may_commit(self.state, min_insync=self.min_insync)
+
+    @property
+    def insufficiency(self) -> str:
+        """Why it does not, for people."""
+        if len(self.state.isr) < self.min_insync:
+            return f"{len(self.state.isr)} of {self.min_insync} needed replicas are in sync"
+        return f"replicas {list(self.state.elr)} are still eligible from before min.insync.replicas changed"
 
     @property
     def knows_committed(self) -> bool:
@@ -131,8 +139,8 @@ class Leadership(Role):
 
     @property
     def complete(self) -> bool:
-        """Whether every assigned replica is in the ISR."""
-        return len(self.state.isr) == len(self.replicas)
+        """Whether every assigned replica is in the ISR, and nothing is left to be written."""
+        return len(self.state.isr) == len(self.replicas) and not self.state.elr
 
     def progress_of(self, broker: BrokerId) -> FollowerProgress | None:
         """What is known of a follower; None: not an assigned replica."""
@@ -172,7 +180,7 @@ class Leadership(Role):
                 leader_end=self.partition.log.log_end_offset,
                 counted=self._counted(now_s),
                 followers=self._progress,
-                isr_size=len(self.state.isr),
+                state=self.state,
                 min_insync=self.min_insync,
             )
         )
@@ -194,7 +202,7 @@ class Leadership(Role):
             for id, stream in self._streams.items()
             if id not in self.state.isr and self._may_join(id, stream)
         )
-        if not leaving and not joining:
+        if not leaving and not joining and not may_let_go(self.state, min_insync=self.min_insync):
             return None
         return IsrChange(leaving=leaving, joining=joining)
 
@@ -219,6 +227,12 @@ class Leadership(Role):
         self.replicas = tuple(replicas)
         self.min_insync = min_insync
         self._settle(state, version, now_s)
+
+    def take_min_insync(self, min_insync: int, *, now_s: float) -> None:
+        """Take up another min.insync.replicas under a state that stays; a write on its way may still happen."""
+        if min_insync != self.min_insync:
+            self.min_insync = min_insync
+            self.advance(now_s)
 
     def written(self, state: LeaderAndIsr, *, version: int, now_s: float) -> None:
         """Take up that the proposed ISR stands in the store."""

@@ -148,8 +148,8 @@ class Orders:
             if verdict is Verdict.NEW_ROLE:
                 taking[order.key] = (index, order)
                 self._prepare(order)
-            elif verdict is Verdict.ISR_ONLY:
-                self._take_isr(order)
+            else:
+                self._go_on(order, verdict)
         if taking:
             orders = [order for _, order in taking.values()]
             try:
@@ -214,6 +214,13 @@ class Orders:
         self._fetchers.forget(partition.key)
         self._replicas.give(partition, None)
 
+    def _go_on(self, order: _Order, verdict: Verdict) -> None:
+        """What is new to a replica that keeps its role."""
+        if verdict is Verdict.ISR_ONLY:
+            self._take_isr(order)
+        elif verdict is Verdict.SETTINGS_ONLY:
+            self._take_settings(order)
+
     def _take_isr(self, order: _Order) -> None:
         partition = self._replicas.get(order.key)
         assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
@@ -226,6 +233,12 @@ class Orders:
                 replicas=order.replicas,
                 min_insync=order.min_insync,
             )
+
+    def _take_settings(self, order: _Order) -> None:
+        # Messages are carried out in the order in which they were admitted, so the newest controller has the last word.
+        partition = self._replicas.get(order.key)
+        if partition is not None and isinstance(partition.role, Leadership):
+            partition.role.take_min_insync(order.min_insync, now_s=self._clock.monotonic())
 
     def _record_roles(self, orders: Sequence[_Order], began_unix_nano: int, cause: str) -> None:
         leading = sum(1 for order in orders if order.state.leader == self._replicas.broker)

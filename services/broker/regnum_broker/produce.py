@@ -138,8 +138,7 @@ class Producing:
         if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
-                f"{len(found.state.isr)} of {found.min_insync} needed replicas are in sync; nothing was appended:"
-                " try again",
+                f"{found.insufficiency}; nothing was appended: try again",
             )
         return found
 

@@ -195,7 +195,7 @@ async def settle(context: ControllerContext, keys: Iterable[PartitionKey], chang
 async def by_urgency(
     context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]
 ) -> tuple[list[PartitionKey], list[PartitionKey]]:
-    """Partitions that may need a leader, and the others.
+    """Partitions that may need a leader or acknowledge nothing until they are settled, and the others.
 
     Args:
         context: the reign.
@@ -207,9 +207,10 @@ async def by_urgency(
     for count, key in enumerate(keys, 1):
         if count % PARTITIONS_PER_TURN == 0:
             await asyncio.sleep(0)
-        held = context.picture.partitions[key].held
+        partition = context.picture.partitions[key]
+        held = partition.held
         needs_leader = held is None or held.state.leader == NO_LEADER or held.state.leader in changed
-        (urgent if needs_leader else rest).append(key)
+        (urgent if needs_leader or context.is_held_up(partition) else rest).append(key)
     return urgent, rest
 
 

@@ -17,7 +17,7 @@ from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey, TopicId
-from regnum_model.insync import effective_min_insync
+from regnum_model.insync import effective_min_insync, may_let_go
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
@@ -158,6 +158,13 @@ class ControllerContext:
             partition.held.state, partition.replicas, self.surroundings, min_insync=self.min_insync(partition)
         )
 
+    def is_held_up(self, partition: Partition) -> bool:
+        """Whether a partition commits nothing because of eligible replicas that it no longer needs."""
+        held = partition.held
+        if held is None or not held.state.elr:
+            return False
+        return may_let_go(held.state, min_insync=self.min_insync(partition))
+
     def let_go(self) -> None:
         """The reign is over: forget what is large. Reign and parts refer to one another, and old cycles stay."""
         self.picture = Cluster()
@@ -239,10 +246,17 @@ class ControllerContext:
         guard = Check(paths.topic_id(key.topic_id))
         data = change.state.encode()
         if partition.held is not None:
-            return (guard, Set(path, data, partition.held.version))
+            lets_go = partition.held.state.elr and not change.state.elr
+            return (guard, *(self._registrations(change) if lets_go else ()), Set(path, data, partition.held.version))
         if key in self._folders:
             return (guard, Create(path, data))
         return (guard, Create(paths.partition(name, key.partition), b""), Create(path, data))
+
+    def _registrations(self, change: Change) -> Iterator[Check]:
+        """That every member of the ISR is as the decision saw it: its records are what remains (trace T7)."""
+        for id in change.state.isr:
+            yield Check(paths.broker_epoch(id), self.picture.brokers[id].registration)
+            yield Check(paths.broker_id(id))
 
     def _note(self, key: PartitionKey, change: Change, applied: Applied) -> None:
         self._folders.discard(key)
@@ -254,6 +268,9 @@ class ControllerContext:
     def _worth_repeating(self, key: PartitionKey, error: Exception) -> bool:
         path = getattr(error, "path", None)
         topic = self.picture.topics[key.topic_id]
+        if isinstance(path, str) and path.startswith((f"{paths.BROKER_IDS}/", f"{paths.BROKER_EPOCHS}/")):
+            # A member has gone or come anew: that is an event of its own, and settles what it is in.
+            return False
         if path == paths.topic_id(key.topic_id):
             self.trouble({key: f"guard {path} is missing; the topic was removed by hand, or the guard was"})
             return False

@@ -14,11 +14,14 @@ Constraints (safety rules S9, S10, S11; traces T1 to T7)
       offset.
     - An ISR is never emptied. If nobody may be elected the leader is NO_LEADER and ISR and ELR stay, for the member
       that comes back.
+    - An ELR is emptied only under a leader that is intact, with a sufficient ISR; by nothing that elects. Emptied
+      while the ISR is wiped, it would be trace T7.
 
 Algorithm (``settle``)
     Each ISR member is *intact* (live, recorded epoch, recorded log), *restorable* (live, recorded log, another epoch)
     or neither.
-    1. The leader is intact: it stays, and the ISR becomes its intact members. Same leader epoch.
+    1. The leader is intact: it stays, and the ISR becomes its intact members. Same leader epoch. If those are enough,
+       the ELR is emptied: min.insync.replicas was lowered, and the leader commits nothing until then.
     2. Otherwise the leader is, in assignment order: an intact member (the ISR becomes the intact members); else a
        restorable member of the ISR, else of the ELR (the ISR becomes that one alone). Leader epoch + 1, and the
        leader's record takes its live epoch.
@@ -39,7 +42,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, TopicId
-from regnum_model.insync import with_isr
+from regnum_model.insync import may_let_go, with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership
 
 from regnum_election.cluster import Broker
@@ -125,7 +128,7 @@ def settle(  # noqa: PLR0911 - each outcome has its own line
         return Refusal.NEWER_REIGN
     intact = tuple(id for id in state.isr if surroundings.is_intact(id, state.members))
     if state.leader in intact:
-        if intact == state.isr:
+        if intact == state.isr and not may_let_go(state, min_insync=min_insync):
             return Refusal.NOTHING_TO_CHANGE
         shrunk = replace(with_isr(state, intact, min_insync=min_insync), controller_epoch=surroundings.controller_epoch)
         return Change(state=shrunk, kind=ChangeKind.ISR_ONLY)
@@ -250,7 +253,7 @@ def _elected(
     # The leader's record carries its live broker epoch: whoever compares later must not take it for bounced again.
     renewed = Membership(broker_epoch=surroundings.brokers[leader].epoch, log_id=state.members[leader].log_id)
     elected = replace(
-        with_isr(state, isr, min_insync=min_insync, joining={leader: renewed}),
+        with_isr(state, isr, min_insync=min_insync, joining={leader: renewed}, keep_eligible=True),
         leader=leader,
         leader_epoch=LeaderEpoch(state.leader_epoch + 1),
         controller_epoch=surroundings.controller_epoch,

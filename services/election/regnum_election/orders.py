@@ -49,12 +49,16 @@ def partition_state(number: int, partition: Partition) -> types_pb2.PartitionSta
 
 
 class OrderBook:
-    """Builds control messages of one reign. Messages of partitions are kept, since every replica gets the same one."""
+    """Builds control messages of one reign.
+
+    Messages of partitions are kept, since every replica gets the same one, until the state or min.insync.replicas
+    changes.
+    """
 
     def __init__(self, reign: Reign, *, min_insync_replicas: int) -> None:
         self._reign = reign
         self._min_insync_replicas = min_insync_replicas
-        self._built: dict[PartitionKey, tuple[HeldState, control_pb2.LeaderAndIsrPartition]] = {}
+        self._built: dict[PartitionKey, tuple[HeldState, int, control_pb2.LeaderAndIsrPartition]] = {}
 
     def leader_and_isr(
         self, picture: Cluster, broker: Broker, call: StatesCall
@@ -85,9 +89,10 @@ class OrderBook:
     def _partition(
         self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState
     ) -> control_pb2.LeaderAndIsrPartition:
+        min_insync = effective_min_insync(self._min_insync_replicas, len(partition.replicas))
         built = self._built.get(key)
-        if built is not None and built[0] is held:
-            return built[1]
+        if built is not None and built[0] is held and built[1] == min_insync:
+            return built[2]
         state = held.state
         message = control_pb2.LeaderAndIsrPartition(
             topic=picture.topics[key.topic_id].name,
@@ -98,11 +103,11 @@ class OrderBook:
                 for id, member in state.members.items()
             ],
             recorded_controller_epoch=state.controller_epoch,
-            min_insync_replicas=effective_min_insync(self._min_insync_replicas, len(partition.replicas)),
+            min_insync_replicas=min_insync,
             # No election since the first: a complete log that lacks the partition never had a record of it.
             is_new=state.leader_epoch == 0,
         )
-        self._built[key] = (held, message)
+        self._built[key] = (held, min_insync, message)
         return message
 
     def let_go(self) -> None:

@@ -74,6 +74,21 @@ async def test_a_repeated_order_changes_nothing(world: BrokerWorld) -> None:
     assert world.brokers[BrokerId(1)].partition().role is role
 
 
+@pytest.mark.parametrize("version", [5, 4])
+async def test_a_leader_takes_another_min_insync_up_from_an_order_it_knows(world: BrokerWorld, version: int) -> None:
+    """The next controller repeats the state, or has not heard yet of what the leader wrote itself."""
+    state = await world.elect(1, [1], tell=[])
+    await world.send(1, [world.order(state, 5)])
+    role = world.brokers[BrokerId(1)].partition().role
+    await world.send(1, [world.order(state, version, min_insync=2)])
+    partition = world.brokers[BrokerId(1)].partition()
+    assert (partition.role, partition.version) == (role, 5)
+    refused = await world.produce(1, batch_of(b"under two"))
+    assert refused.error_code == errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS
+    await world.send(1, [world.order(state, version, min_insync=1)])
+    assert (await world.produce(1, batch_of(b"under one"))).error_code == errors_pb2.ERROR_CODE_NONE
+
+
 async def test_an_older_order_is_answered_none_and_ignored(world: BrokerWorld) -> None:
     state = await world.elect(1, [1], epoch=3)
     older = replace(state, leader=BrokerId(2), isr=(BrokerId(2), BrokerId(1)), leader_epoch=LeaderEpoch(2))

@@ -10,7 +10,7 @@ from regnum_broker.isr_writer import IsrWriter, WrittenIsr
 from regnum_broker.leader import FollowerStream, Leadership
 from regnum_broker.partition import Partition
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.port import Node
+from regnum_coordination.port import Check, Group, Node, Outcome
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.membership import Membership as Joining
 from regnum_model import paths
@@ -38,6 +38,20 @@ class SlowReads(MemoryStore):
         self.asked.set()
         await self.answer.wait()
         return nodes
+
+
+class SlowWrites(MemoryStore):
+    """A session whose batches wait for the test."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        self.asked.set()
+        await self.answer.wait()
+        return await super().write_batch(groups, fence=fence)
 
 
 async def register(server: MemoryServer, id: int) -> Identity:
@@ -83,7 +97,7 @@ class Led:
         self.leadership.record_fetch(stream, offset=offset, now_s=now_s)
 
 
-async def lead(tmp_path: Path, *, version: int = 0) -> Led:
+async def lead(tmp_path: Path, *, version: int = 0, elr: Sequence[int] = ()) -> Led:
     """The leader believes that the node, which is new, is at that version."""
     directory = ReopenedDirectory(tmp_path)
     directory.open()
@@ -98,10 +112,10 @@ async def lead(tmp_path: Path, *, version: int = 0) -> Led:
         leader=BrokerId(1),
         leader_epoch=LeaderEpoch(0),
         isr=(BrokerId(1), BrokerId(3)),
-        elr=(),
+        elr=tuple(BrokerId(id) for id in elr),
         members={
             BrokerId(id): Membership(broker_epoch=brokers[BrokerId(id)].broker_epoch, log_id=LogId(f"log-{id}"))
-            for id in (1, 3)
+            for id in (1, 3, *elr)
         },
         controller_epoch=ControllerEpoch(1),
     )
@@ -190,3 +204,47 @@ async def test_a_node_whose_version_went_back_is_reported(tmp_path: Path) -> Non
     finally:
         running.cancel()
         led.directory.kill()
+
+
+async def test_a_leader_lets_eligible_replicas_go_before_it_commits_without_them(tmp_path: Path) -> None:
+    """Min.insync.replicas was lowered under ISR (1, 3), ELR (2): written first, however slow the store is."""
+    led = await lead(tmp_path, elr=[2])
+    store = SlowWrites(led.server)
+    reports: list[WrittenIsr] = []
+    writer = writer_of(led, store, reports)
+    led.fetch(3, 2)
+    assert not led.leadership.isr_sufficient
+    assert "eligible" in led.leadership.insufficiency
+    running = asyncio.create_task(writer.run())
+    try:
+        writer.wake(led.leadership)
+        await within(store.asked.wait())
+        led.fetch(3, 2)
+        assert led.partition.high_watermark == 0
+        store.answer.set()
+
+        async def reported() -> bool:
+            return bool(reports)
+
+        await eventually(reported)
+        assert (led.partition.high_watermark, led.leadership.isr_sufficient) == (2, True)
+        node = await led.outside.get(STATE)
+        after = LeaderAndIsr.decode(node.data)
+        assert (after.isr, after.elr, node.stat.version) == ((BrokerId(1), BrokerId(3)), (), 1)
+        writer.wake(led.leadership)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (await led.outside.get(STATE)).stat.version == 1
+    finally:
+        running.cancel()
+        led.directory.kill()
+
+
+async def test_another_min_insync_leaves_a_write_on_its_way_counted(tmp_path: Path) -> None:
+    """It comes with a state that is known already, so the write may still happen (safety rule S1)."""
+    led = await lead(tmp_path)
+    led.leadership.proposed_isr = (BrokerId(1),)
+    led.leadership.take_min_insync(1, now_s=CLOCK.monotonic())
+    assert led.leadership.proposed_isr == (BrokerId(1),)
+    assert led.partition.high_watermark == 0
+    led.directory.kill()

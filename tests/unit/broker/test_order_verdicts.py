@@ -37,8 +37,9 @@ FRESH = standing(-1, -1, -1, active=False)
     ("before", "leader", "epoch", "version", "verdict"),
     [
         (standing(), OTHER, 4, 9, Verdict.KNOWN),
-        (standing(), OTHER, 5, 3, Verdict.KNOWN),
-        (standing(), OTHER, 5, 2, Verdict.KNOWN),
+        (standing(), OTHER, 5, 3, Verdict.SETTINGS_ONLY),
+        (standing(), ME, 5, 2, Verdict.SETTINGS_ONLY),
+        (standing(active=False), OTHER, 5, 2, Verdict.KNOWN),
         (standing(), OTHER, 5, 4, Verdict.ISR_ONLY),
         (standing(), ME, 5, 4, Verdict.ISR_ONLY),
         (standing(), OTHER, 6, 0, Verdict.NEW_ROLE),

@@ -4,6 +4,7 @@ import pytest
 from regnum_broker.replication.isr import FollowerProgress
 from regnum_broker.replication.watermark import WatermarkError, advanced, of_follower
 from regnum_model.ids import BrokerId
+from regnum_testing.election_values import state
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 
@@ -14,7 +15,8 @@ def moved(
     *,
     leader_end: int = 12,
     counted: tuple[BrokerId, ...] = (ONE, TWO),
-    isr_size: int = 2,
+    isr: tuple[BrokerId, ...] = (ONE, TWO),
+    elr: tuple[BrokerId, ...] = (),
     min_insync: int = 1,
 ) -> int:
     return advanced(
@@ -23,7 +25,7 @@ def moved(
         leader_end=leader_end,
         counted=counted,
         followers={id: FollowerProgress(log_end_offset=end) for id, end in ends.items()},
-        isr_size=isr_size,
+        state=state(ONE, isr, elr=elr),
         min_insync=min_insync,
     )
 
@@ -33,7 +35,7 @@ def test_it_is_the_lowest_log_end_of_the_isr() -> None:
 
 
 def test_the_leader_alone_commits_what_it_has() -> None:
-    assert moved(0, {}, counted=(ONE,), isr_size=1) == 12
+    assert moved(0, {}, counted=(ONE,), isr=(ONE,)) == 12
 
 
 def test_a_proposed_isr_counts_as_well() -> None:
@@ -50,8 +52,15 @@ def test_a_member_that_has_not_fetched_holds_it() -> None:
 
 
 def test_it_stands_still_below_min_insync() -> None:
-    assert moved(0, {TWO: 12, THREE: 12}, counted=(ONE, TWO, THREE), isr_size=2, min_insync=3) == 0
-    assert moved(0, {TWO: 12, THREE: 12}, counted=(ONE, TWO, THREE), isr_size=3, min_insync=3) == 12
+    assert moved(0, {TWO: 12, THREE: 12}, counted=(ONE, TWO, THREE), isr=(ONE, TWO), min_insync=3) == 0
+    assert moved(0, {TWO: 12, THREE: 12}, counted=(ONE, TWO, THREE), isr=(ONE, TWO, THREE), min_insync=3) == 12
+
+
+def test_it_stands_still_while_a_replica_outside_the_isr_is_eligible() -> None:
+    """Min.insync.replicas was lowered: what is committed now would be missing where a leader may come from."""
+    assert moved(3, {TWO: 12, THREE: 3}, elr=(THREE,), min_insync=2) == 3
+    assert moved(3, {TWO: 12, THREE: 3}, elr=(THREE,), min_insync=1) == 3
+    assert moved(3, {TWO: 12, THREE: 3}, min_insync=2) == 12
 
 
 def test_a_log_that_ends_below_it_is_a_defect() -> None:

@@ -6,7 +6,8 @@ that lost records.
 
 Algorithm, after controller epoch and broker epoch have been checked for the whole message: a lower leader epoch is
 old and ignored. The same leader epoch with a higher version of the node changes the ISR and nothing else; with the
-same or a lower version it is known already. A higher leader epoch is a new role. A broker leads only in an epoch
+same or a lower version the state is known already, and only settings can be new: min.insync.replicas is no part of
+the node. A higher leader epoch is a new role. A broker leads only in an epoch
 above every epoch that its log has recorded (safety rule S11: it never takes up an old one), and only with the very
 log that the node records for it (S10).
 
@@ -28,6 +29,8 @@ class Verdict(enum.Enum):
     """Take the role of the order."""
     ISR_ONLY = "isr only"
     """Keep the role; take ISR, members and version."""
+    SETTINGS_ONLY = "settings only"
+    """Keep role and state; take min.insync.replicas; answer NONE."""
     KNOWN = "known"
     """Nothing to do; answer NONE."""
     FENCED = "fenced"
@@ -61,10 +64,10 @@ def judge(standing: Standing, state: LeaderAndIsr, *, version: int, broker: Brok
         broker: own id.
         log_id: log id of the directory the replica is or will be in.
     """
+    if state.leader_epoch == standing.leader_epoch and standing.active:
+        return Verdict.ISR_ONLY if version > standing.version else Verdict.SETTINGS_ONLY
     if (state.leader_epoch, version) < (standing.leader_epoch, standing.version):
         return Verdict.KNOWN
-    if state.leader_epoch == standing.leader_epoch and standing.active:
-        return Verdict.ISR_ONLY if version > standing.version else Verdict.KNOWN
     if state.leader != broker:
         return Verdict.NEW_ROLE
     if state.leader_epoch <= max(standing.recorded_epoch, standing.leader_epoch):

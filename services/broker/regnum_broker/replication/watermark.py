@@ -5,7 +5,7 @@ consumers.
 
 Constraints: an ISR write whose outcome is not known yet may have happened or not (safety rule S1), so both ISRs
 count. Eligible replicas (safety rule S10) hold what was below it when they left, so it stands still while the ISR is
-below min.insync.replicas.
+below min.insync.replicas, and while there are any: min.insync.replicas may have been lowered since.
 
 Algorithm: the smallest log end over the leader, the union of the current and the proposed ISR, and the followers that
 are about to join (without these, a follower under steady load would always be one fetch behind and never join). It
@@ -18,6 +18,8 @@ present one.
 from collections.abc import Collection, Mapping
 
 from regnum_model.ids import BrokerId
+from regnum_model.insync import may_commit
+from regnum_model.nodes import LeaderAndIsr
 
 from regnum_broker.replication.isr import UNKNOWN_OFFSET, FollowerProgress
 
@@ -33,7 +35,7 @@ def advanced(
     leader_end: int,
     counted: Collection[BrokerId],
     followers: Mapping[BrokerId, FollowerProgress],
-    isr_size: int,
+    state: LeaderAndIsr,
     min_insync: int,
 ) -> int:
     """The high watermark after something moved.
@@ -44,7 +46,7 @@ def advanced(
         leader_end: its log end.
         counted: union of the current and the proposed ISR, and the followers about to join.
         followers: what is known of each follower.
-        isr_size: members of the ISR that the store is known to hold.
+        state: what the store is known to hold.
         min_insync: effective min.insync.replicas.
 
     Raises:
@@ -52,7 +54,7 @@ def advanced(
     """
     if present > leader_end:
         raise WatermarkError(f"high watermark {present} lies above the log end {leader_end}")
-    if isr_size < min_insync:
+    if not may_commit(state, min_insync=min_insync):
         return present
     lowest = leader_end
     for id in counted:
