@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 from regnum.broker.v1 import control_pb2, control_pb2_grpc, log_pb2, log_pb2_grpc
@@ -243,8 +244,30 @@ class BrokerWorld:
     async def live(self, id: int) -> types_pb2.Broker:
         """A broker as other processes see it."""
         running = self.brokers[BrokerId(id)]
-        host, port = running.settings.internal_listen.split(":")
-        return types_pb2.Broker(id=id, internal=types_pb2.Endpoint(host=host, port=int(port)))
+        internal, client = (
+            Address.parse(listen) for listen in (running.settings.internal_listen, running.settings.client_listen)
+        )
+        return types_pb2.Broker(
+            id=id,
+            internal=types_pb2.Endpoint(host=internal.host, port=internal.port),
+            client=types_pb2.Endpoint(host=client.host, port=client.port),
+        )
+
+    async def show(self, id: int, *topics: types_pb2.TopicState, version: int = 1) -> None:
+        """Give a broker a full picture of the metadata."""
+        brokers = [await self.live(other) for other in self.brokers]
+        picture = control_pb2.UpdateMetadataRequest(
+            controller_epoch=self.controller_epoch,
+            to_version=version,
+            parts=1,
+            max_broker_epoch=(await self.registration(id))[0],
+            cluster_id="cluster",
+            brokers=brokers,
+            topics=topics,
+        )
+        call: Any = self.control(id).UpdateMetadata(iter([picture]))
+        answers = [answer async for answer in call]
+        assert [answer.error_code for answer in answers] == [0], f"broker {id}: {answers}"
 
     async def produce(
         self,

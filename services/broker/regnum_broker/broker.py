@@ -22,6 +22,7 @@ from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
 
 from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
+from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.fence import Fence
 from regnum_broker.fetch import Fetching
 from regnum_broker.fetch_session import FetchSession
@@ -101,7 +102,8 @@ class Broker:
         for key, log in storage.directory.replicas.items():
             replicas.add(key, log.topic, log)
 
-        cache = MetadataCache(fence, replicas.learn_addresses)
+        cache = MetadataCache(fence, replicas.learn_listeners)
+        leaders = CurrentLeaders(replicas, cache)
         sessions = Sessions(self._open_session, clock)
         lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline))
 
@@ -151,12 +153,12 @@ class Broker:
                 servicer=LogServicer(
                     producing=Producing(
                         replicas=replicas,
-                        knows=cache.knows,
+                        leaders=leaders,
                         storage=storage,
                         clock=clock,
                         batch_bytes_max=self._settings.message_bytes_max,
                     ),
-                    fetching=Fetching(replicas=replicas, knows=cache.knows, storage=storage),
+                    fetching=Fetching(replicas=replicas, leaders=leaders, storage=storage),
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
@@ -167,7 +169,7 @@ class Broker:
             ),
             ServiceRegistration(
                 name="regnum.metadata.v1.MetadataService",
-                servicer=MetadataServicer(cache),
+                servicer=MetadataServicer(cache, leaders),
                 add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
             ),
         )

@@ -5,7 +5,7 @@ error: the high watermark of a new leader may be behind the true one for a momen
 then (KIP-207): it would lie before records that are acknowledged.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from regnum_records.header import iterate
 from regnum_records.read import read_records
 from regnum_service.errors import RegnumError
 
+from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import OffsetOutOfRangeError, StorageError
 from regnum_broker.log.replica import ReplicaLog
@@ -69,9 +70,9 @@ class _Read:
 class Fetching:
     """Serves Fetch, Consume and ListOffsets. Belongs to the event loop."""
 
-    def __init__(self, *, replicas: Replicas, knows: Callable[[str, int], bool], storage: Storage) -> None:
+    def __init__(self, *, replicas: Replicas, leaders: CurrentLeaders, storage: Storage) -> None:
         self._replicas: Final = replicas
-        self._knows: Final = knows
+        self._leaders: Final = leaders
         self._storage: Final = storage
 
     async def fetch(self, request: log_pb2.FetchRequest) -> log_pb2.FetchResponse:
@@ -102,6 +103,8 @@ class Fetching:
                 size = await self._read(wanted, results, form=request.form, total_max=total_max)
                 if size is None or size >= request.min_bytes or not wait_s or not await poll.moved():
                     break
+        for result in results:
+            self._leaders.name_in(result)
         return response
 
     async def consume(self, request: log_pb2.ConsumeRequest) -> AsyncIterator[log_pb2.ConsumeResponse]:
@@ -115,6 +118,7 @@ class Fetching:
             found = self._admit(item)
             if isinstance(found, NotHere):
                 result.error_code, result.error_message = found.code, found.message
+                self._leaders.name_in(result)
                 yield log_pb2.ConsumeResponse(result=result)
                 return
             wanted = _Wanted(leadership=found, offset=offset, bytes_max=CONSUME_BYTES)
@@ -122,6 +126,7 @@ class Fetching:
                 if wanted.offset >= wanted.partition.high_watermark:
                     await poll.moved()
             next_offset = await self._step(wanted, result, form=request.form)
+            self._leaders.name_in(result)
             if result.error_code or next_offset > offset:
                 yield log_pb2.ConsumeResponse(result=result)
             if result.error_code:
@@ -132,10 +137,11 @@ class Fetching:
         """The answer to a query, or what has to be looked up in the log for it."""
         result = log_pb2.OffsetResult(topic=query.topic, partition=query.partition, offset=-1, leader_epoch=-1)
         found = self._replicas.find_leader(
-            query.topic, "", query.partition, known=self._knows(query.topic, query.partition)
+            query.topic, "", query.partition, known=self._leaders.knows(query.topic, query.partition)
         )
         if isinstance(found, NotHere):
             result.error_code, result.error_message = found.code, found.message
+            self._leaders.name_in(result)
             return result
         result.leader_epoch = found.state.leader_epoch
         if query.timestamp_ms == EARLIEST:
@@ -163,7 +169,7 @@ class Fetching:
 
     def _admit(self, item: log_pb2.FetchPartition) -> Leadership | NotHere:
         found = self._replicas.find_leader(
-            item.topic, item.topic_id, item.partition, known=self._knows(item.topic, item.partition)
+            item.topic, item.topic_id, item.partition, known=self._leaders.knows(item.topic, item.partition)
         )
         # Epochs are compared before roles (semantics 4.2), so a replica that does not lead is asked for its epoch too.
         if isinstance(found, NotHere) and found.code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID:

@@ -13,8 +13,7 @@ from typing import Final
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.ids import BrokerId, ControllerEpoch
-from regnum_model.nodes import Address
+from regnum_model.ids import ControllerEpoch
 from regnum_service.errors import Code, RegnumError
 from regnum_telemetry import conventions, tracing
 
@@ -42,9 +41,9 @@ class TopicView:
 class MetadataCache:
     """The picture and its version. Belongs to the event loop."""
 
-    def __init__(self, fence: Fence, learn_addresses: Callable[[Sequence[tuple[BrokerId, Address]]], None]) -> None:
+    def __init__(self, fence: Fence, learn_listeners: Callable[[Sequence[types_pb2.Broker]], None]) -> None:
         self._fence: Final = fence
-        self._learn_addresses: Final = learn_addresses
+        self._learn_listeners: Final = learn_listeners
         self._applying: Final = asyncio.Lock()
         self._epoch = ControllerEpoch(0)
         self._version = 0
@@ -152,12 +151,7 @@ class MetadataCache:
         self.controller = head.controller
         self.cluster_id = head.cluster_id
         self._epoch, self._version = epoch, head.to_version
-        self._learn_addresses(
-            [
-                (BrokerId(broker.id), Address(host=broker.internal.host, port=broker.internal.port))
-                for broker in head.brokers
-            ]
-        )
+        self._learn_listeners(head.brokers)
         return errors_pb2.ERROR_CODE_NONE
 
     def _answer(self, code: Code) -> control_pb2.UpdateMetadataResponse:

@@ -224,7 +224,7 @@ class Orders:
     def _take_isr(self, order: _Order) -> None:
         partition = self._replicas.get(order.key)
         assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
-        partition.version = order.version
+        partition.version, partition.ordered = order.version, order.state
         if isinstance(partition.role, Leadership):
             partition.role.take(
                 order.state,
@@ -261,6 +261,7 @@ class Orders:
                 added = True
             state = order.state
             partition.leader_epoch, partition.version = state.leader_epoch, order.version
+            partition.ordered = state
             if state.leader == self._replicas.broker:
                 leadership = Leadership(
                     partition,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
+from regnum_model.nodes import LeaderAndIsr
 
 from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.purgatory import AckQueue, Signal
@@ -45,6 +46,7 @@ class Partition:
         "key",
         "leader_epoch",
         "log",
+        "ordered",
         "role",
         "topic",
         "version",
@@ -58,6 +60,8 @@ class Partition:
         """None: the broker has not been told (S11), has given the role up, or was told to stop."""
         self.leader_epoch: LeaderEpoch = NO_EPOCH
         """Leader epoch of the newest order carried out in this run."""
+        self.ordered: LeaderAndIsr | None = None
+        """The node as the newest order carried out in this run had it."""
         self.version = -1
         """Version of the leaderAndISR node as far as this replica knows."""
         self.high_watermark = log.high_watermark

@@ -11,7 +11,7 @@ not appended, because a producer may send that under another producer id.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -26,6 +26,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_telemetry import conventions, tracing
 
+from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import StorageError
 from regnum_broker.log.producers import Duplicate, Fenced, OutOfOrder
@@ -82,13 +83,13 @@ class Producing:
         self,
         *,
         replicas: Replicas,
-        knows: Callable[[str, int], bool],
+        leaders: CurrentLeaders,
         storage: Storage,
         clock: Clock,
         batch_bytes_max: int,
     ) -> None:
         self._replicas: Final = replicas
-        self._knows: Final = knows
+        self._leaders: Final = leaders
         self._storage: Final = storage
         self._clock: Final = clock
         self._batch_bytes_max: Final = batch_bytes_max
@@ -116,6 +117,8 @@ class Producing:
             timeout_s = min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000
             deadline_s = asyncio.get_running_loop().time() + timeout_s
             await self._append(admitted, results, acks=acks, deadline_s=deadline_s)
+        for result in results:
+            self._leaders.name_in(result)
         return log_pb2.ProduceResponse(results=results)
 
     def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
@@ -132,9 +135,8 @@ class Producing:
             return NotHere(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST, "give record_batch or records, one of them and not both"
             )
-        found = self._replicas.find_leader(
-            message.topic, message.topic_id, message.partition, known=self._knows(message.topic, message.partition)
-        )
+        known = self._leaders.knows(message.topic, message.partition)
+        found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=known)
         if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
             return NotHere(
                 errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.errors import Code
@@ -38,6 +38,7 @@ class Replicas:
         self._named: Final[dict[tuple[str, int], Partition]] = {}
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
+        self._client_listeners: Final[dict[BrokerId, types_pb2.Endpoint]] = {}
         self._newest_epochs: Final[dict[BrokerId, BrokerEpoch]] = {}
         self._log: Final = structlog.get_logger("replicas")
 
@@ -145,13 +146,25 @@ class Replicas:
         found = self._named.get((topic, partition))
         return None if found is None else found.leader_epoch
 
-    def learn_addresses(self, addresses: Iterable[tuple[BrokerId, Address]]) -> None:
-        """Take up where brokers' internal listeners are."""
-        self._addresses.update(addresses)
+    def named(self, topic: str, partition: int) -> Partition | None:
+        """The replica with that name."""
+        return self._named.get((topic, partition))
+
+    def learn_listeners(self, brokers: Iterable[types_pb2.Broker]) -> None:
+        """Take up where brokers are."""
+        for broker in brokers:
+            id = BrokerId(broker.id)
+            self._addresses[id] = Address(host=broker.internal.host, port=broker.internal.port)
+            if broker.HasField("client"):
+                self._client_listeners[id] = broker.client
 
     def address_of(self, broker: BrokerId) -> Address | None:
         """Internal listener of a broker, as heard last."""
         return self._addresses.get(broker)
+
+    def client_listener_of(self, broker: BrokerId) -> types_pb2.Endpoint | None:
+        """Client listener of a broker, as heard last."""
+        return self._client_listeners.get(broker)
 
     def newest_epoch_of(self, broker: BrokerId, epoch: BrokerEpoch) -> BrokerEpoch:
         """Highest broker epoch that fetches of a broker have carried, this one included."""

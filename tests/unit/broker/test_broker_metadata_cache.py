@@ -6,7 +6,8 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.fence import Fence
 from regnum_broker.identity import Identity
 from regnum_broker.metadata_cache import MetadataCache
-from regnum_model.ids import BrokerEpoch, ControllerEpoch, Registration
+from regnum_broker.replicas import Replicas
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, Registration
 from regnum_model.nodes import Address
 
 NONE = errors_pb2.ERROR_CODE_NONE
@@ -18,8 +19,8 @@ class Receiver:
     def __init__(self, *, broker_epoch: int = 10) -> None:
         self.fence = Fence()
         self.fence.registered(Identity(broker_epoch=BrokerEpoch(broker_epoch), registration=Registration(0)))
-        self.addresses: dict[int, Address] = {}
-        self.cache = MetadataCache(self.fence, self.addresses.update)
+        self.replicas = Replicas(BrokerId(1))
+        self.cache = MetadataCache(self.fence, self.replicas.learn_listeners)
         self._parts: list[control_pb2.UpdateMetadataRequest] = []
 
     async def give(
@@ -63,7 +64,7 @@ async def test_a_full_picture_then_changes() -> None:
     assert [state.leader for state in receiver.cache.topics["a"].partitions.values()] == [1, 3]
     assert receiver.cache.knows("b", 0)
     assert not receiver.cache.knows("b", 1)
-    assert receiver.addresses == {2: Address(host="h", port=1)}
+    assert receiver.replicas.address_of(BrokerId(2)) == Address(host="h", port=1)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from typing import Any, Final
 import structlog
 from regnum.broker.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
-from regnum_model.nodes import Address
+from regnum_model.ids import BrokerEpoch, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
 from regnum_broker.fence import Fence
@@ -40,12 +39,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         """Leadership of partitions."""
         _check_size(len(request.partitions))
         await self._admit(request.controller_epoch, request.broker_epoch)
-        self._replicas.learn_addresses(
-            [
-                (BrokerId(broker.id), Address(host=broker.internal.host, port=broker.internal.port))
-                for broker in request.live_leaders
-            ]
-        )
+        self._replicas.learn_listeners(request.live_leaders)
         results = await self._orders.lead_and_follow(request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch))
         if request.init:
             self._note_full_set(request)

@@ -7,6 +7,7 @@ from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
+from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.metadata_cache import MetadataCache, TopicView
 
 Context = Any
@@ -20,8 +21,9 @@ SLICE: Final = 1_000
 class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
     """Answers from the cache."""
 
-    def __init__(self, cache: MetadataCache) -> None:
+    def __init__(self, cache: MetadataCache, leaders: CurrentLeaders) -> None:
         self._cache: Final = cache
+        self._leaders: Final = leaders
         self._building: Final = asyncio.Lock()
         """One large answer at a time, so that many do not add up to one long turn."""
 
@@ -35,7 +37,8 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
         if request.brokers_only:
             return _head(cache)
         async with self._building:
-            # Of one picture, however long it takes: what the cache holds now is replaced and never changed.
+            # Of one picture, however long it takes: what the cache holds now is replaced and never changed; what
+            # is laid over it only gets newer.
             answer, known = _head(cache), cache.topics
             names = list(dict.fromkeys(request.topics)) or sorted(known)
             weight = 0
@@ -48,8 +51,17 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
                 if view is None:
                     answer.topics.append(_unknown(name))
                 else:
-                    await _add(answer, view)
+                    await self._add(answer, view)
             return answer
+
+    async def _add(self, answer: metadata_pb2.GetMetadataResponse, view: TopicView) -> None:
+        state = answer.topics.add().topic
+        state.name, state.topic_id = view.name, view.topic_id
+        numbers = sorted(view.partitions)
+        for start in range(0, len(numbers), SLICE):
+            if start:
+                await asyncio.sleep(0)
+            state.partitions.extend([self._leaders.state_of(view, number) for number in numbers[start : start + SLICE]])
 
 
 def _head(cache: MetadataCache) -> metadata_pb2.GetMetadataResponse:
@@ -66,13 +78,3 @@ def _unknown(name: str) -> metadata_pb2.TopicMetadata:
     else:
         code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
     return metadata_pb2.TopicMetadata(error_code=code, topic=types_pb2.TopicState(name=name))
-
-
-async def _add(answer: metadata_pb2.GetMetadataResponse, view: TopicView) -> None:
-    state = answer.topics.add().topic
-    state.name, state.topic_id = view.name, view.topic_id
-    numbers = sorted(view.partitions)
-    for start in range(0, len(numbers), SLICE):
-        if start:
-            await asyncio.sleep(0)
-        state.partitions.extend([view.partitions[number] for number in numbers[start : start + SLICE]])

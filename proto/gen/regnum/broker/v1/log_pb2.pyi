@@ -281,7 +281,9 @@ class ProduceResult(_message.Message):
     """First offset of the log."""
     @_builtins.property
     def current_leader(self) -> _types_pb2.CurrentLeader:
-        """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
+        """With NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and, where the broker was replaced after the append,
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND: who leads instead. Absent means not known here.
+        """
 
     def __init__(
         self,
