@@ -1,5 +1,6 @@
-"""ControllerService on the internal listener: what brokers ask of the controller."""
+"""ControllerService on the internal listener: what brokers ask of the controller, and a controller of candidates."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -18,10 +19,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
-    """Calls of brokers."""
+    """Calls of brokers, and of other election processes."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: Office, *, reached_broker: Callable[[], Awaitable[BrokerId | None]]) -> None:
+        """Only assigns.
+
+        Args:
+            office: who reigns.
+            reached_broker: a registered broker that this process reaches; None: none, or it could not reign.
+        """
         self._office = office
+        self._reached_broker = reached_broker
 
     async def ControlledShutdown(  # noqa: N802 - the name in the proto
         self, request: controller_pb2.ControlledShutdownRequest, context: Context
@@ -52,3 +60,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
                 return controller_pb2.AllocateProducerIdsResponse(error_code=error.code)
             raise
         return controller_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=count)
+
+    async def ProbeBrokers(  # noqa: N802 - the name in the proto
+        self,
+        request: controller_pb2.ProbeBrokersRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> controller_pb2.ProbeBrokersResponse:
+        """Say whether this process reaches a broker, to a controller that reaches none."""
+        return controller_pb2.ProbeBrokersResponse(reached_broker=await self._reached_broker())

@@ -12,7 +12,9 @@ from typing import Any, Final
 import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.detection import Probe, is_dead
 from regnum_service.errors import RegnumError
@@ -93,6 +95,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._looked_s: dict[BrokerId, float] = {}
         self._looking: dict[BrokerId, asyncio.Task[None]] = {}
         self._silence_fence_s: float | None = None
+        self._heard_s = clock.monotonic()
         self._log = structlog.get_logger("lifeline")
 
     def begin(self, epoch: ControllerEpoch, *, elected_at: BrokerEpoch) -> None:
@@ -103,11 +106,14 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             elected_at: creation id of its node (see ``registrations.is_over``).
         """
         self._epoch, self._elected_at, self._shown = epoch, elected_at, False
+        self._heard_s = self._clock.monotonic()
         self._looked_s.clear()
 
     def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
         """The live brokers of the reign."""
         if epoch == self._epoch:
+            if not self._brokers:
+                self._heard_s = self._clock.monotonic()
             self._ended_epochs.update(ended_epochs(self._brokers, brokers))
             self._brokers, self._shown = brokers, True
 
@@ -124,6 +130,11 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
     def since_silence_fence_s(self) -> float | None:
         """Seconds since a broker was last reported for silence."""
         return None if self._silence_fence_s is None else self._clock.monotonic() - self._silence_fence_s
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since any registered broker said something, or answered an attempt to connect."""
+        return self._clock.monotonic() - self._heard_s
 
     async def BrokerLifeline(  # noqa: N802 - the name in the proto
         self,
@@ -192,6 +203,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
 
     def _hear(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
         stream.heard_unix_nano = tracing.now_unix_nano()
+        if stream.broker in self._brokers:
+            self._heard_s = self._clock.monotonic()
         if request.probe_answered > stream.answered:
             stream.answered = min(request.probe_answered, stream.probe)
             # Probes go out every BEAT_INTERVAL_S, so the first unanswered one is younger than this moment.
@@ -230,10 +243,16 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._looking[id] = self._spawn(f"lifeline-{id}-probes", self._probe_port(broker, attempts, suspicion))
 
     async def _probe_port(self, broker: Broker, attempts: int, suspicion: BrokerDead) -> None:
-        dead = await is_dead(broker.internal, self._probe, self._clock, attempts=attempts)
+        dead = await is_dead(broker.internal, self._contact, self._clock, attempts=attempts)
         if not dead or self._brokers.get(broker.id) is not broker or not self._listening().session_connected:
             return
         self._report(suspicion)
+
+    async def _contact(self, address: Address) -> Contact:
+        contact = await self._probe(address)
+        if contact is not Contact.NO_ANSWER:
+            self._heard_s = self._clock.monotonic()
+        return contact
 
     async def watch(self) -> None:
         """Look for silent brokers, and for live ones without a lifeline; a task that never ends."""

@@ -107,6 +107,12 @@ class LifelineThread:
         self._epoch = None
         self._tell(lambda lifelines: lifelines.end())
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since any registered broker was heard; 0 before the thread has started. Any thread."""
+        lifelines = self._lifelines
+        return 0.0 if lifelines is None else lifelines.silent_s
+
     async def set_serving(self, *, serving: bool) -> None:
         """What health says on the lifeline listener."""
         server, loop = self._server, self._loop

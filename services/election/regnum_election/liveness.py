@@ -7,7 +7,7 @@ that a mistake never cascades.
 """
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,12 @@ LOOP_LAG_MAX_S: Final = 0.1
 
 BEAT_INTERVAL_S: Final = 0.1
 """Time between two beats, and between two probes."""
+
+ISOLATION_S: Final = 3.0
+"""Silence of all registered brokers from which a controller asks others whether they reach one."""
+
+ISOLATION_MEMORY_S: Final = 60.0
+"""How long a resignation for such silence makes the next one take longer."""
 
 
 class Verdict(enum.Enum):
@@ -81,3 +87,14 @@ def judge_silence(
     if recent_s is not None and recent_s < listener.session_timeout_s:
         return Verdict.ONE_AT_A_TIME
     return Verdict.FENCE
+
+
+def isolation_patience_s(resigned_s: Iterable[float], now_s: float) -> float:
+    """How long a controller bears the silence of all brokers: twice as long for each time that it lately did not.
+
+    Args:
+        resigned_s: moments at which the process resigned for that reason.
+        now_s: the present moment.
+    """
+    lately = sum(1 for at_s in resigned_s if now_s - at_s < ISOLATION_MEMORY_S)
+    return ISOLATION_S * 2.0**lately

@@ -3,6 +3,8 @@
 import asyncio
 import random
 import uuid
+from collections.abc import Mapping
+from functools import partial
 
 import structlog
 from regnum.admin.v1 import admin_pb2_grpc
@@ -14,7 +16,7 @@ from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, ControllerEpoch, ElectionId, encode_id
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector, connect
@@ -30,7 +32,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_election.admin import AdminServicer
 from regnum_election.broker_channel import GrpcControlChannel
 from regnum_election.candidacy import Candidacy
-from regnum_election.cluster import Cluster
+from regnum_election.cluster import Broker, Cluster
 from regnum_election.controller import Controller
 from regnum_election.controller_service import ControllerServicer
 from regnum_election.events import ClusterEvent
@@ -38,6 +40,7 @@ from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.office import Office
 from regnum_election.propagation_channel import GrpcPropagationChannel
 from regnum_election.quota_channel import GrpcQuotaChannel
+from regnum_election.reach import Isolation, Reach, ask_candidate
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.settings import ElectionSettings
 
@@ -57,6 +60,8 @@ class ElectionService:
         self._office = Office()
         self._store: Store | None = None
         self._lag = LoopLag(clock)
+        self._reach = Reach(probe=connect, clock=clock, chance=chance)
+        self._isolation = Isolation(id=self._id, reach=self._reach, ask=ask_candidate, clock=clock)
         self._listeners: dict[str, Address] = {}
         self._log = structlog.get_logger("election").bind(election_id=settings.election_id)
         self._servers = (
@@ -76,7 +81,7 @@ class ElectionService:
                 [
                     ServiceRegistration(
                         name="regnum.election.v1.ControllerService",
-                        servicer=ControllerServicer(self._office),
+                        servicer=ControllerServicer(self._office, reached_broker=self._reached_broker),
                         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
                     )
                 ],
@@ -129,7 +134,9 @@ class ElectionService:
         cluster_id = await self._cluster_id(store)
         incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
         await self._register(store, incarnation)
-        leadership = Leadership(store, self._clock, id=self._id)
+        detects = self._settings.lifeline_detection
+        hesitate = partial(self._reach.hesitate, store) if detects else None
+        leadership = Leadership(store, self._clock, id=self._id, hesitate=hesitate)
 
         async def run_reign(reign: Reign) -> DeposedError:
             return await self._reign(store, reign, cluster_id)
@@ -141,7 +148,7 @@ class ElectionService:
             detector=HealthWatchDetector(self._clock, connect),
             run_reign=run_reign,
             known=self._office.heard_of,
-            detects=self._settings.lifeline_detection,
+            detects=detects,
         )
         await self._serve(serving=True)
         await candidacy.run()
@@ -174,8 +181,12 @@ class ElectionService:
                 continue
 
     async def _reign(self, store: Store, reign: Reign, cluster_id: str) -> DeposedError:
+        brokers: Mapping[BrokerId, Broker] = {}
+
         def picture_changed(picture: Cluster) -> None:
-            self._lifelines.show(reign.epoch, picture.brokers)
+            nonlocal brokers
+            brokers = picture.brokers
+            self._lifelines.show(reign.epoch, brokers)
 
         controller = Controller(
             reign=reign,
@@ -196,14 +207,31 @@ class ElectionService:
         )
         self._office.hold(controller)
         self._lifelines.begin(reign.epoch, elected_at=BrokerEpoch(reign.elected_at))
+        reigning = [asyncio.ensure_future(controller.run())]
+        if self._settings.lifeline_detection:
+            watching = self._isolation.watch(
+                store,
+                brokers=lambda: {id: broker.internal for id, broker in brokers.items()},
+                silent_s=lambda: self._lifelines.silent_s,
+            )
+            reigning.append(asyncio.ensure_future(watching))
         try:
-            await controller.run()
+            ended, _ = await asyncio.wait(reigning, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         except DeposedError as error:
             return error
         finally:
+            for task in reigning:
+                task.cancel()
+            await asyncio.gather(*reigning, return_exceptions=True)
             self._lifelines.end()
             self._office.leave()
         raise AssertionError("a reign ends by being deposed")
+
+    async def _reached_broker(self) -> BrokerId | None:
+        store = self._store
+        return await self._reach.for_others(store) if store is not None and self._session_connected() else None
 
     def _session_connected(self) -> bool:
         store = self._store

@@ -297,6 +297,27 @@ async def test_two_seconds_of_silence_report_death() -> None:
     assert [event.broker for event in silence.events if isinstance(event, BrokerDead)] == [1]
 
 
+async def test_silence_lasts_until_any_registered_broker_says_something_or_answers_a_connection() -> None:
+    silence = Silence(1, 2)
+    await silence.clock.advance(5.0)
+    assert silence.lifelines.silent_s == 5.0
+    silence.lifelines._hear(silence.streams[2], controller_pb2.BrokerLifelineRequest(beat=2))
+    assert silence.lifelines.silent_s == 0.0
+    del silence.lifelines._streams[BrokerId(1)]
+    await silence.clock.advance(2.0)
+    assert silence.lifelines.silent_s == 2.0
+    await silence.run(1.0, silent=2)
+    assert silence.lifelines.silent_s < 1.0
+
+
+async def test_a_broker_that_is_not_registered_breaks_no_silence() -> None:
+    silence = Silence(1, 2)
+    silence.lifelines.show(ControllerEpoch(1), {BrokerId(1): broker(1)})
+    await silence.clock.advance(5.0)
+    silence.lifelines._hear(silence.streams[2], controller_pb2.BrokerLifelineRequest(beat=2))
+    assert silence.lifelines.silent_s == 5.0
+
+
 async def test_a_controller_that_lags_reports_nobody() -> None:
     silence = Silence(1, 2, 3)
     silence.lag_s = 0.2

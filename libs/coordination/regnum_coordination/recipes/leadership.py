@@ -20,7 +20,7 @@ Example: epoch node "6" at version 5, no ``/controller``: the win writes "7", an
 
 import enum
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -79,8 +79,27 @@ class Loss(enum.Enum):
 class Leadership:
     """Campaigns for ``/controller`` in the name of one election process."""
 
-    def __init__(self, store: Store, clock: Clock, *, id: ElectionId, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        id: ElectionId,
+        backoff: Backoff | None = None,
+        hesitate: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            store: an open session.
+            clock: source of time.
+            id: the election process.
+            backoff: pauses between attempts.
+            hesitate: awaited each time before a win is written: a candidate that is less fit than others lets them go
+                first. It must end; it may raise SessionExpired.
+        """
         self._store = store
+        self._hesitate = hesitate
         self._clock = clock
         self._id = id
         pauses = Backoff() if backoff is None else backoff
@@ -165,6 +184,8 @@ class Leadership:
         while True:
             epoch, node = await self._read()
             if node is None:
+                if self._hesitate is not None:
+                    await self._hesitate()
                 if (reign := await self._write_win(epoch)) is not None:
                     return reign
             elif self._is_foreign(node) or node.stat.ephemeral_owner == self._store.session_id:

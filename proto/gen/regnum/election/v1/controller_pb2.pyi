@@ -128,6 +128,47 @@ class AllocateProducerIdsResponse(_message.Message):
 Global___AllocateProducerIdsResponse: _TypeAlias = AllocateProducerIdsResponse  # noqa: Y015
 
 @_typing.final
+class ProbeBrokersRequest(_message.Message):
+    """Asks a candidate to connect to the registered brokers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbeBrokersRequest: _TypeAlias = ProbeBrokersRequest  # noqa: Y015
+
+@_typing.final
+class ProbeBrokersResponse(_message.Message):
+    """Answers ProbeBrokersRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACHED_BROKER_FIELD_NUMBER: _builtins.int
+    reached_broker: _builtins.int
+    """A registered broker that answered, were it by refusing the connection. Absent: none did."""
+    def __init__(
+        self,
+        *,
+        reached_broker: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reached_broker", b"_reached_broker", "reached_broker", b"reached_broker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reached_broker", b"_reached_broker", "reached_broker", b"reached_broker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__reached_broker: _TypeAlias = _typing.Literal["reached_broker"]  # noqa: Y015
+    _WhichOneofArgType__reached_broker: _TypeAlias = _typing.Literal["_reached_broker", b"_reached_broker"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reached_broker) -> _WhichOneofReturnType__reached_broker | None: ...
+
+Global___ProbeBrokersResponse: _TypeAlias = ProbeBrokersResponse  # noqa: Y015
+
+@_typing.final
 class BrokerLifelineRequest(_message.Message):
     """From the broker. The first message of a stream carries hello."""
 

@@ -46,6 +46,11 @@ class ControllerServiceStub:
                 request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
                 response_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
                 _registered_method=True)
+        self.ProbeBrokers = channel.unary_unary(
+                '/regnum.election.v1.ControllerService/ProbeBrokers',
+                request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersRequest.SerializeToString,
+                response_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -67,6 +72,14 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ProbeBrokers(self, request, context):
+        """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
+        any more asks the others before it resigns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +92,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.FromString,
                     response_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.SerializeToString,
+            ),
+            'ProbeBrokers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProbeBrokers,
+                    request_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersRequest.FromString,
+                    response_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -137,6 +155,33 @@ class ControllerService:
             '/regnum.election.v1.ControllerService/AllocateProducerIds',
             regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
             regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProbeBrokers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.election.v1.ControllerService/ProbeBrokers',
+            regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersRequest.SerializeToString,
+            regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersResponse.FromString,
             options,
             channel_credentials,
             insecure,

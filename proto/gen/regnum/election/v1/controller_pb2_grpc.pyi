@@ -39,6 +39,10 @@ class ControllerServiceStub:
     """Moves leadership away from a broker that wants to stop."""
     AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]
     """Hands out a block of producer ids that nobody else will get."""
+    ProbeBrokers: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ProbeBrokersRequest, _controller_pb2.ProbeBrokersResponse]
+    """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
+    any more asks the others before it resigns.
+    """
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -51,6 +55,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Moves leadership away from a broker that wants to stop."""
     AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
     """Hands out a block of producer ids that nobody else will get."""
+    ProbeBrokers: _aio.UnaryUnaryMultiCallable[_controller_pb2.ProbeBrokersRequest, _controller_pb2.ProbeBrokersResponse]  # type: ignore[assignment]
+    """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
+    any more asks the others before it resigns.
+    """
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Calls of brokers to the active controller, on its internal listener. A process that is not the controller answers
@@ -72,6 +80,16 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.AllocateProducerIdsResponse, _abc.Awaitable[_controller_pb2.AllocateProducerIdsResponse]]:
         """Hands out a block of producer ids that nobody else will get."""
+
+    @_abc_1.abstractmethod
+    def ProbeBrokers(
+        self,
+        request: _controller_pb2.ProbeBrokersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.ProbeBrokersResponse, _abc.Awaitable[_controller_pb2.ProbeBrokersResponse]]:
+        """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
+        any more asks the others before it resigns.
+        """
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
