@@ -11,11 +11,15 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-Status = health_pb2.HealthCheckResponse.ServingStatus.ValueType
+Status = int
 """SERVING, NOT_SERVING; SERVICE_UNKNOWN only for a watcher of a service that is not here."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+_newest: Final[Any] = health_pb2
+"""The stubs of the package are older than List."""
 
 
 class Health(health_pb2_grpc.HealthServicer):
@@ -42,11 +46,11 @@ class Health(health_pb2_grpc.HealthServicer):
 
     async def List(  # noqa: N802 - gRPC's name
         self,
-        request: health_pb2.HealthListRequest,  # noqa: ARG002
+        request: Any,  # noqa: ARG002
         context: Context,  # noqa: ARG002
-    ) -> health_pb2.HealthListResponse:
+    ) -> Any:
         """How all services are."""
-        return health_pb2.HealthListResponse(
+        return _newest.HealthListResponse(
             statuses={name: health_pb2.HealthCheckResponse(status=status) for name, status in self._statuses.items()}
         )
 
