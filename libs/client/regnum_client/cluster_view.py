@@ -72,6 +72,10 @@ class PartitionView:
     """In-sync replicas."""
     elr: tuple[BrokerId, ...]
     """Eligible leader replicas."""
+    offline_replicas: tuple[BrokerId, ...] = ()
+    """Live brokers whose replica cannot be used."""
+    offline_reason: str = ""
+    """Why there is no leader, and what helps; empty when there is one, or when only brokers are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +177,8 @@ def _topic(known: TopicView | None, item: TopicMetadata) -> TopicView:
             replicas=tuple(BrokerId(broker) for broker in state.replicas),
             isr=tuple(BrokerId(broker) for broker in state.isr),
             elr=tuple(BrokerId(broker) for broker in state.elr),
+            offline_replicas=tuple(BrokerId(broker) for broker in state.offline_replicas),
+            offline_reason=state.offline_reason,
         )
     return TopicView(
         name=said.name, topic_id=TopicId(said.topic_id), partitions=MappingProxyType(dict(sorted(partitions.items())))

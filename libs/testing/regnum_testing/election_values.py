@@ -50,12 +50,15 @@ def state(
     )
 
 
-def surroundings(*live: Broker | int, leaving: Iterable[int] = (), controller_epoch: int = 1) -> Surroundings:
+def surroundings(
+    *live: Broker | int, leaving: Iterable[int] = (), offline: Iterable[int] = (), controller_epoch: int = 1
+) -> Surroundings:
     """Live brokers, given as such or by id."""
     brokers = [item if isinstance(item, Broker) else broker(item) for item in live]
     return Surroundings(
         brokers={item.id: item for item in brokers},
         leaving=frozenset(BrokerId(id) for id in leaving),
+        offline=frozenset(BrokerId(id) for id in offline),
         controller_epoch=ControllerEpoch(controller_epoch),
     )
 

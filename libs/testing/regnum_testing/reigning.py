@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
@@ -30,6 +31,8 @@ from regnum_testing.fake_quota_process import NoQuotaProcess
 
 ANYBODY = Account(user="ANONYMOUS", client_id="", strict=True)
 """On whose account most tests ask."""
+
+NONE: Final = errors_pb2.ERROR_CODE_NONE
 
 NOT_REGISTERED = BrokerEpoch(0)
 NO_REGISTRATION = Registration(0)
@@ -77,6 +80,8 @@ class FakeBroker:
     """Highest controller epoch seen."""
     down: bool = False
     """Whether calls fail."""
+    offline: set[PartitionKey] = field(default_factory=set)
+    """Replicas that it cannot use, and refuses."""
     held: asyncio.Event | None = None
     """While set and not fired, LeaderAndIsr does not return."""
 
@@ -115,8 +120,14 @@ class FakeChannel:
         results = []
         for item in request.partitions:
             key = PartitionKey(TopicId(item.topic_id), item.state.partition)
-            self._broker.states[key] = item
-            results.append(control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition))
+            error = NONE
+            if key in self._broker.offline:
+                error = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+            else:
+                self._broker.states[key] = item
+            results.append(
+                control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=error)
+            )
         return control_pb2.LeaderAndIsrResponse(results=results)
 
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
@@ -146,6 +157,8 @@ class FakeCluster:
         self.metadata = FakeMetadata(self.server, self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.pictures: list[Cluster] = []
+        self.open_store: Callable[[MemoryServer], MemoryStore] = MemoryStore
+        """Opens the next controller's session."""
         self.controller_store: MemoryStore | None = None
         self.leadership: Leadership | None = None
         self.running: asyncio.Task[None] | None = None
@@ -215,7 +228,7 @@ class FakeCluster:
         quota_stand_in: Limit | None = None,
     ) -> Controller:
         """Win an election and begin to reign."""
-        store = MemoryStore(self.server)
+        store = self.open_store(self.server)
         self.controller_store = store
         self.leadership = Leadership(store, self.clock, id=ElectionId(id))
         win = await self.leadership.campaign()

@@ -260,11 +260,14 @@ async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
     """Move leadership away from a live broker; returns how many partitions it still leads."""
     context.picture = context.picture.with_leaving(id)
 
-    def decide(_picture: Cluster, _key: PartitionKey, partition: Partition) -> Decision:
+    def decide(_picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:
             raise AssertionError("partitions without state are left out below")
         return hand_over(
-            partition.held.state, partition.replicas, context.surroundings, min_insync=context.min_insync(partition)
+            partition.held.state,
+            partition.replicas,
+            context.surroundings_of(key),
+            min_insync=context.min_insync(partition),
         )
 
     keys = [key for key in context.picture.of_broker(id) if context.picture.partitions[key].held is not None]

@@ -109,6 +109,8 @@ class Cluster:
     """Partitions."""
     assigned: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
     """Partitions by assigned broker."""
+    offline: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
+    """Partitions whose replica a live broker cannot use; forgotten with its broker epoch."""
 
     def topic_named(self, name: str) -> Topic | None:
         """The topic of that name."""
@@ -119,6 +121,12 @@ class Cluster:
         """Keys of all partitions assigned to a broker."""
         return self.assigned.get(id, Map()).keys()
 
+    def offline_at(self, key: PartitionKey) -> frozenset[BrokerId]:
+        """Live brokers that cannot use their replica of a partition."""
+        if not self.offline:
+            return frozenset()
+        return frozenset(id for id, keys in self.offline.items() if key in keys)
+
     def of_topic(self, id: TopicId) -> tuple[PartitionKey, ...]:
         """Keys of a topic's partitions."""
         topic = self.topics.get(id)
@@ -126,22 +134,43 @@ class Cluster:
 
     def with_broker(self, broker: Broker) -> Self:
         """A broker registered (anew)."""
-        return replace(self, brokers=self.brokers.set(broker.id, broker), leaving=self.leaving - {broker.id})
+        known = self.brokers.get(broker.id)
+        # Whatever was wrong may have been mended before it started again.
+        offline = self.offline if known is not None and known.epoch == broker.epoch else _less(self.offline, broker.id)
+        return replace(
+            self,
+            brokers=self.brokers.set(broker.id, broker),
+            leaving=self.leaving - {broker.id},
+            offline=offline,
+        )
 
     def without_broker(self, id: BrokerId) -> Self:
         """A broker is gone; its partitions stay assigned to it."""
         if id not in self.brokers:
             return self
-        return replace(self, brokers=self.brokers.delete(id), leaving=self.leaving - {id})
+        return replace(
+            self, brokers=self.brokers.delete(id), leaving=self.leaving - {id}, offline=_less(self.offline, id)
+        )
 
     def with_leaving(self, id: BrokerId) -> Self:
         """A live broker asked for a controlled shutdown."""
         return replace(self, leaving=self.leaving | {id})
 
+    def with_offline(self, id: BrokerId, keys: Iterable[PartitionKey]) -> Self:
+        """A live broker cannot use its replicas of these partitions."""
+        known = self.offline.get(id, Map())
+        return replace(self, offline=self.offline.set(id, known.update(dict.fromkeys(keys))))
+
+    def with_usable(self, id: BrokerId, keys: Iterable[PartitionKey]) -> Self:
+        """A live broker can use its replicas of these partitions after all."""
+        return replace(self, offline=_without(self.offline, {id: list(keys)}))
+
     def with_topics(self, added: Iterable[tuple[Topic, Mapping[int, Partition]]]) -> Self:
         """Topics with all their partitions; replaces a topic of the same id."""
         added = tuple(added)
         picture = self.without_topics(topic.id for topic, _ in added if topic.id in self.topics)
+        # The replicas are the same ones, and so is what their brokers said of them.
+        picture = replace(picture, offline=self.offline)
         topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
         entries: dict[BrokerId, list[PartitionKey]] = {}
         for topic, members in added:
@@ -190,6 +219,7 @@ class Cluster:
             names=names.finish(),
             partitions=partitions.finish(),
             assigned=assigned.finish(),
+            offline=_without(self.offline, entries) if self.offline else self.offline,
         )
 
     def with_topic_version(self, id: TopicId, version: int) -> Self:
@@ -215,3 +245,29 @@ class Cluster:
             if known is not None:
                 partitions[key] = replace(known, trouble=trouble)
         return replace(self, partitions=partitions.finish())
+
+
+Index = Map[BrokerId, Map[PartitionKey, None]]
+"""Partitions by broker."""
+
+
+def _less(index: Index, id: BrokerId) -> Index:
+    return index.delete(id) if id in index else index
+
+
+def _without(index: Index, gone: Mapping[BrokerId, Iterable[PartitionKey]]) -> Index:
+    """The index without some entries; brokers of which nothing is left are left out."""
+    changed = index.mutate()
+    for id, keys in gone.items():
+        if id not in index:
+            continue
+        left = index[id].mutate()
+        for key in keys:
+            if key in left:
+                del left[key]
+        rest = left.finish()
+        if rest:
+            changed[id] = rest
+        else:
+            del changed[id]
+    return changed.finish()

@@ -106,6 +106,16 @@ class ControllerContext:
             brokers=self.picture.brokers, leaving=self.picture.leaving, controller_epoch=self.reign.epoch
         )
 
+    def surroundings_of(self, key: PartitionKey) -> Surroundings:
+        """What decisions about one partition look at."""
+        picture = self.picture
+        return Surroundings(
+            brokers=picture.brokers,
+            leaving=picture.leaving,
+            offline=picture.offline_at(key),
+            controller_epoch=self.reign.epoch,
+        )
+
     def begin_trace(
         self, victim: BrokerId, *, cause: str, evidence: str, noticed_unix_nano: int, heard_unix_nano: int = 0
     ) -> FailoverTrace | None:
@@ -153,9 +163,9 @@ class ControllerContext:
     def settle(self, _picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         """The ordinary decision: fit to the live brokers, or the first state of a partition that may get one."""
         if partition.held is None:
-            return first_state(key.topic_id, partition.replicas, self.surroundings)
+            return first_state(key.topic_id, partition.replicas, self.surroundings_of(key))
         return settle(
-            partition.held.state, partition.replicas, self.surroundings, min_insync=self.min_insync(partition)
+            partition.held.state, partition.replicas, self.surroundings_of(key), min_insync=self.min_insync(partition)
         )
 
     def is_held_up(self, partition: Partition) -> bool:

@@ -18,7 +18,7 @@ from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_model import paths
 from regnum_model.bucket import Limit
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_model.quotas import QuotaEntity
 from regnum_service.clock import Clock
@@ -38,6 +38,8 @@ from regnum_election.events import (
     Mutation,
     QueueFullError,
     ReplicasDeleted,
+    ReplicasOffline,
+    ReplicasUsable,
     Superseded,
     TopicsChanged,
 )
@@ -48,6 +50,7 @@ from regnum_election.metadata_processes import (
     PropagationChannel,
     remove_dead_process,
 )
+from regnum_election.offline_replicas import take_back, take_offline
 from regnum_election.orders import OrderBook
 from regnum_election.producer_ids import next_block
 from regnum_election.publication import Announcer
@@ -201,10 +204,8 @@ class Controller:
                 await fence_broker(context, event)
             case TopicsChanged(names=names):
                 self._put_internal("hand-written topics", self._adopter.look(names))
-            case IsrsWritten(keys=keys):
-                await take_up_isrs(context, keys)
-            case ReplicasDeleted(broker=broker, topic_id=topic_id, succeeded=succeeded):
-                await self._deleter.answered(broker, topic_id, succeeded=succeeded)
+            case IsrsWritten() | ReplicasOffline() | ReplicasUsable() | ReplicasDeleted():
+                await self._handle_report(event)
             case Superseded(seen=seen):
                 if seen > self._reign.epoch:
                     raise DeposedError(f"a broker has seen controller epoch {seen}", seen=seen)
@@ -214,6 +215,20 @@ class Controller:
                 assert_never(event)
         if context.picture.brokers is not brokers_before:
             self._picture_changed(context.picture)
+
+    async def _handle_report(self, event: IsrsWritten | ReplicasOffline | ReplicasUsable | ReplicasDeleted) -> None:
+        """What a broker says of its replicas."""
+        match event:
+            case IsrsWritten(keys=keys):
+                await take_up_isrs(self._context, keys)
+            case ReplicasOffline():
+                await take_offline(self._context, event)
+            case ReplicasUsable():
+                await take_back(self._context, event)
+            case ReplicasDeleted(broker=broker, topic_id=topic_id, succeeded=succeeded):
+                await self._deleter.answered(broker, topic_id, succeeded=succeeded)
+            case _:
+                assert_never(event)
 
     async def _step(self, mutation: Mutation) -> None:
         more: bool | None = None
@@ -280,6 +295,14 @@ class Controller:
     def replicas_deleted(self, broker: BrokerId, topic_id: TopicId, *, succeeded: bool) -> None:
         """A broker answered an order to delete."""
         self._queue.put(ReplicasDeleted(broker=broker, topic_id=topic_id, succeeded=succeeded))
+
+    def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
+        """A broker refused replicas because it cannot use them."""
+        self._queue.put(ReplicasOffline(broker=broker, epoch=epoch, keys=keys))
+
+    def replicas_usable(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
+        """A broker took up replicas that it could not use before."""
+        self._queue.put(ReplicasUsable(broker=broker, epoch=epoch, keys=keys))
 
     def metadata_process_dead(self, id: MetadataId, creation_id: int) -> None:
         """A metadata process is proved dead."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, assert_never
 import structlog
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_telemetry import tracing
@@ -31,6 +31,10 @@ RETRY_INTERVAL_S_MAX: Final = 1.0
 
 REFUSED_INTERVAL_S: Final = 1.0
 """Pause before single partitions that were refused are told again."""
+
+OFFLINE_INTERVAL_S: Final = 30.0
+"""Pause before a broker is asked again whether it can use replicas that it could not use. A broker that takes a replica
+up as follower and refuses it as leader gets one more leader epoch in such a time at most."""
 
 
 class ControlChannel(Protocol):
@@ -57,6 +61,12 @@ class DispatchListener(Protocol):
 
     def replicas_deleted(self, broker: BrokerId, topic_id: TopicId, *, succeeded: bool) -> None:
         """A broker answered an order to delete."""
+
+    def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
+        """A broker refused replicas because it cannot use them."""
+
+    def replicas_usable(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
+        """A broker took up replicas that it could not use before."""
 
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -133,6 +143,12 @@ class Dispatch:
         dispatch = self._brokers.get(id)
         if dispatch is not None:
             dispatch.order_stops(stops)
+
+    def note_offline(self, id: BrokerId, keys: Iterable[PartitionKey]) -> None:
+        """A broker cannot use these replicas: ask it now and then whether that has changed."""
+        dispatch = self._brokers.get(id)
+        if dispatch is not None:
+            dispatch.note_offline(keys)
 
     def tell_of_acknowledgements(self, trace: FailoverTrace) -> None:
         """A trace hears, until it ends, which partitions' leaders and which brokers' full sets are acknowledged."""
@@ -220,6 +236,11 @@ class BrokerDispatch:
         self._refused: set[PartitionKey] = set()
         self._refused_stops: set[Stop] = set()
         self._refused_until_s = 0.0
+        self._offline: set[PartitionKey] = set()
+        """Replicas that the broker cannot use."""
+        self._asked: set[PartitionKey] = set()
+        """Those of them that it is being told of again: only what it says to that is news."""
+        self._ask_again_s = 0.0
         self._control_wake = asyncio.Event()
         self._failures: dict[str, int] = {}
         self._causes: dict[PartitionKey, str] = {}
@@ -257,6 +278,13 @@ class BrokerDispatch:
         self._outbox.order_stops(stops)
         self._control_wake.set()
 
+    def note_offline(self, keys: Iterable[PartitionKey]) -> None:
+        """Replicas that the broker cannot use."""
+        if not self._offline:
+            self._ask_again_s = self._owner.clock.monotonic() + OFFLINE_INTERVAL_S
+        self._offline.update(keys)
+        self._control_wake.set()
+
     async def _control(self) -> None:
         while True:
             self._repeat_refused()
@@ -273,10 +301,12 @@ class BrokerDispatch:
 
     async def _wait_for_orders(self) -> None:
         self._control_wake.clear()
-        if not self._refused and not self._refused_stops:
+        times_s = [self._refused_until_s] if self._refused or self._refused_stops else []
+        times_s += [self._ask_again_s] if self._offline else []
+        if not times_s:
             await self._control_wake.wait()
             return
-        pause_s = max(self._refused_until_s - self._owner.clock.monotonic(), 0.0)
+        pause_s = max(min(times_s) - self._owner.clock.monotonic(), 0.0)
         waker = asyncio.ensure_future(self._control_wake.wait())
         timer = asyncio.ensure_future(self._owner.clock.sleep(pause_s))
         try:
@@ -286,7 +316,13 @@ class BrokerDispatch:
             timer.cancel()
 
     def _repeat_refused(self) -> None:
-        if self._owner.clock.monotonic() >= self._refused_until_s:
+        now_s = self._owner.clock.monotonic()
+        if self._offline and now_s >= self._ask_again_s:
+            self._ask_again_s = now_s + OFFLINE_INTERVAL_S
+            self._offline = {key for key in self._offline if key in self._owner.picture.partitions}
+            self._asked = set(self._offline)
+            self._outbox.order_states(self._offline)
+        if now_s >= self._refused_until_s:
             self._outbox.order_states(self._refused)
             self._outbox.order_stops(self._refused_stops)
             self._refused.clear()
@@ -313,13 +349,30 @@ class BrokerDispatch:
             self._causes.pop(key, None)
         if call.init and call.part == call.parts - 1:
             self._owner.full_set_taken(self._broker.id)
+        self._take_answers(keys, response)
+        self._note_refusals()
+
+    def _take_answers(self, keys: Sequence[PartitionKey], response: control_pb2.LeaderAndIsrResponse) -> None:
+        offline: set[PartitionKey] = set()
+        usable: set[PartitionKey] = set()
         for key, result in zip(keys, response.results, strict=False):
             if result.error_code == errors_pb2.ERROR_CODE_NONE:
                 self._owner.applied(self._broker.id, key)
+                if key in self._asked:
+                    usable.add(key)
+            elif result.error_code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR:
+                offline.add(key)
             else:
                 self._log.warning("replica refused", key=key, error=reason_of(result.error_code))
                 self._refused.add(key)
-        self._note_refusals()
+        self._asked.difference_update(offline, usable)
+        self._offline -= usable
+        if usable:
+            self._owner.listener.replicas_usable(self._broker.id, self._broker.epoch, frozenset(usable))
+        if offline:
+            self._log.warning("replicas cannot be used", partitions=len(offline), first=min(offline))
+            self.note_offline(offline)
+            self._owner.listener.replicas_offline(self._broker.id, self._broker.epoch, frozenset(offline))
 
     def _cause_of(self, call: StatesCall) -> str:
         if call.init:

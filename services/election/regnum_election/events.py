@@ -11,7 +11,7 @@ wait.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, Registration, TopicId
@@ -62,6 +62,30 @@ class IsrsWritten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasOffline:
+    """A broker cannot use some of its replicas: it said so, or refused an order for that reason."""
+
+    broker: BrokerId
+    """The broker."""
+    epoch: BrokerEpoch
+    """Its broker epoch: with the next one it may be able to."""
+    keys: frozenset[PartitionKey]
+    """Partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasUsable:
+    """A broker took replicas up that it could not use before."""
+
+    broker: BrokerId
+    """The broker."""
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    keys: frozenset[PartitionKey]
+    """Partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasDeleted:
     """A broker answered an order to delete the replicas of a topic."""
 
@@ -93,7 +117,16 @@ class Mutation:
     """Called when the reign ends first."""
 
 
-ClusterEvent = BrokersChanged | TopicsChanged | BrokerDead | IsrsWritten | ReplicasDeleted | Superseded
+ClusterEvent = (
+    BrokersChanged
+    | TopicsChanged
+    | BrokerDead
+    | IsrsWritten
+    | ReplicasOffline
+    | ReplicasUsable
+    | ReplicasDeleted
+    | Superseded
+)
 Event = ClusterEvent | Mutation
 
 
@@ -115,6 +148,8 @@ class EventQueue:
         match event:
             case IsrsWritten(keys=keys):
                 self._written |= keys
+            case ReplicasOffline() | ReplicasUsable():
+                self._put_replicas(event)
             case TopicsChanged():
                 # Only the latest names count.
                 waiting = [other for other in self._cluster if not isinstance(other, TopicsChanged)]
@@ -124,6 +159,20 @@ class EventQueue:
             case _:
                 return
         self._waiting.set()
+
+    def _put_replicas(self, event: ReplicasOffline | ReplicasUsable) -> None:
+        """What brokers say of replicas merges while it waits, but never across the opposite."""
+        for i in range(len(self._cluster) - 1, -1, -1):
+            other = self._cluster[i]
+            if not isinstance(other, ReplicasOffline | ReplicasUsable):
+                continue
+            if (other.broker, other.epoch) != (event.broker, event.epoch):
+                continue
+            if type(other) is type(event):
+                self._cluster[i] = replace(other, keys=other.keys | event.keys)
+                return
+            break
+        self._cluster.append(event)
 
     def put_urgent(self, work: Mutation) -> None:
         """Add work that counts as a cluster event: a broker wants to stop."""

@@ -41,10 +41,10 @@ def misplaced(picture: Cluster) -> tuple[PartitionKey, ...]:
 async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, None]:
     """The steps of one round."""
 
-    def decide(_picture: Cluster, _key: PartitionKey, partition: Partition) -> Decision:
+    def decide(_picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:
             raise AssertionError("partitions without state are not misplaced")
-        return prefer(partition.held.state, partition.replicas, context.surroundings)
+        return prefer(partition.held.state, partition.replicas, context.surroundings_of(key))
 
     # Beside the loop: it looks at every partition there is (safety rule S22).
     keys = await asyncio.to_thread(misplaced, context.picture)

@@ -12,6 +12,8 @@ Constraints (safety rules S9, S10, S11; traces T1 to T7)
       leaves the ISR while any member stands that has not. Where it leads, the leader epoch grows, even if it is
       elected again: it may have lost its tail, and two leaders in one epoch would write different records at one
       offset.
+    - A member whose broker cannot use its replica (it says so) counts as failed too, until the broker registers anew:
+      else a leader that refuses to lead would be told so for ever while complete copies are live.
     - An ISR is never emptied. If nobody may be elected the leader is NO_LEADER and ISR and ELR stay, for the member
       that comes back.
     - An ELR is emptied only under a leader that is intact, with a sufficient ISR; by nothing that elects. Emptied
@@ -19,7 +21,7 @@ Constraints (safety rules S9, S10, S11; traces T1 to T7)
 
 Algorithm (``settle``)
     Each ISR member is *intact* (live, recorded epoch, recorded log), *restorable* (live, recorded log, another epoch)
-    or neither.
+    or neither; a member whose replica is offline is neither.
     1. The leader is intact: it stays, and the ISR becomes its intact members. Same leader epoch. If those are enough,
        the ELR is emptied: min.insync.replicas was lowered, and the leader commits nothing until then.
     2. Otherwise the leader is, in assignment order: an intact member (the ISR becomes the intact members); else a
@@ -92,18 +94,23 @@ class Surroundings:
     """Live brokers."""
     leaving: AbstractSet[BrokerId] = frozenset()
     """Live brokers that are shutting down."""
+    offline: AbstractSet[BrokerId] = frozenset()
+    """Live brokers that cannot use their replica of this partition: damaged files, or a failed disk."""
     controller_epoch: ControllerEpoch
     """Reign of the deciding controller."""
 
     def is_intact(self, id: BrokerId, members: Mapping[BrokerId, Membership]) -> bool:
         """Whether a member has been up, with its log, ever since it was recorded."""
-        broker, member = self.brokers.get(id), members[id]
+        broker, member = self._able(id), members[id]
         return broker is not None and broker.epoch == member.broker_epoch and member.log_id in broker.log_ids
 
     def is_restorable(self, id: BrokerId, members: Mapping[BrokerId, Membership]) -> bool:
         """Whether a member's recorded log is there, after whatever happened in between (safety rule S10)."""
-        broker = self.brokers.get(id)
+        broker = self._able(id)
         return broker is not None and members[id].log_id in broker.log_ids
+
+    def _able(self, id: BrokerId) -> Broker | None:
+        return None if id in self.offline else self.brokers.get(id)
 
     def first(self, replicas: Sequence[BrokerId], among: Collection[BrokerId]) -> BrokerId | None:
         """First of ``among`` in assignment order; brokers that are shutting down come last."""
@@ -221,7 +228,7 @@ def first_state(topic_id: TopicId, replicas: Sequence[BrokerId], surroundings: S
 
     Only for partitions marked ``creating`` (safety rule S14); the caller sees to that.
     """
-    live = [id for id in replicas if id in surroundings.brokers]
+    live = [id for id in replicas if id in surroundings.brokers and id not in surroundings.offline]
     ready = [id for id in live if id not in surroundings.leaving] or live
     if not ready:
         return Refusal.NO_LIVE_REPLICA

@@ -21,9 +21,12 @@ from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker
-from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
+from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, ReplicasOffline
 from regnum_election.liveness import BEAT_INTERVAL_S, SILENCE_S, Listener, Verdict, judge_silence
 from regnum_election.registrations import ended_epochs, is_over
+
+UNREGISTERED: Final = BrokerEpoch(0)
+"""Broker epoch in the hello of a broker without registration."""
 
 ATTEMPTS_AFTER_BREAK: Final = 10
 """Attempts to connect after a stream broke."""
@@ -52,7 +55,7 @@ class Stream:
     oldest_unanswered_s: float | None = None
     """When the oldest unanswered probe was sent."""
     report: int = 0
-    """Number of the newest batch of ISR reports taken up."""
+    """Number of the newest batch of reports taken up."""
     heard_unix_nano: int = 0
     """When the broker last said anything; for traces."""
 
@@ -210,9 +213,17 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             # Probes go out every BEAT_INTERVAL_S, so the first unanswered one is younger than this moment.
             stream.oldest_unanswered_s = None if stream.answered == stream.probe else self._clock.monotonic()
         if request.report_number > stream.report:
-            keys = frozenset(PartitionKey(TopicId(report.topic_id), report.partition) for report in request.isr_reports)
-            self._report(IsrsWritten(keys=keys))
+            self._take_up(stream, request)
             stream.report = request.report_number
+
+    def _take_up(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
+        written = frozenset(PartitionKey(TopicId(report.topic_id), report.partition) for report in request.isr_reports)
+        if written:
+            self._report(IsrsWritten(keys=written))
+        offline = frozenset(PartitionKey(TopicId(item.topic_id), item.partition) for item in request.offline_replicas)
+        # A broker that is not registered is nobody's replica; it says it again when it is.
+        if offline and stream.epoch != UNREGISTERED:
+            self._report(ReplicasOffline(broker=stream.broker, epoch=stream.epoch, keys=offline))
 
     def _ended(self, stream: Stream, epoch: ControllerEpoch) -> None:
         if self._streams.get(stream.broker) is not stream:

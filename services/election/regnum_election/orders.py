@@ -1,12 +1,12 @@
 """The picture in the words of the wire: what control messages say of brokers and partitions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
 from regnum_model.insync import effective_min_insync
-from regnum_model.nodes import Address
+from regnum_model.nodes import Address, LeaderAndIsr
 
 from regnum_election.cluster import Broker, Cluster, HeldState, Partition
 from regnum_election.outbox import StatesCall, Stop
@@ -29,12 +29,24 @@ def broker_message(broker: Broker) -> types_pb2.Broker:
     )
 
 
-def partition_state(number: int, partition: Partition) -> types_pb2.PartitionState:
-    """State of a partition; without a leader while none can be named."""
+def partition_state(number: int, partition: Partition, offline: Collection[BrokerId] = ()) -> types_pb2.PartitionState:
+    """State of a partition; without a leader while none can be named.
+
+    Args:
+        number: its number.
+        partition: what the picture says of it.
+        offline: live brokers that cannot use their replica; for those who describe it, not for those who carry it out.
+    """
     held = partition.held
     if held is None or partition.trouble is not None:
         return types_pb2.PartitionState(
-            partition=number, leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=partition.replicas, version=-1
+            partition=number,
+            leader=NO_LEADER,
+            leader_epoch=NO_EPOCH,
+            replicas=partition.replicas,
+            version=-1,
+            offline_replicas=sorted(offline),
+            offline_reason=partition.trouble or "",
         )
     state = held.state
     return types_pb2.PartitionState(
@@ -45,6 +57,19 @@ def partition_state(number: int, partition: Partition) -> types_pb2.PartitionSta
         replicas=partition.replicas,
         elr=state.elr,
         version=held.version,
+        offline_replicas=sorted(offline),
+        offline_reason=_offline_reason(held.state, offline),
+    )
+
+
+def _offline_reason(state: LeaderAndIsr, offline: Collection[BrokerId]) -> str:
+    """Why a partition has no leader, if replicas that cannot be used are the reason."""
+    unusable = sorted(id for id in (*state.isr, *state.elr) if id in offline)
+    if state.leader != NO_LEADER or not unusable:
+        return ""
+    return (
+        f"the complete replicas on brokers {unusable} cannot be used, and no other is live; "
+        "mend their files or disks and start these brokers again"
     )
 
 

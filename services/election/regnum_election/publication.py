@@ -185,18 +185,19 @@ class Announcer:
 
 
 def _states(publication: Publication) -> Iterator[types_pb2.TopicState]:
+    picture = publication.picture
     for id, name in publication.deleted.items():
         if id not in publication.picture.topics:
             yield types_pb2.TopicState(name=name, topic_id=id, deleted=True)
     for id, numbers in publication.changed.items():
-        topic: Topic = publication.picture.topics[id]
+        topic: Topic = picture.topics[id]
         left = iter(numbers)
         while taken := list(islice(left, PART_PARTITIONS)):
             yield types_pb2.TopicState(
                 name=topic.name,
                 topic_id=id,
                 partitions=[
-                    partition_state(number, publication.picture.partitions[PartitionKey(id, number)])
-                    for number in taken
+                    partition_state(key.partition, picture.partitions[key], picture.offline_at(key))
+                    for key in (PartitionKey(id, number) for number in taken)
                 ],
             )

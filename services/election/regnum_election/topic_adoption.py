@@ -108,7 +108,7 @@ class TopicAdopter:
         context, known = self._context, damaged[key].held
         return reaffirm(
             partition.held.state,
-            context.surroundings,
+            context.surroundings_of(key),
             min_insync=context.min_insync(partition),
             known_epoch=LeaderEpoch(0) if known is None else known.state.leader_epoch,
         )

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_election.cluster import Broker
-from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten
+from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, ReplicasOffline
 from regnum_election.lifeline import Lifelines, Stream
 from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.liveness import Listener
@@ -149,6 +149,20 @@ async def test_isr_reports_are_handed_over_once_and_acknowledged(lifelines: Thre
     expected = IsrsWritten(keys=frozenset({PartitionKey(TopicId("t" * 22), 1)}))
     await until(lambda: bool(lifelines.events))
     assert lifelines.events == [(3, expected)]
+    await end.die()
+
+
+async def test_offline_replicas_belong_to_the_registration_that_the_stream_speaks_for(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    await end.hello()
+    item = controller_pb2.OfflineReplica(topic_id="t" * 22, partition=1)
+    await end.stream.write(controller_pb2.BrokerLifelineRequest(beat=2, report_number=1, offline_replicas=[item]))
+    await until(lambda: bool(lifelines.events))
+    offline = ReplicasOffline(
+        broker=end.broker.id, epoch=end.broker.epoch, keys=frozenset({PartitionKey(TopicId("t" * 22), 1)})
+    )
+    assert lifelines.events == [(3, offline)]
     await end.die()
 
 

@@ -195,6 +195,10 @@ def _show_partitions(views: "Sequence[TopicView]", output: Output) -> None:
     if output is Output.TABLE:
         columns = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
         emit_rows([row for view in views for row in _partition_rows(view)], output, columns=columns)
+        for view in views:
+            for one in view.partitions.values():
+                if one.offline_reason:
+                    note(f"{view.name}-{one.number}: {one.offline_reason}")
         return
     emit_rows(
         [
@@ -209,6 +213,8 @@ def _show_partitions(views: "Sequence[TopicView]", output: Output) -> None:
                         "replicas": list(one.replicas),
                         "isr": list(one.isr),
                         "elr": list(one.elr),
+                        "offline_replicas": list(one.offline_replicas),
+                        "offline_reason": one.offline_reason,
                     }
                     for one in view.partitions.values()
                 ],
