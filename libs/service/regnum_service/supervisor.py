@@ -8,7 +8,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import structlog
 from regnum_telemetry import tracing
@@ -16,6 +16,7 @@ from regnum_telemetry import tracing
 from regnum_service.errors import ExitStatus, StartRefusedError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 CLOSE_TIMEOUT_S: Final = 10.0
 """Time that one step of the unwinding may take, unless it asks for another."""
@@ -82,6 +83,17 @@ class Supervisor:
     def defer(self, name: str, close: Callable[[], Awaitable[object]], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Call ``close`` when the service stops, after everything started or deferred later has been undone."""
         self._stack[_Closer(name=name, close=close, timeout_s=timeout_s)] = None
+
+    def guarded(self, name: str, callback: Callable[P, None]) -> Callable[P, None]:
+        """A callback for an event loop, which would only log what it fails with: this one stops the service."""
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                callback(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - a task that fails ends in the same place
+                self.fail(name, error)
+
+        return run
 
     def fail(self, name: str, error: BaseException) -> None:
         """Record the failure of a part, log it once, stop the service. Any thread."""

@@ -157,6 +157,7 @@ class Broker:
                         storage=storage,
                         clock=clock,
                         batch_bytes_max=self._settings.message_bytes_max,
+                        supervisor=supervisor,
                     ),
                     fetching=Fetching(replicas=replicas, leaders=leaders, storage=storage),
                 ),

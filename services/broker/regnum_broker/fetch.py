@@ -302,8 +302,8 @@ def _refuse_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
         result.error_message = "this leader is new and its followers have not told it yet what they have: try again"
     else:
         result.error_message = (
-            f"{len(leadership.state.isr)} replicas are in sync and min.insync.replicas asks for"
-            f" {leadership.min_insync}: this leader learns what is committed when one more has caught up; try again"
+            f"min.insync.replicas is not met ({leadership.insufficiency}): this leader learns what is committed when it"
+            " is; try again"
         )
 
 

@@ -34,6 +34,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, tracing
 
 from regnum_broker.identity import Identity
+from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.epochs import EpochEnd
 from regnum_broker.log.errors import NotContiguousError
 from regnum_broker.partition import Following, Partition
@@ -94,6 +95,7 @@ class _Outcome:
     followed: _Followed
     log_end_before: int
     log_end: int
+    high_watermark_before: int
     error: str | None
     """None: stored."""
 
@@ -273,12 +275,26 @@ class LeaderStream:
                 _take_high_watermark(followed.partition, answer)
         if not work:
             return
-        outcomes = await self._storage.write(lambda: [_store(followed, answer) for followed, answer in work])
+        directory = self._storage.directory
+        storing = await self._storage.write_later(
+            lambda: [_store(directory, followed, answer) for followed, answer in work]
+        )
+        # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
+        storing.add_done_callback(_take_truncations)
+        outcomes = await asyncio.shield(storing)
         for (_, answer), outcome in zip(work, outcomes, strict=True):
             self._settle(outcome, answer)
 
     def _settle(self, outcome: _Outcome, answer: replication_pb2.FetchedPartition) -> None:
         followed = outcome.followed
+        if outcome.high_watermark_before > outcome.log_end:
+            # The leader never had what this replica took for committed: an unclean election, or defect D6.
+            self._log.error(
+                "truncated below the high watermark",
+                partition=_name(followed.partition),
+                high_watermark=outcome.high_watermark_before,
+                log_end=outcome.log_end,
+            )
         if not followed.stands:
             return
         partition = followed.partition
@@ -287,15 +303,6 @@ class LeaderStream:
             followed.not_before_s = self._clock.monotonic() + PAUSE_S
             self._log.warning("records not stored", partition=_name(partition), reason=outcome.error)
         elif answer.HasField("diverging_epoch") or answer.error_code:
-            if outcome.log_end < partition.high_watermark:
-                # The leader never had what this replica took for committed: an unclean election, or defect D6.
-                self._log.error(
-                    "truncated below the high watermark",
-                    partition=_name(partition),
-                    high_watermark=partition.high_watermark,
-                    log_end=outcome.log_end,
-                )
-                partition.high_watermark = outcome.log_end
             self._log.info("truncated", partition=_name(partition), log_end=outcome.log_end)
             if followed.following.cause and outcome.log_end < outcome.log_end_before:
                 self._record_truncation(outcome)
@@ -333,12 +340,19 @@ class LeaderStream:
             self._log.info("fetch refused", partition=_name(followed.partition), reason=reason_of(code))
 
 
-def _store(followed: _Followed, answer: replication_pb2.FetchedPartition) -> _Outcome:
+def _take_truncations(storing: asyncio.Future[list[_Outcome]]) -> None:
+    if storing.exception() is None:
+        for outcome in storing.result():
+            if outcome.log_end < outcome.log_end_before:
+                outcome.followed.partition.truncated(outcome.log_end)
+
+
+def _store(directory: LogDirectory, followed: _Followed, answer: replication_pb2.FetchedPartition) -> _Outcome:
     """On the writer thread: append or truncate. A partition whose role changed meanwhile is left alone."""
     partition = followed.partition
     log = partition.log
     error: str | None = None
-    before = log.log_end_offset
+    before, high_watermark = log.log_end_offset, partition.high_watermark
     if followed.stands:
         if answer.HasField("diverging_epoch"):
             _truncate(partition, answer.diverging_epoch)
@@ -349,7 +363,10 @@ def _store(followed: _Followed, answer: replication_pb2.FetchedPartition) -> _Ou
                 log.append_replicated(answer.records)
             except (CorruptBatchError, NotContiguousError) as refusal:
                 error = str(refusal)
-    return _Outcome(followed, before, log.log_end_offset, error)
+    if log.log_end_offset < high_watermark:
+        # Whoever opens the directory next takes the checkpoint's word, and the log may have grown again by then.
+        directory.checkpoint_high_watermarks({partition.key: log.log_end_offset})
+    return _Outcome(followed, before, log.log_end_offset, high_watermark, error)
 
 
 def _truncate(partition: Partition, diverging: replication_pb2.DivergingEpoch) -> None:

@@ -1,12 +1,14 @@
 """What a broker does by the clock: looks at ISRs, saves high watermarks."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock
 
 from regnum_broker.isr_writer import IsrWriter
+from regnum_broker.log.directory import LogDirectory
 from regnum_broker.replicas import Replicas
 from regnum_broker.storage import Storage
 
@@ -77,5 +79,12 @@ class Checkpointing:
             if self._saved.get(partition.key) != partition.high_watermark:
                 moved[partition.key] = partition.high_watermark
         if moved:
-            await self._storage.write(lambda: self._storage.directory.checkpoint_high_watermarks(moved))
+            await self._storage.write(lambda: _save(self._storage.directory, moved))
             self._saved.update(moved)
+
+
+def _save(directory: LogDirectory, moved: Mapping[PartitionKey, int]) -> None:
+    """On the writer thread: a truncation that was under way may have gone below what the event loop still took."""
+    replicas = directory.replicas
+    within = {key: min(value, replicas[key].log_end_offset) for key, value in moved.items() if key in replicas}
+    directory.checkpoint_high_watermarks(within)

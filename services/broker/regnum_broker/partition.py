@@ -90,6 +90,10 @@ class Partition:
             self.acks.committed(high_watermark)
             self.committed.fire()
 
+    def truncated(self, log_end: int) -> None:
+        """Take up that the log was cut: nothing that is not there is committed, whatever the role is by now."""
+        self.high_watermark = min(self.high_watermark, log_end)
+
     def take_role(self, role: Role | None) -> None:
         """Change the role; whoever waits on the old one is woken."""
         self.role = role

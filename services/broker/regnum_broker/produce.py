@@ -24,6 +24,7 @@ from regnum_records.errors import BatchTooLargeError, CorruptBatchError
 from regnum_records.record import NewRecord
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
+from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, tracing
 
 from regnum_broker.current_leaders import CurrentLeaders
@@ -87,12 +88,14 @@ class Producing:
         storage: Storage,
         clock: Clock,
         batch_bytes_max: int,
+        supervisor: Supervisor,
     ) -> None:
         self._replicas: Final = replicas
         self._leaders: Final = leaders
         self._storage: Final = storage
         self._clock: Final = clock
         self._batch_bytes_max: Final = batch_bytes_max
+        self._supervisor: Final = supervisor
         self._log: Final = structlog.get_logger("produce")
 
     async def produce(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
@@ -160,7 +163,7 @@ class Producing:
 
         # The followers hear of it even when the caller is gone: the completion does not hang on this call.
         appending = await self._storage.write_later(job)
-        appending.add_done_callback(lambda done: self._appended(admitted, done))
+        appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(admitted, done)))
         if acks == log_pb2.ACKS_NONE:
             return
         try:
@@ -180,9 +183,12 @@ class Producing:
     def _appended(self, admitted: Sequence[_Item], appending: asyncio.Future[list[_Outcome]]) -> None:
         """Wake followers and move high watermarks, as soon as the records are in the log."""
         error = appending.exception()
-        if error is not None:
-            self._log.error("append failed", reason=repr(error))
+        if isinstance(error, StorageError):
+            self._log.error("append failed", reason=str(error))
             return
+        if error is not None:
+            # Nobody else may be listening: a caller that does not wait, or that is gone.
+            raise error
         now_s = self._clock.monotonic()
         for item, outcome in zip(admitted, appending.result(), strict=True):
             leadership = item.leadership

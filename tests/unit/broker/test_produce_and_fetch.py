@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_broker.replication.watermark import WatermarkError
+from regnum_model.ids import BrokerId
 from regnum_records.header import assign
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld, refusal
-from regnum_testing.waiting import within
+from regnum_testing.waiting import eventually, within
 
 
 @pytest.fixture
@@ -246,3 +248,17 @@ async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) 
     await world.produce(1, bytes(assign(batch_of(b"a"), base_offset=77, leader_epoch=99)))
     result = await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)
     assert [record.offset for record in result.records] == [0]
+
+
+async def test_what_breaks_after_an_append_that_nobody_waits_for_stops_the_broker(world: BrokerWorld) -> None:
+    """A high watermark above the log end: acknowledged records are missing, and nothing may go on from there."""
+    running = world.brokers[BrokerId(1)]
+    running.partition().high_watermark = 99
+    await world.produce(1, batch_of(b"a"), acks=log_pb2.ACKS_NONE)
+
+    async def stopping() -> bool:
+        return running.supervisor.stopping
+
+    await eventually(stopping)
+    assert isinstance(running.supervisor.failure, WatermarkError)
+    assert (running.supervisor.reason or "").startswith("append failed")

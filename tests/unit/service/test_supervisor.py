@@ -138,6 +138,18 @@ async def test_a_closer_that_fails_does_not_spare_the_others():
     assert isinstance(supervisor.failure, OSError)
 
 
+async def test_a_guarded_callback_stops_the_service_as_a_task_does():
+    supervisor = Supervisor("t")
+
+    def completion(number: int) -> None:
+        raise ArithmeticError(number)
+
+    asyncio.get_running_loop().call_soon(supervisor.guarded("completion", completion), 7)
+    await asyncio.sleep(0)
+    assert isinstance(supervisor.failure, ArithmeticError)
+    assert supervisor.reason == "completion failed: ArithmeticError(7)"
+
+
 async def test_nothing_starts_once_it_is_unwound():
     supervisor = Supervisor("t")
     await supervisor.unwind()
