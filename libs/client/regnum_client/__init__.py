@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from regnum_client.positions import EARLIEST, LATEST, ResetPolicy
     from regnum_client.producer import Producer, ProducerSettings
     from regnum_client.records import ConsumedRecord, RecordMetadata, TopicPartition
+    from regnum_client.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.topic_mutation import Waiting
     from regnum_client.topics import CreatedTopic, DeletedTopic, NewTopic
 
@@ -54,6 +55,8 @@ _HOMES: Final = {
     "ConsumedRecord": "records",
     "RecordMetadata": "records",
     "TopicPartition": "records",
+    "PartitionRecovery": "recovery",
+    "RecoverableReplica": "recovery",
     "Waiting": "topic_mutation",
     "CreatedTopic": "topics",
     "DeletedTopic": "topics",
@@ -76,11 +79,13 @@ __all__ = [
     "DeliveryTimeoutError",
     "NewTopic",
     "OffsetOutOfRangeError",
+    "PartitionRecovery",
     "Producer",
     "ProducerSettings",
     "QuotaAlteration",
     "QuotaEntity",
     "RecordMetadata",
+    "RecoverableReplica",
     "ResetPolicy",
     "SequenceBrokenError",
     "ThrottlingQuotaExceededError",

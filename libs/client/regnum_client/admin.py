@@ -35,6 +35,7 @@ from regnum_client.connections import Connections, call
 from regnum_client.controller_search import ControllerSearch
 from regnum_client.errors import ClientClosedError
 from regnum_client.metadata import Metadata
+from regnum_client.recovery import PartitionRecovery, in_pages
 from regnum_client.topic_mutation import CALL_S_MAX, Answered, TopicMutation, Waiting
 from regnum_client.topics import (
     CreatedTopic,
@@ -285,6 +286,39 @@ class Admin:
                 await search.failed(address, error)
                 continue
             return tuple(sorted((quota_from_wire(one) for one in answer.quotas), key=lambda one: str(one.entity)))
+
+    async def recover_partitions(
+        self, topic: str, partitions: Sequence[int] = (), *, accept_loss: bool = False
+    ) -> tuple[PartitionRecovery, ...]:
+        """What is left of partitions that nobody may lead; with ``accept_loss`` the best replica of each is elected.
+
+        A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED. What is lost stays lost: look
+        without ``accept_loss`` first. A call whose outcome is unknown is not sent again and raises; look again then.
+
+        Args:
+            topic: name.
+            partitions: their numbers; empty: all without a leader.
+            accept_loss: whether anything is changed.
+        """
+
+        async def ask(request: admin_pb2.RecoverPartitionsRequest) -> admin_pb2.RecoverPartitionsResponse:
+            request.header.client_id = self._client_id
+            search = self._search()
+            while True:
+                address = await search.address()
+                timeout_s = _call_s(search)
+                request.timeout_ms = max(1, int(timeout_s * 1000))
+                try:
+                    return await call(self._connections.admin(address).RecoverPartitions, request, timeout_s=timeout_s)
+                except RegnumError as error:
+                    unknown = accept_loss and not error.traits.outcome_known
+                    # What the controller itself does not know does not exist: waiting cannot help.
+                    if unknown or error.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
+                    await search.failed(address, error)
+
+        pages = in_pages(ask, topic=topic, partitions=partitions, accept_loss=accept_loss)
+        return tuple([one async for one in pages])
 
     def _open(self) -> Metadata:
         if self._metadata is None:

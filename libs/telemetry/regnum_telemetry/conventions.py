@@ -59,6 +59,10 @@ and found there already."""
 METADATA_APPLIED: Final = "regnum.broker.metadata_applied"
 """A broker takes a change of metadata up."""
 
+RECOVERY: Final = "regnum.partition.recovery"
+"""Root: partitions that nobody could lead get leaders, because a person accepts what is lost. Made by the
+controller."""
+
 OUTAGE: Final = "regnum.producer.outage"
 """One partition as its producer saw it: from the last acknowledgement before to the first after a change of leader or
 a failed send. Lies in the failover's trace when the leader named it; without one it is a trace of its own."""
@@ -155,6 +159,9 @@ TOPIC: Final = "messaging.destination.name"
 
 PARTITION: Final = "messaging.destination.partition.id"
 """Partition number, as text."""
+
+CLIENT: Final = "regnum.client"
+"""Who asked: user, client id and address."""
 
 OFFSET: Final = "messaging.kafka.offset"
 """Base offset of the batch; int."""

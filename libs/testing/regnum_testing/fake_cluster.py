@@ -28,6 +28,7 @@ from regnum_service.ports import free_port
 from regnum_service.server import SERVER_OPTIONS
 
 from regnum_testing.fake_quotas import FakeQuotas
+from regnum_testing.fake_recoveries import FakeRecoveries
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -100,6 +101,7 @@ class FakeCluster:
         self.acks: list[int] = []
         """What produce calls asked for, in their order."""
         self.quotas = FakeQuotas(SystemClock())
+        self.recoveries = FakeRecoveries()
         self.before_produce: ProduceHook | None = None
         self.failures: list[tuple[str, BaseException]] = []
 
@@ -476,6 +478,16 @@ class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
         self.cluster.calls["DescribeClientQuotas"] += 1
         self._authority()
         return self.cluster.quotas.describe(request)
+
+    async def RecoverPartitions(  # noqa: N802
+        self, request: admin_pb2.RecoverPartitionsRequest, _context: Context
+    ) -> admin_pb2.RecoverPartitionsResponse:
+        """Show, or elect."""
+        self.cluster.calls["RecoverPartitions"] += 1
+        self._authority()
+        answer = self.cluster.recoveries.recover(request)
+        self._answer_or_not()
+        return answer
 
     def _judge(self, header: types_pb2.RequestHeader, permits: int, now_s: float) -> tuple[bool, int]:
         return self.cluster.quotas.judge(header.api_version, header.client_id, permits, now_s=now_s)

@@ -76,6 +76,12 @@ class FakeBroker:
     """Every LeaderAndIsr it took."""
     stops: list[control_pb2.StopReplicaPartition] = field(default_factory=list)
     """Every stop it took."""
+    logs: dict[PartitionKey, control_pb2.ReplicaLogInfo] = field(default_factory=dict)
+    """What its replicas hold; it has no others."""
+    mute: bool = False
+    """Whether questions about its logs are never answered."""
+    questions: int = 0
+    """How often it was asked about its logs."""
     controller_epoch: int = 0
     """Highest controller epoch seen."""
     down: bool = False
@@ -141,6 +147,32 @@ class FakeChannel:
                 for item in request.partitions
             ]
         )
+
+    async def get_replica_log_info(
+        self, request: control_pb2.GetReplicaLogInfoRequest, *, timeout_s: float
+    ) -> control_pb2.GetReplicaLogInfoResponse:
+        """What its replicas hold."""
+        self._broker.questions += 1
+        await asyncio.sleep(0)
+        if self._broker.mute:
+            await asyncio.sleep(timeout_s)
+            raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "mute")
+        self._check(request.controller_epoch, request.broker_epoch)
+        return control_pb2.GetReplicaLogInfoResponse(
+            broker_epoch=self._broker.epoch, replicas=[self._log(query) for query in request.queries]
+        )
+
+    def _log(self, query: control_pb2.ReplicaLogQuery) -> control_pb2.ReplicaLogInfo:
+        info = self._broker.logs.get(PartitionKey(TopicId(query.topic_id), query.partition))
+        answer = control_pb2.ReplicaLogInfo(
+            error_code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+            last_written_leader_epoch=-1,
+            current_leader_epoch=-1,
+        )
+        if info is not None:
+            answer.CopyFrom(info)
+        answer.topic_id, answer.partition, answer.log_id = query.topic_id, query.partition, self._broker.log_id
+        return answer
 
     async def close(self) -> None:
         """Nothing to do."""

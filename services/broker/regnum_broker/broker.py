@@ -42,6 +42,7 @@ from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.servicers.metadata import MetadataServicer
+from regnum_broker.servicers.replica_logs import ReplicaLogs
 from regnum_broker.servicers.replication import ReplicationServicer
 from regnum_broker.sessions import Sessions
 from regnum_broker.settings import BrokerSettings
@@ -127,7 +128,9 @@ class Broker:
             "internal",
             ServiceRegistration(
                 name="regnum.broker.v1.ReplicaControlService",
-                servicer=ReplicaControlServicer(fence=fence, orders=orders, replicas=replicas, cache=cache),
+                servicer=ReplicaControlServicer(
+                    fence=fence, orders=orders, replicas=replicas, logs=ReplicaLogs(replicas, storage), cache=cache
+                ),
                 add_to_server=control_pb2_grpc.add_ReplicaControlServiceServicer_to_server,
             ),
             ServiceRegistration(

@@ -12,6 +12,7 @@ from regnum_service.errors import RegnumError
 from regnum_election.office import Office
 from regnum_election.quota_messages import entity_change, entity_message, entity_of
 from regnum_election.quota_stand_in import Account
+from regnum_election.recovery_messages import recovery_request, recovery_response
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
@@ -35,7 +36,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """Changes to topics and to quotas."""
+    """Changes to topics, partitions and quotas."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -138,6 +139,18 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.DescribeClientQuotasResponse(
             quotas=[admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in found]
         )
+
+    async def RecoverPartitions(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.RecoverPartitionsRequest, context: Context
+    ) -> admin_pb2.RecoverPartitionsResponse:
+        """Look at partitions that nobody may lead, and elect what is left of them."""
+        controller = await self._office.controller()
+        account = _account(request.header, strict_since=0)
+        who = f"user {account.user}, client id {account.client_id!r}, at {context.peer()}"
+        recovered = await controller.recoveries.recover(
+            recovery_request(request, who=who), wait_s=wait_s(request.timeout_ms, context)
+        )
+        return await recovery_response(recovered)
 
 
 def wait_s(timeout_ms: int, context: Context) -> float:

@@ -110,7 +110,8 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         return Refused(reason=f"topic id {topic_id} belongs to topic {owner}; remove the id, and a new one is given")
     if not states:
         return _new(topic_id, node)
-    reason = f"guard /brokers/topic_ids/{topic_id} is missing though the topic has state; restore it by hand"
+    guard = f"guard /brokers/topic_ids/{topic_id}"
+    reason = f"{guard} is missing though the topic has state; restore it, or see regnum partitions recover"
     partitions = {number: Partition(replicas=replicas, trouble=reason) for number, replicas in node.partitions.items()}
     return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=False, make_guard=False)
 
@@ -118,11 +119,11 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
 def judge_state(topic_id: TopicId, found: FoundNode | None, *, creating: bool) -> HeldState | str | None:
     """What a leaderAndISR node holds; the reason when it cannot be used; None when it may still be created."""
     if found is None:
-        return None if creating else "leaderAndISR is missing; restore it, or delete the topic"
+        return None if creating else "leaderAndISR is missing; restore it, or see regnum partitions recover"
     try:
         state = LeaderAndIsr.decode(found.data)
     except MalformedNodeError as error:
-        return f"leaderAndISR: {error}; correct it"
+        return f"leaderAndISR: {error}; correct it, or see regnum partitions recover"
     if state.topic_id != topic_id:
         return f"leaderAndISR belongs to topic id {state.topic_id}, not {topic_id}"
     return HeldState(state=state, version=found.version)

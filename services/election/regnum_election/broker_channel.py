@@ -1,11 +1,14 @@
 """ControlChannel over gRPC: one channel to one incarnation of one broker."""
 
+import asyncio
 from typing import Final
 
 import grpc
 from regnum.broker.v1 import control_pb2, control_pb2_grpc
+from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
+from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
 CALL_TIMEOUT_S: Final = 10.0
@@ -34,6 +37,24 @@ class GrpcControlChannel:
             return await stub.StopReplica(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
+
+    async def get_replica_log_info(
+        self, request: control_pb2.GetReplicaLogInfoRequest, *, timeout_s: float
+    ) -> control_pb2.GetReplicaLogInfoResponse:
+        """One GetReplicaLogInfo."""
+        stub = control_pb2_grpc.ReplicaControlServiceStub(self._connected())
+        try:
+            return await stub.GetReplicaLogInfo(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        except asyncio.CancelledError:
+            # Also what a call ends with when the broker goes and its channel is closed under it.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "the broker went while it was asked"
+            ) from None
 
     async def close(self) -> None:
         """Hang up."""

@@ -237,6 +237,13 @@ class Cluster:
             partitions[key] = replace(known, held=held, creating=False, trouble=None)
         return replace(self, partitions=partitions.finish())
 
+    def with_recovered(self, states: Mapping[PartitionKey, HeldState]) -> Self:
+        """States that this controller gave to partitions that nobody could lead; versions may have begun again."""
+        partitions = self.partitions.mutate()
+        for key, held in states.items():
+            partitions[key] = replace(partitions[key], held=held, creating=False, trouble=None)
+        return replace(self, partitions=partitions.finish())
+
     def with_trouble(self, troubles: Mapping[PartitionKey, str]) -> Self:
         """Partitions the controller cannot act on, with the reason (safety rule S14)."""
         partitions = self.partitions.mutate()

@@ -57,6 +57,7 @@ from regnum_election.publication import Announcer
 from regnum_election.quota_changes import EntityChange
 from regnum_election.quota_process import QuotaChannel
 from regnum_election.quotas import Quotas
+from regnum_election.recovery_calls import PartitionRecoveries
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
@@ -141,6 +142,7 @@ class Controller:
         self._topics = TopicCalls(
             self._context, deleter=self._deleter, desk=self._desk, admissions=self._quotas.admissions
         )
+        self._recoveries = PartitionRecoveries(self._context, self._desk)
         self._adopter = TopicAdopter(self._context, self._deleter)
         self._ready = asyncio.Event()
 
@@ -314,6 +316,11 @@ class Controller:
     def topics(self) -> TopicCalls:
         """Creation and deletion of topics."""
         return self._topics
+
+    @property
+    def recoveries(self) -> PartitionRecoveries:
+        """Partitions that nobody may lead."""
+        return self._recoveries
 
     @property
     def quotas(self) -> Quotas:

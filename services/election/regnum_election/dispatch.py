@@ -46,6 +46,11 @@ class ControlChannel(Protocol):
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
         """One StopReplica."""
 
+    async def get_replica_log_info(
+        self, request: control_pb2.GetReplicaLogInfoRequest, *, timeout_s: float
+    ) -> control_pb2.GetReplicaLogInfoResponse:
+        """One GetReplicaLogInfo."""
+
     async def close(self) -> None:
         """Hang up."""
 
@@ -150,6 +155,16 @@ class Dispatch:
         if dispatch is not None:
             dispatch.note_offline(keys)
 
+    async def replica_logs(
+        self, broker: Broker, queries: Sequence[control_pb2.ReplicaLogQuery], *, timeout_s: float
+    ) -> control_pb2.GetReplicaLogInfoResponse:
+        """Ask a broker what its logs hold; beside its orders, so that none of them waits. Raises RegnumError."""
+        dispatch = self._brokers.get(broker.id)
+        if dispatch is None:
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, f"broker {broker.id} is gone")
+        request = self._book.replica_log_info(broker, queries)
+        return await dispatch.channel.get_replica_log_info(request, timeout_s=timeout_s)
+
     def tell_of_acknowledgements(self, trace: FailoverTrace) -> None:
         """A trace hears, until it ends, which partitions' leaders and which brokers' full sets are acknowledged."""
         self._traces.append(trace)
@@ -248,6 +263,11 @@ class BrokerDispatch:
         self._full_set_cause = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("dispatch").bind(broker=broker.id, broker_epoch=broker.epoch)
+
+    @property
+    def channel(self) -> ControlChannel:
+        """How the broker is reached."""
+        return self._channel
 
     def start(self, keys: Sequence[PartitionKey]) -> None:
         """Begin with the full set."""

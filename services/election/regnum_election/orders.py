@@ -135,6 +135,17 @@ class OrderBook:
         self._built[key] = (held, min_insync, message)
         return message
 
+    def replica_log_info(
+        self, broker: Broker, queries: Sequence[control_pb2.ReplicaLogQuery]
+    ) -> control_pb2.GetReplicaLogInfoRequest:
+        """The question what logs hold."""
+        return control_pb2.GetReplicaLogInfoRequest(
+            controller_id=self._reign.controller_id,
+            controller_epoch=self._reign.epoch,
+            broker_epoch=broker.epoch,
+            queries=queries,
+        )
+
     def let_go(self) -> None:
         """Forget all messages."""
         self._built.clear()

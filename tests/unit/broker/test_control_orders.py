@@ -238,3 +238,54 @@ async def test_a_batch_of_garbage_is_no_order(world: BrokerWorld) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         await call(b"\xff\xff\xff", timeout=10)
     assert from_rpc_error(raised.value).code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
+async def logs(world: BrokerWorld, *keys: PartitionKey, **epochs: int) -> control_pb2.GetReplicaLogInfoResponse:
+    epoch, _ = await world.registration(1)
+    request = control_pb2.GetReplicaLogInfoRequest(
+        controller_id=1,
+        controller_epoch=epochs.get("controller_epoch", world.controller_epoch),
+        broker_epoch=epochs.get("broker_epoch", epoch),
+        queries=[control_pb2.ReplicaLogQuery(topic_id=key.topic_id, partition=key.partition) for key in keys],
+    )
+    try:
+        return await world.control(1).GetReplicaLogInfo(request, timeout=10)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+
+
+async def test_a_broker_tells_what_its_logs_hold_and_that_it_leads_still(world: BrokerWorld) -> None:
+    await world.elect(1, [1], epoch=4)
+    for value in (b"a", b"b"):
+        await world.produce(1, batch_of(value))
+    epoch, node = await world.registration(1)
+    told = await logs(world, PartitionKey(TOPIC_ID, 0), PartitionKey(OTHER_LIFE, 0))
+    assert told.broker_epoch == epoch
+    here, nowhere = told.replicas
+    assert (here.last_written_leader_epoch, here.current_leader_epoch) == (4, 4)
+    assert (here.log_start_offset, here.high_watermark, here.log_end_offset) == (0, 2, 2)
+    assert here.leading
+    assert {here.log_id, nowhere.log_id} == set(node.directories.values())
+    assert nowhere.error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+    assert nowhere.last_written_leader_epoch == -1
+
+
+async def test_an_epoch_in_which_nothing_was_written_is_told_too(world: BrokerWorld) -> None:
+    await world.elect(1, [1], epoch=4)
+    await world.produce(1, batch_of(b"a"))
+    await world.elect(1, [1], epoch=9)
+    (here,) = (await logs(world, PartitionKey(TOPIC_ID, 0))).replicas
+    assert (here.last_written_leader_epoch, here.current_leader_epoch) == (4, 9)
+
+
+async def test_a_replaced_controller_and_one_that_means_an_earlier_life_hear_nothing_of_logs(
+    world: BrokerWorld,
+) -> None:
+    await world.send(1, [], controller_epoch=7)
+    error = await refusal(logs(world, controller_epoch=6))
+    assert error.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
+    epoch, _ = await world.registration(1)
+    error = await refusal(logs(world, controller_epoch=7, broker_epoch=epoch - 1))
+    assert error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
+    error = await refusal(logs(world, *[PartitionKey(TOPIC_ID, 0)] * 1_001, controller_epoch=7))
+    assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST

@@ -13,6 +13,7 @@ from regnum_broker.fence import Fence
 from regnum_broker.metadata_cache import MetadataCache
 from regnum_broker.orders import Orders
 from regnum_broker.replicas import Replicas
+from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
 
 PARTITIONS_MAX: Final = 500
 """Partitions of one message."""
@@ -24,10 +25,13 @@ Context = Any
 class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
     """Checks epochs, hands orders in, answers."""
 
-    def __init__(self, *, fence: Fence, orders: Orders, replicas: Replicas, cache: MetadataCache) -> None:
+    def __init__(
+        self, *, fence: Fence, orders: Orders, replicas: Replicas, logs: ReplicaLogs, cache: MetadataCache
+    ) -> None:
         self._fence: Final = fence
         self._orders: Final = orders
         self._replicas: Final = replicas
+        self._logs: Final = logs
         self._cache: Final = cache
         self._full_set: _FullSet | None = None
 
@@ -37,7 +41,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> control_pb2.LeaderAndIsrResponse:
         """Leadership of partitions."""
-        _check_size(len(request.partitions))
+        _check_size(len(request.partitions), PARTITIONS_MAX)
         await self._admit(request.controller_epoch, request.broker_epoch)
         self._replicas.learn_listeners(request.live_leaders)
         results = await self._orders.lead_and_follow(request.partitions, broker_epoch=BrokerEpoch(request.broker_epoch))
@@ -63,6 +67,20 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
                 control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.partition, error_code=code)
                 for item, code in zip(request.partitions, results, strict=True)
             ]
+        )
+
+    async def GetReplicaLogInfo(  # noqa: N802 - gRPC's name
+        self,
+        request: control_pb2.GetReplicaLogInfoRequest,
+        context: Context,  # noqa: ARG002
+    ) -> control_pb2.GetReplicaLogInfoResponse:
+        """What logs hold."""
+        _check_size(len(request.queries), QUERIES_MAX)
+        await self._admit(request.controller_epoch, request.broker_epoch)
+        identity = await self._fence.wait_registered()
+        # The epoch first: what is said below is true of this life or of a later one, which the asker refuses.
+        return control_pb2.GetReplicaLogInfoResponse(
+            broker_epoch=identity.broker_epoch, replicas=await self._logs.describe(request.queries)
         )
 
     async def UpdateMetadata(  # noqa: N802 - gRPC's name
@@ -109,9 +127,9 @@ class _FullSet:
         self.keys: Final[set[PartitionKey]] = set()
 
 
-def _check_size(count: int) -> None:
-    if count > PARTITIONS_MAX:
+def _check_size(count: int, limit: int) -> None:
+    if count > limit:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
-            f"{count} partitions in one message; send at most {PARTITIONS_MAX} and the rest in further messages",
+            f"{count} partitions in one message; send at most {limit} and the rest in further messages",
         )

@@ -637,3 +637,213 @@ class QuotaDescription(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuotaDescription: _TypeAlias = QuotaDescription  # noqa: Y015
+
+@_typing.final
+class RecoverPartitionsRequest(_message.Message):
+    """Asks about partitions of one topic that nobody may lead."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    FIRST_PARTITION_FIELD_NUMBER: _builtins.int
+    ACCEPT_LOSS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    first_partition: _builtins.int
+    """Leave out partitions below this one; for the pages after the first."""
+    accept_loss: _builtins.bool
+    """Elect the chosen replicas. False: only report; nothing is changed."""
+    timeout_ms: _builtins.int
+    """How long to wait, in milliseconds. 0 means the server's default."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller; its client id stands in the controller's log beside what was done."""
+
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition numbers, at most 1,000. Empty means all that have no leader."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topic: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        first_partition: _builtins.int = ...,
+        accept_loss: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_loss", b"accept_loss", "first_partition", b"first_partition", "header", b"header", "partitions", b"partitions", "timeout_ms", b"timeout_ms", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverPartitionsRequest: _TypeAlias = RecoverPartitionsRequest  # noqa: Y015
+
+@_typing.final
+class RecoverPartitionsResponse(_message.Message):
+    """Answers RecoverPartitionsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    NEXT_PARTITION_FIELD_NUMBER: _builtins.int
+    next_partition: _builtins.int
+    """first_partition of the next page. 0 means there is none."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionRecovery]:
+        """Partitions, ascending."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___PartitionRecovery] | None = ...,
+        next_partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_partition", b"next_partition", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverPartitionsResponse: _TypeAlias = RecoverPartitionsResponse  # noqa: Y015
+
+@_typing.final
+class PartitionRecovery(_message.Message):
+    """What was found of one partition, and what was done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    MAY_BE_LOST_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    LOST_FROM_OFFSET_FIELD_NUMBER: _builtins.int
+    KNOWN_END_OFFSET_FIELD_NUMBER: _builtins.int
+    RECOVERED_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """NONE when it can be recovered (accept_loss: when it was), ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE, ..."""
+    error_message: _builtins.str
+    """What stands against it and what to do next. Empty when nothing does."""
+    reason: _builtins.str
+    """Why the partition has no leader."""
+    chosen: _builtins.int
+    """Broker that is, or would be, elected. -1 means nobody."""
+    may_be_lost: _builtins.str
+    """What may be lost, in a sentence."""
+    lost_from_offset: _builtins.int
+    """Offset from which on records may be lost: the log end of the chosen replica."""
+    known_end_offset: _builtins.int
+    """Highest log end offset or high watermark of any replica that answered; above lost_from_offset, known records are
+    given up.
+    """
+    recovered: _builtins.bool
+    """Whether the chosen replica was elected."""
+    leader_epoch: _builtins.int
+    """Its leader epoch. -1 when it was not elected."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecoverableReplica]:
+        """Every assigned replica, in the order of the assignment."""
+
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Brokers whose records, as they are recorded (or, without a record, assigned), nobody knows: they did not answer, or
+        their logs are other ones than those recorded.
+        """
+
+    def __init__(
+        self,
+        *,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        replicas: _abc.Iterable[Global___RecoverableReplica] | None = ...,
+        chosen: _builtins.int = ...,
+        may_be_lost: _builtins.str = ...,
+        unknown: _abc.Iterable[_builtins.int] | None = ...,
+        lost_from_offset: _builtins.int = ...,
+        known_end_offset: _builtins.int = ...,
+        recovered: _builtins.bool = ...,
+        leader_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "error_code", b"error_code", "error_message", b"error_message", "known_end_offset", b"known_end_offset", "leader_epoch", b"leader_epoch", "lost_from_offset", b"lost_from_offset", "may_be_lost", b"may_be_lost", "partition", b"partition", "reason", b"reason", "recovered", b"recovered", "replicas", b"replicas", "unknown", b"unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionRecovery: _TypeAlias = PartitionRecovery  # noqa: Y015
+
+@_typing.final
+class RecoverableReplica(_message.Message):
+    """One assigned replica of a partition without a leader."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    LAST_WRITTEN_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    RECORDED_LOG_FIELD_NUMBER: _builtins.int
+    LEADING_FIELD_NUMBER: _builtins.int
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Broker id."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """NONE when its log can be chosen; otherwise why nothing is known of it."""
+    error_message: _builtins.str
+    """The same for people. Empty when nothing is wrong."""
+    last_written_leader_epoch: _builtins.int
+    """Leader epoch of its last record. -1 means its log is empty."""
+    current_leader_epoch: _builtins.int
+    """Highest leader epoch that it has heard of. -1 means none."""
+    log_start_offset: _builtins.int
+    """First offset."""
+    high_watermark: _builtins.int
+    """High watermark, as far as it knows."""
+    log_end_offset: _builtins.int
+    """Offset after its last record."""
+    recorded_log: _builtins.bool
+    """Whether its log is the one that the state records for it. False also when nothing is recorded."""
+    leading: _builtins.bool
+    """Whether it leads still, without the store knowing it."""
+    log_id: _builtins.str
+    """Log id that it answered with. Empty when it did not answer."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        last_written_leader_epoch: _builtins.int = ...,
+        current_leader_epoch: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        log_end_offset: _builtins.int = ...,
+        recorded_log: _builtins.bool = ...,
+        leading: _builtins.bool = ...,
+        log_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "current_leader_epoch", b"current_leader_epoch", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_written_leader_epoch", b"last_written_leader_epoch", "leading", b"leading", "log_end_offset", b"log_end_offset", "log_id", b"log_id", "log_start_offset", b"log_start_offset", "recorded_log", b"recorded_log"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverableReplica: _TypeAlias = RecoverableReplica  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -56,10 +56,15 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
                 _registered_method=True)
+        self.RecoverPartitions = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/RecoverPartitions',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
-    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -91,6 +96,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecoverPartitions(self, request, context):
+        """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
+        whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -114,6 +127,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.SerializeToString,
             ),
+            'RecoverPartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecoverPartitions,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'regnum.admin.v1.AdminService', rpc_method_handlers)
@@ -123,7 +141,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -225,6 +243,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DescribeClientQuotas',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecoverPartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/RecoverPartitions',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -43,10 +43,14 @@ class AdminServiceStub:
     """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
     DescribeClientQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]
     """Shows the quotas that are set."""
+    RecoverPartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RecoverPartitionsRequest, _admin_pb2.RecoverPartitionsResponse]
+    """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
+    whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -59,9 +63,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
     DescribeClientQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]  # type: ignore[assignment]
     """Shows the quotas that are set."""
+    RecoverPartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.RecoverPartitionsRequest, _admin_pb2.RecoverPartitionsResponse]  # type: ignore[assignment]
+    """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
+    whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Changes to topics and to quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
+    """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
     reason NOT_CONTROLLER and the controller's id, epoch and address in the ErrorInfo metadata.
     """
 
@@ -96,5 +104,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeClientQuotasResponse, _abc.Awaitable[_admin_pb2.DescribeClientQuotasResponse]]:
         """Shows the quotas that are set."""
+
+    @_abc_1.abstractmethod
+    def RecoverPartitions(
+        self,
+        request: _admin_pb2.RecoverPartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RecoverPartitionsResponse, _abc.Awaitable[_admin_pb2.RecoverPartitionsResponse]]:
+        """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
+        whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -307,6 +307,156 @@ class StopReplicaResponse(_message.Message):
 Global___StopReplicaResponse: _TypeAlias = StopReplicaResponse  # noqa: Y015
 
 @_typing.final
+class GetReplicaLogInfoRequest(_message.Message):
+    """Asks what the receiver's logs hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    controller_id: _builtins.int
+    """Election id of the sending controller."""
+    controller_epoch: _builtins.int
+    """Controller epoch of the sender."""
+    broker_epoch: _builtins.int
+    """Broker epoch of the receiver as the sender knows it."""
+    @_builtins.property
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogQuery]:
+        """Replicas, at most 1,000 in a message."""
+
+    def __init__(
+        self,
+        *,
+        controller_id: _builtins.int = ...,
+        controller_epoch: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        queries: _abc.Iterable[Global___ReplicaLogQuery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "queries", b"queries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReplicaLogInfoRequest: _TypeAlias = GetReplicaLogInfoRequest  # noqa: Y015
+
+@_typing.final
+class ReplicaLogQuery(_message.Message):
+    """One replica that is asked about."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaLogQuery: _TypeAlias = ReplicaLogQuery  # noqa: Y015
+
+@_typing.final
+class GetReplicaLogInfoResponse(_message.Message):
+    """Answers GetReplicaLogInfoRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    broker_epoch: _builtins.int
+    """Broker epoch of the receiver."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaLogInfo]:
+        """One answer for each query, in order."""
+
+    def __init__(
+        self,
+        *,
+        broker_epoch: _builtins.int = ...,
+        replicas: _abc.Iterable[Global___ReplicaLogInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetReplicaLogInfoResponse: _TypeAlias = GetReplicaLogInfoResponse  # noqa: Y015
+
+@_typing.final
+class ReplicaLogInfo(_message.Message):
+    """What one log holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    LAST_WRITTEN_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    LEADING_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """NONE, UNKNOWN_TOPIC_OR_PARTITION when there is no such replica (log_id is set all the same), or
+    KAFKA_STORAGE_ERROR when it cannot be read.
+    """
+    log_id: _builtins.str
+    """Log id of the directory that the replica is, or would be, in (invariant S10)."""
+    last_written_leader_epoch: _builtins.int
+    """Leader epoch of the last record. -1 means the log is empty."""
+    current_leader_epoch: _builtins.int
+    """Highest leader epoch that the replica has heard of, by records, journal or orders. -1 means none."""
+    log_start_offset: _builtins.int
+    """First offset."""
+    high_watermark: _builtins.int
+    """High watermark, as far as this replica knows it."""
+    log_end_offset: _builtins.int
+    """Offset after the last record."""
+    leading: _builtins.bool
+    """Whether it leads the partition, in current_leader_epoch."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        log_id: _builtins.str = ...,
+        last_written_leader_epoch: _builtins.int = ...,
+        current_leader_epoch: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        log_end_offset: _builtins.int = ...,
+        leading: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader_epoch", b"current_leader_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "last_written_leader_epoch", b"last_written_leader_epoch", "leading", b"leading", "log_end_offset", b"log_end_offset", "log_id", b"log_id", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaLogInfo: _TypeAlias = ReplicaLogInfo  # noqa: Y015
+
+@_typing.final
 class UpdateMetadataRequest(_message.Message):
     """One part of one change of metadata. The same bytes go to every broker."""
 

@@ -45,6 +45,11 @@ class ReplicaControlServiceStub:
                 request_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaRequest.SerializeToString,
                 response_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaResponse.FromString,
                 _registered_method=True)
+        self.GetReplicaLogInfo = channel.unary_unary(
+                '/regnum.broker.v1.ReplicaControlService/GetReplicaLogInfo',
+                request_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
+                _registered_method=True)
         self.UpdateMetadata = channel.stream_stream(
                 '/regnum.broker.v1.ReplicaControlService/UpdateMetadata',
                 request_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.UpdateMetadataRequest.SerializeToString,
@@ -72,6 +77,13 @@ class ReplicaControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReplicaLogInfo(self, request, context):
+        """Where the logs of replicas end, for a partition that nobody may lead (KIP-966). Refused as LeaderAndIsr is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateMetadata(self, request_iterator, context):
         """A standing stream of metadata changes, each answered with the version the broker then has.
         """
@@ -91,6 +103,11 @@ def add_ReplicaControlServiceServicer_to_server(servicer, server):
                     servicer.StopReplica,
                     request_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaRequest.FromString,
                     response_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaResponse.SerializeToString,
+            ),
+            'GetReplicaLogInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReplicaLogInfo,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.SerializeToString,
             ),
             'UpdateMetadata': grpc.stream_stream_rpc_method_handler(
                     servicer.UpdateMetadata,
@@ -153,6 +170,33 @@ class ReplicaControlService:
             '/regnum.broker.v1.ReplicaControlService/StopReplica',
             regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaRequest.SerializeToString,
             regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReplicaLogInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.broker.v1.ReplicaControlService/GetReplicaLogInfo',
+            regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

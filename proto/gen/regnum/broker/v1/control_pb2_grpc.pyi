@@ -40,6 +40,8 @@ class ReplicaControlServiceStub:
     """
     StopReplica: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopReplicaRequest, _control_pb2.StopReplicaResponse]
     """Tells the broker to stop replicas, and to delete those whose topic is deleted. Refused as LeaderAndIsr is."""
+    GetReplicaLogInfo: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetReplicaLogInfoRequest, _control_pb2.GetReplicaLogInfoResponse]
+    """Where the logs of replicas end, for a partition that nobody may lead (KIP-966). Refused as LeaderAndIsr is."""
     UpdateMetadata: _grpc.StreamStreamMultiCallable[_control_pb2.UpdateMetadataRequest, _control_pb2.UpdateMetadataResponse]
     """A standing stream of metadata changes, each answered with the version the broker then has."""
 
@@ -55,6 +57,8 @@ class ReplicaControlServiceAsyncStub(ReplicaControlServiceStub):
     """
     StopReplica: _aio.UnaryUnaryMultiCallable[_control_pb2.StopReplicaRequest, _control_pb2.StopReplicaResponse]  # type: ignore[assignment]
     """Tells the broker to stop replicas, and to delete those whose topic is deleted. Refused as LeaderAndIsr is."""
+    GetReplicaLogInfo: _aio.UnaryUnaryMultiCallable[_control_pb2.GetReplicaLogInfoRequest, _control_pb2.GetReplicaLogInfoResponse]  # type: ignore[assignment]
+    """Where the logs of replicas end, for a partition that nobody may lead (KIP-966). Refused as LeaderAndIsr is."""
     UpdateMetadata: _aio.StreamStreamMultiCallable[_control_pb2.UpdateMetadataRequest, _control_pb2.UpdateMetadataResponse]  # type: ignore[assignment]
     """A standing stream of metadata changes, each answered with the version the broker then has."""
 
@@ -79,6 +83,14 @@ class ReplicaControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.StopReplicaResponse, _abc.Awaitable[_control_pb2.StopReplicaResponse]]:
         """Tells the broker to stop replicas, and to delete those whose topic is deleted. Refused as LeaderAndIsr is."""
+
+    @_abc_1.abstractmethod
+    def GetReplicaLogInfo(
+        self,
+        request: _control_pb2.GetReplicaLogInfoRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.GetReplicaLogInfoResponse, _abc.Awaitable[_control_pb2.GetReplicaLogInfoResponse]]:
+        """Where the logs of replicas end, for a partition that nobody may lead (KIP-966). Refused as LeaderAndIsr is."""
 
     @_abc_1.abstractmethod
     def UpdateMetadata(
