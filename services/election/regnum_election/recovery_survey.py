@@ -28,6 +28,11 @@ PARTITIONS_PER_TURN: Final = 100
 ASK_S_MAX: Final = 5.0
 """Longest wait for brokers' answers; half of what the caller waits, if that is less."""
 
+UNUSABLE: Final = NoLog(
+    code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message="the replica cannot be used there; see the broker's log"
+)
+"""What a broker has refused to lead would be refused again."""
+
 
 class Survey:
     """Looks; changes nothing. One for each reign."""
@@ -62,8 +67,10 @@ class Survey:
         for count, (number, one) in enumerate(recoverable.items(), 1):
             if count % PARTITIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            own = {id: answers[id, one.key] for id in one.partition.replicas}
-            found[number] = one, assess(one.partition.replicas, one.state, own, leaving=self._context.picture.leaving)
+            picture = self._context.picture
+            offline = picture.offline_at(one.key)
+            own = {id: UNUSABLE if id in offline else answers[id, one.key] for id in one.partition.replicas}
+            found[number] = one, assess(one.partition.replicas, one.state, own, leaving=picture.leaving)
         return rejected, found
 
     async def judge(self, topic: Topic, numbers: Sequence[int]) -> tuple[dict[int, Rejection], dict[int, Recoverable]]:
@@ -160,7 +167,7 @@ def _answer(broker: Broker, epoch: BrokerEpoch, info: control_pb2.ReplicaLogInfo
         return NoLog(code=errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, message="it was not in the broker's answer")
     present = info.error_code != errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
     if present and info.error_code != errors_pb2.ERROR_CODE_NONE:
-        return NoLog(code=info.error_code, message="the replica is offline there; see the broker's log")
+        return NoLog(code=info.error_code, message=UNUSABLE.message)
     log = ReplicaLog(
         broker_epoch=epoch,
         log_id=LogId(info.log_id),

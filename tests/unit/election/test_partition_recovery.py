@@ -8,6 +8,7 @@ import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.controller import Controller
+from regnum_election.events import ReplicasOffline
 from regnum_election.recovery_calls import Recovered, Recovery, RecoveryRequest
 from regnum_election.topic_creation import Created
 from regnum_election.topic_requests import DeletionRequest, TopicRequest
@@ -276,6 +277,23 @@ async def test_a_mute_broker_costs_its_deadline_once_and_is_named(cluster: FakeC
         assert one.assessment is not None
         assert one.assessment.chosen == 1
         assert 2 in one.assessment.unknown
+
+
+async def test_a_replica_that_its_broker_has_refused_is_not_chosen_again(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    key = PartitionKey(await create(controller, "t", 1, 2), 0)
+    hold(cluster, 1, key, epoch=0, end=10)
+    hold(cluster, 2, key, epoch=0, end=7)
+    await lose_all_logs(cluster, 1, 2)
+    broker = cluster.brokers[BrokerId(1)]
+    controller.queue.put(ReplicasOffline(broker=broker.id, epoch=broker.epoch, keys=frozenset({key})))
+    await until(lambda: controller.picture.offline_at(key) == {1})
+    one = await recover_one(controller, accept_loss=True)
+    assert one.rejection is None
+    assert one.assessment is not None
+    assert one.assessment.chosen == 2
+    assert 1 in one.assessment.unknown
 
 
 async def test_what_nobody_can_give_back_stays_offline_and_says_so(cluster: FakeCluster) -> None:
