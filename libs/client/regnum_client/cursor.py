@@ -1,8 +1,8 @@
 """Where a consumer stands in one partition. Pure.
 
 ``position`` is the next record of the application, ``fetch_offset`` the next one to ask a broker for; between them
-lie the chunks that were
-fetched and not yet read. ``seek`` starts a new generation: what was asked for before it is not taken any more.
+lie the chunks that were fetched and not yet read. ``seek`` starts a new generation: what was asked for before it is
+not taken any more.
 """
 
 from collections import deque
@@ -35,6 +35,7 @@ class Cursor:
         "error",
         "fetch_offset",
         "generation",
+        "heard_s",
         "in_flight",
         "partition",
         "position",
@@ -51,6 +52,8 @@ class Cursor:
         self.generation = 0
         self.in_flight = False
         """A fetch is under way."""
+        self.heard_s: float | None = None
+        """Monotonic time of the last records, or from which on none came; None: nobody has looked yet."""
         self.error: RegnumError | None = None
         """Raised to the reader until a ``seek``; nothing is fetched meanwhile."""
         self.trouble: Final = Trouble()

@@ -2,12 +2,12 @@
 
 Goals: the reader never waits for a broker that has records; a change of leader skips nothing and repeats nothing.
 Algorithm: one task turns whenever something happened; for every leader it gathers the partitions that have room for
-another chunk and are not being
-asked for, into one long poll. Several polls to one leader may be under way, so that a partition that has just been
-read does not wait for
-a poll of idle ones. A position only moves by what was read from answers of its own generation, so a change of leader
-is nothing but a
-pause. Polls that a frozen leader does not answer are abandoned as in ``sender``.
+another chunk and are not being asked for, into one long poll. Several polls to one leader may be under way, so that a
+partition that has just been read does not wait for a poll of idle ones. A position only moves by what was read from
+answers of its own generation, so a change of leader is nothing but a pause. A leader that was deposed without having
+heard of it answers every poll, with nothing: while nothing comes from a partition, other brokers are asked every few
+seconds who leads it (KIP-320 asks the leader itself, which is no help here). A poll to a leader that is known to be
+replaced is abandoned as in ``sender``.
 """
 
 import asyncio
@@ -28,6 +28,7 @@ from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call
 from regnum_client.cursor import Cursor
 from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
+from regnum_client.hints import take_hint
 from regnum_client.metadata import Metadata
 from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.positions import ResetPolicy
@@ -37,6 +38,10 @@ CHUNKS_MAX: Final = 2
 """Unread answers of one partition: one being read, one in reserve."""
 POLLS_MAX: Final = 4
 """Polls under way to one leader."""
+QUIET_S: Final = 1.0
+"""A partition from which nothing came for so long is compared with what other brokers say of its leader."""
+COMPARE_EVERY_S: Final = 2.5
+"""Between two comparisons at most; partitions that have just become quiet are compared more often."""
 SLOW_S: Final = 0.5
 """A poll that is this late is looked at."""
 GONE_S: Final = 5.0
@@ -103,6 +108,8 @@ class Fetcher:
         self._event: Final = asyncio.Event()
         self._polls: dict[_Poll, None] = {}
         self._polls_to: Counter[BrokerId] = Counter()
+        self._compared_s = float("-inf")
+        self._looked_with: ClusterView | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -141,6 +148,7 @@ class Fetcher:
         self._look_at_slow_polls(now_s, view)
         again_s = now_s + IDLE_S
         gathered: dict[BrokerId, list[tuple[Cursor, int, LeaderTerm]]] = {}
+        again_s = min(again_s, self._compare_quiet(now_s, view))
         for cursor in self.cursors.values():
             if not cursor.wants_more(CHUNKS_MAX):
                 continue
@@ -160,7 +168,8 @@ class Fetcher:
     def _term(self, cursor: Cursor, view: ClusterView, now_s: float) -> LeaderTerm | None:
         """The leadership to ask; None: not now."""
         topic = cursor.partition.topic
-        if cursor.trouble.needs_metadata(view):
+        term = view.leader_term(*cursor.partition)
+        if cursor.trouble.needs_metadata(view, term):
             self._metadata.request()
             return None
         known = view.topics.get(topic)
@@ -178,10 +187,31 @@ class Fetcher:
                 f"topic {topic!r} does not exist any more; see `regnum topics list`",
             )
             return None
-        term = view.leader_term(*cursor.partition)
         if term is None:
             self._metadata.request()
         return term
+
+    def _compare_quiet(self, now_s: float, view: ClusterView) -> float:
+        """Ask other brokers about leaders from which nothing comes. Returns when to look again."""
+        again_s = float("inf")
+        quiet: tuple[float, Cursor] | None = None
+        for cursor in self.cursors.values():
+            if cursor.heard_s is None or cursor.has_chunk or cursor.error is not None:
+                cursor.heard_s = now_s
+            if now_s - cursor.heard_s < QUIET_S:
+                again_s = min(again_s, cursor.heard_s + QUIET_S)
+            elif quiet is None or cursor.heard_s > quiet[0]:
+                # The one that became quiet last: the others have been compared before.
+                quiet = cursor.heard_s, cursor
+        if quiet is None:
+            return again_s
+        heard_s, cursor = quiet
+        every_s = min(COMPARE_EVERY_S, max(QUIET_S, (now_s - heard_s) / 4))
+        if now_s >= self._compared_s + every_s:
+            self._compared_s = now_s
+            term = view.leader_term(*cursor.partition)
+            self._metadata.request(doubted=None if term is None else view.address_of(term.leader))
+        return min(again_s, self._compared_s + every_s)
 
     def _give_up(self, cursor: Cursor, code: Code, message: str) -> None:
         cursor.error = RegnumError(code, message, metadata={"topic": cursor.partition.topic})
@@ -235,13 +265,12 @@ class Fetcher:
                 task = asyncio.current_task()
                 if not poll.abandoned or task is None or task.uncancel():
                     raise
-                moved = f"broker {poll.leader} did not answer and no longer leads"
-                self._poll_failed(poll, RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, moved))
             else:
                 for (cursor, generation, term), result in zip(poll.asked, answer.results, strict=True):
                     if len(result.record_batches) > LARGE_BYTES:
                         # An answer may hold very many small batches (safety rule S22).
                         await asyncio.sleep(0)
+                    take_hint(self._metadata, cursor.partition, term, result)
                     if cursor.generation == generation:
                         await self._take_in(cursor, term, result)
         finally:
@@ -264,6 +293,7 @@ class Fetcher:
             cursor.trouble.succeeded()
             try:
                 if result.record_batches and cursor.take_in(result.record_batches):
+                    cursor.heard_s = None
                     self.arrived.set()
             except CorruptBatchError as error:
                 cursor.error = UnreadableBatchError(
@@ -313,13 +343,17 @@ class Fetcher:
             self._metadata.request()
 
     def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> None:
+        news, self._looked_with = view is not self._looked_with, view
         for poll in self._polls:
             if now_s >= poll.look_s:
                 poll.look_s = now_s + SLOW_S
-                self._metadata.request()
-                if poll.task is not None and all(_moved(cursor, term, view) for cursor, _, term in poll.asked):
-                    poll.abandoned = True
-                    poll.task.cancel()
+                self._metadata.request(doubted=poll.address)
+                self._metadata.suspect(poll.address)
+            elif not news:
+                continue
+            if poll.task is not None and any(_moved(cursor, term, view) for cursor, _, term in poll.asked):
+                poll.abandoned = True
+                poll.task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -332,4 +366,4 @@ class Fetcher:
 
 def _moved(cursor: Cursor, term: LeaderTerm, view: ClusterView) -> bool:
     now = view.leader_term(*cursor.partition)
-    return now is not None and now.leader != term.leader and now.epoch > term.epoch
+    return now is not None and now.leader != term.leader and now.is_after(term)

@@ -2,18 +2,22 @@
 
 Goals: a change of leader is known within some ten milliseconds of being known to any broker, and no broker is asked
 more than needed.
-Constraints: the broker that is asked may be dead, frozen, or behind; all others may be too.
-Algorithm: one task asks, whoever wants to know waits for it (single flight, at most one question each 20 ms). It asks
-the broker that
-answered last; when that one has not answered within 100 ms the next one is asked as well, and the first good answer
-counts. A
-broker that somebody found unreachable goes to the end. When all known brokers fail, the bootstrap addresses are tried.
+Constraints: the broker that is asked may be dead, frozen, or behind; all others may be too. One that is cut off from
+the rest answers well and is behind for as long as the cut lasts.
+Algorithm: one task asks, whoever wants to know waits for it (single flight, at most one question each 20 ms). Each
+question goes to another broker than the one before (``rotation``); when it has not answered within 100 ms the next
+one is asked as well. An answer that is behind what is known is put aside and the next broker asked, three times at
+most; if there is nothing better, it is merged for what it may add. When all known brokers fail, the bootstrap
+addresses are tried. Where every answer has been behind for minutes, or about another cluster, that is the cluster
+there is now (a restored store, a new one at the old addresses): versions begin anew, and leader epochs with a new
+cluster id only.
 """
 
 import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -25,9 +29,11 @@ from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_client.cluster_view import ClusterView, TopicView, merge
+from regnum_client.cluster_view import ClusterView, LeaderTerm, TopicView, merge, with_leader
 from regnum_client.connections import Connections, call
 from regnum_client.pace import retry_delay_ms
+from regnum_client.records import TopicPartition
+from regnum_client.rotation import Rotation
 
 PACE_S: Final = 0.02
 """Between two questions at least."""
@@ -37,6 +43,10 @@ ANSWER_S: Final = 2.0
 """Deadline of one question."""
 MERGED_ON_LOOP_MAX: Final = 1_000
 """Topics and partitions of an answer that is taken up without a thread."""
+BEHIND_MAX: Final = 3
+"""Answers of one question that are put aside because they are behind what is known."""
+SET_BACK_S: Final = 300.0
+"""When all answers have been behind for so long, the newest of them is believed."""
 AGE_MAX_S: Final = 60.0
 """A picture this old is fetched anew without a reason, so that new partitions are noticed."""
 
@@ -61,8 +71,10 @@ class Metadata:
         self._view = ClusterView()
         self._topics: set[str] = set()
         self._all_topics = False
+        self._rotation: Final = Rotation(chance)
+        self._doubted: set[Address] = set()
         self._last_good: Address | None = None
-        self._suspects: set[Address] = set()
+        self._behind_since_s: float | None = None
         self._wanted = asyncio.Event()
         self._news: asyncio.Future[None] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -92,13 +104,19 @@ class Metadata:
                 await self._task
             self._task = None
 
-    def request(self) -> None:
-        """Refresh soon."""
+    def request(self, *, doubted: Address | None = None) -> None:
+        """Refresh soon; what the broker at ``doubted`` says of itself is in question, so the others are asked first."""
+        if doubted is not None:
+            self._doubted.add(doubted)
         self._wanted.set()
 
     def suspect(self, address: Address) -> None:
         """Somebody could not reach that broker: ask the others first."""
-        self._suspects.add(address)
+        self._rotation.suspect(address, now_s=self._clock.monotonic())
+
+    def take_leader(self, partition: TopicPartition, term: LeaderTerm, address: Address | None) -> None:
+        """A refusal named the leader; believed if its leader epoch is above the one that is known."""
+        self._view = with_leader(self._view, *partition, term, address)
 
     async def newer_than(self, moment_s: float, *, timeout_s: float) -> ClusterView:
         """A picture asked for after that monotonic time. Raises RegnumError when there is none in time."""
@@ -174,8 +192,22 @@ class Metadata:
                 )
                 continue
             trouble_since_s = None
-            await self._take(await merged(self._view, answer, asked=asked, as_of_s=asked_s))
+            view = await merged(self._base(answer, asked_s), answer, asked=asked, as_of_s=asked_s)
+            await self._take(view)
             await self._clock.sleep(PACE_S)
+
+    def _base(self, answer: GetMetadataResponse, now_s: float) -> ClusterView:
+        """What the answer is merged into."""
+        if not self._view.is_behind(answer):
+            self._behind_since_s = None
+        elif self._behind_since_s is None:
+            self._behind_since_s = now_s
+        elif now_s - self._behind_since_s >= SET_BACK_S:
+            self._behind_since_s = None
+            if self._view.is_of_another_cluster(answer):
+                return ClusterView()
+            return replace(self._view, version=0, controller=None)
+        return self._view
 
     async def _take(self, view: ClusterView) -> None:
         before = self._view
@@ -190,50 +222,76 @@ class Metadata:
             known = before.brokers.get(broker_id)
             if known is not None and known.epoch != broker.epoch:
                 # A new incarnation: the old connection is dead or waits out its back-off.
-                self._suspects.discard(broker.address)
+                self._rotation.clear(broker.address)
                 if known.address != self._last_good:
                     await self._connections.drop(known.address)
 
     def candidates(self) -> list[Address]:
         """Brokers to ask anything, the most promising first."""
-        known = [broker.address for broker in self._view.brokers.values()]
-        self._chance.shuffle(known)
-        known += [address for address in self._bootstrap if address not in known]
-        known.sort(key=lambda address: (address in self._suspects, address != self._last_good))
-        return known
+        return self._rotation.order(
+            (broker.address for broker in self._view.brokers.values()),
+            self._bootstrap,
+            now_s=self._clock.monotonic(),
+            doubted=self._doubted,
+        )
 
     async def _ask(self, topics: Collection[str] | None) -> GetMetadataResponse:
         request = GetMetadataRequest(header=self._header, topics=topics, brokers_only=topics is not None and not topics)
         candidates = iter(self.candidates())
+        self._doubted.clear()
         asked: dict[asyncio.Task[GetMetadataResponse], Address] = {}
+        behind: list[GetMetadataResponse] = []
         last_error = RegnumError(
             errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "no broker to ask; give bootstrap addresses"
         )
         try:
             while True:
-                address = next(candidates, None)
+                address = next(candidates, None) if len(behind) < BEHIND_MAX else None
                 if address is not None:
+                    self._rotation.asked(address)
                     asked[asyncio.create_task(self._ask_one(address, request), name=f"metadata-{address}")] = address
-                elif not asked:
-                    raise last_error
+                elif not asked or len(behind) == BEHIND_MAX:
+                    return self._newest(behind, last_error)
+                patient = address is None and not behind
                 done, _ = await asyncio.wait(
-                    asked, timeout=None if address is None else HEDGE_S, return_when=asyncio.FIRST_COMPLETED
+                    asked, timeout=None if patient else HEDGE_S, return_when=asyncio.FIRST_COMPLETED
                 )
+                if not done:
+                    if address is None:
+                        return self._newest(behind, last_error)
+                    self.suspect(address)
                 for task in done:
-                    answered = asked.pop(task)
-                    try:
-                        answer = task.result()
-                    except RegnumError as error:
-                        self._suspects.add(answered)
-                        last_error = error
-                    else:
-                        self._suspects.discard(answered)
-                        self._last_good = answered
+                    answer = self._judged(task, asked.pop(task))
+                    if isinstance(answer, RegnumError):
+                        last_error = answer
+                    elif not self._view.is_behind(answer):
                         return answer
+                    else:
+                        behind.append(answer)
         finally:
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
+
+    def _judged(self, task: asyncio.Task[GetMetadataResponse], address: Address) -> GetMetadataResponse | RegnumError:
+        """What a broker answered, noted down for the next question."""
+        try:
+            answer = task.result()
+        except RegnumError as error:
+            self.suspect(address)
+            return error
+        if self._view.is_behind(answer):
+            self.suspect(address)
+        else:
+            self._rotation.clear(address)
+            self._last_good = address
+        return answer
+
+    def _newest(self, behind: Sequence[GetMetadataResponse], error: RegnumError) -> GetMetadataResponse:
+        """The best of answers that are all behind; raises the error when there is none."""
+        if not behind:
+            raise error
+        return max(behind, key=lambda answer: (not self._view.is_of_another_cluster(answer), answer.version))
 
     async def _ask_one(self, address: Address, request: GetMetadataRequest) -> GetMetadataResponse:
         answer = await call(self._connections.metadata(address).GetMetadata, request, timeout_s=ANSWER_S)

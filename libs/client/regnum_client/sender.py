@@ -6,9 +6,9 @@ another call gathers
 the next batch of each of its partitions into one call. A partition whose leader failed goes on when metadata, asked
 for after the failure,
 shows another term; to the same term it is sent again after a pause that grows with the trouble.
-A call without an answer for half a second makes the sender look again: if all its partitions have other leaders by
-now the call is
-abandoned (the leader is frozen, not slow) and its batches go to the new ones with the same numbers.
+A call without an answer for half a second makes the sender look again, with other brokers than the one that is
+silent: if a partition of it has another leader by now the call is abandoned (the leader is frozen or cut off, not
+slow) and its batches go on with the same numbers. Without numbers it takes all partitions to have moved.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from regnum_telemetry import conventions, propagation, tracing
 
 from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call, call_asking
+from regnum_client.hints import take_hint
 from regnum_client.lane import Batch, Identity
 from regnum_client.metadata import Metadata
 from regnum_client.outage_watch import Acknowledgement, OutageWatch
@@ -42,6 +43,8 @@ CALL_BYTES_MAX: Final = 8 * 1024 * 1024
 """A call carries no more than this, unless one batch alone is larger."""
 SLOW_S: Final = 0.5
 """A call without an answer for so long is looked at."""
+DOUBTED_S: Final = 1.0
+"""When a leader has refused for so long, other brokers are asked who leads."""
 EXPIRE_EVERY_S: Final = 0.1
 """How often batches are looked at whose time may be up."""
 SHORTEST_TIMEOUT_S: Final = 0.05
@@ -179,7 +182,7 @@ class Sender:
         if route.lane.needs_identity and not self._give_identity(route):
             return None
         term = view.leader_term(*partition)
-        if term is None or route.trouble.needs_metadata(view):
+        if term is None or route.trouble.needs_metadata(view, term):
             self._metadata.request()
             return None
         return term
@@ -222,6 +225,7 @@ class Sender:
         else:
             for place, (item, result) in enumerate(zip(items, response.results, strict=True)):
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
+                take_hint(self._metadata, item.partition, item.term, result)
                 self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
         finally:
             del self._calls[under_way]
@@ -319,8 +323,9 @@ class Sender:
                 now_s=self._clock.monotonic(),
                 chance=self._chance.random(),
             )
-            if verdict.refresh_metadata:
-                self._metadata.request()
+            if verdict.refresh_metadata or route.trouble.lasted_s(self._clock.monotonic()) > DOUBTED_S:
+                # A leader that refuses for long may have been deposed without having heard of it.
+                self._metadata.request(doubted=self._metadata.view.address_of(item.term.leader))
             if self._outages.enabled:
                 self._outages.failed(item.partition, reason_of(code))
         for lost in failed:
@@ -336,8 +341,12 @@ class Sender:
             if now_s - under_way.looked_s < SLOW_S:
                 continue
             under_way.looked_s = now_s
-            self._metadata.request()
-            if under_way.task is not None and all(_moved(item, view) for item in under_way.items):
+            self._metadata.request(doubted=under_way.address)
+            if under_way.task is None:
+                continue
+            # With numbers a repeat is safe, so those that moved need not wait with those that did not.
+            moved = (_moved(item, view) for item in under_way.items)
+            if any(moved) if self._idempotent else all(moved):
                 under_way.abandoned = True
                 under_way.task.cancel()
 
@@ -373,4 +382,4 @@ class Sender:
 
 def _moved(item: Item, view: ClusterView) -> bool:
     term = view.leader_term(*item.partition)
-    return term is not None and term.leader != item.term.leader and term.epoch > item.term.epoch
+    return term is not None and term.leader != item.term.leader and term.is_after(item.term)

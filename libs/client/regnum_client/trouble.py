@@ -25,8 +25,10 @@ class Trouble:
         """How long nothing has gone well; 0 when the last try did."""
         return 0.0 if self._since_s is None else now_s - self._since_s
 
-    def needs_metadata(self, view: ClusterView) -> bool:
-        """The picture is older than the failure that called for a new one."""
+    def needs_metadata(self, view: ClusterView, term: LeaderTerm | None) -> bool:
+        """The picture is older than the failure that called for a new one, and knows no later term either."""
+        if term is not None and self._failed_term is not None and term.is_after(self._failed_term):
+            return False
         return view.as_of_s <= self._fresh_after_s
 
     def pause_until_s(self, term: LeaderTerm) -> float:

@@ -14,19 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import grpc
-from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
 from regnum.broker.v1 import group_pb2, group_pb2_grpc, log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.nodes import Address
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
 from regnum_records.read import read_records
 from regnum_service.clock import SystemClock
 from regnum_service.errors import Code, RegnumError
-from regnum_service.interceptor import ErrorInterceptor
-from regnum_service.ports import free_port
-from regnum_service.server import SERVER_OPTIONS
 
+from regnum_testing.fake_election import FakeElection
+from regnum_testing.fake_member import FakeMember
 from regnum_testing.fake_quotas import FakeQuotas
 from regnum_testing.fake_recoveries import FakeRecoveries
 
@@ -97,6 +94,11 @@ class FakeCluster:
         """Errors that produce answers in place of appending, by partition."""
         self.answers_after_append: dict[tuple[str, int], deque[Code]] = {}
         """Errors that produce answers although it has appended."""
+        self.cluster_id = "fake"
+        self.version = 1
+        """Version of the metadata; grows with every change that this class makes."""
+        self.asked: list[int] = []
+        """Brokers that were asked for metadata, in their order."""
         self.calls: Counter[str] = Counter()
         self.acks: list[int] = []
         """What produce calls asked for, in their order."""
@@ -122,6 +124,7 @@ class FakeCluster:
 
     def create(self, topic: str, *, partitions: int = 1) -> None:
         """A topic whose partitions are led by the brokers in turn."""
+        self.version += 1
         self.topic_ids[topic] = f"id-of-{topic}-{self.random.randrange(10**6)}"
         for number in range(partitions):
             self.partitions[(topic, number)] = FakePartition(
@@ -130,11 +133,13 @@ class FakeCluster:
 
     def delete(self, topic: str) -> None:
         """The topic is gone."""
+        self.version += 1
         del self.topic_ids[topic]
         self.partitions = {key: one for key, one in self.partitions.items() if one.topic != topic}
 
     def elect(self, topic: str, partition: int, leader: int) -> None:
         """A new leader, in a new term."""
+        self.version += 1
         one = self.partitions[(topic, partition)]
         one.leader = leader
         one.leader_epoch += 1
@@ -154,39 +159,8 @@ class FakeCluster:
         return one if one.leader == broker else errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
-class _Member:
-    """A process with one listener."""
-
-    def __init__(self, cluster: FakeCluster, number: int) -> None:
-        self.cluster = cluster
-        self.number = number
-        self.address = Address(host="127.0.0.1", port=free_port(cluster.random))
-        self.server: grpc.aio.Server | None = None
-
-    def register(self, server: grpc.aio.Server) -> None:
-        """Add the services."""
-        raise NotImplementedError
-
-    async def start(self) -> None:
-        """Listen."""
-
-        def failed(what: str, error: BaseException) -> None:
-            self.cluster.failures.append((what, error))
-
-        self.server = grpc.aio.server(interceptors=(ErrorInterceptor(failed),), options=SERVER_OPTIONS)
-        self.register(self.server)
-        self.server.add_insecure_port(str(self.address))
-        await self.server.start()
-
-    async def stop(self) -> None:
-        """As kill -9 looks from outside: calls under way end without an answer, the port refuses."""
-        if self.server is not None:
-            server, self.server = self.server, None
-            await server.stop(0)
-
-
 class FakeBroker(
-    _Member,
+    FakeMember,
     log_pb2_grpc.LogServiceServicer,
     group_pb2_grpc.GroupServiceServicer,
     metadata_pb2_grpc.MetadataServiceServicer,
@@ -201,6 +175,10 @@ class FakeBroker(
         self.thawed = asyncio.Event()
         self.stale: metadata_pb2.GetMetadataResponse | None = None
         """Metadata that this broker answers in place of the truth."""
+        self.cut_off_at: dict[tuple[str, int], int] | None = None
+        """Since it was cut off from all but clients: log ends by partition that it led then."""
+        self.names_the_leader = False
+        """Refusals say who leads."""
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the services."""
@@ -212,6 +190,11 @@ class FakeBroker(
         """As SIGSTOP looks from outside, for calls that come from now on."""
         self.frozen.set()
 
+    async def cut_off(self) -> None:
+        """From now on it reaches nobody but clients: it believes what was true, and nothing it takes is confirmed."""
+        self.stale = self._metadata([])
+        self.cut_off_at = {key: one.end for key, one in self.cluster.partitions.items() if one.leader == self.number}
+
     async def _answering(self) -> None:
         if self.frozen.is_set():
             await self.thawed.wait()
@@ -220,14 +203,19 @@ class FakeBroker(
         self, request: metadata_pb2.GetMetadataRequest, _context: Context
     ) -> metadata_pb2.GetMetadataResponse:
         """Brokers that listen, the controller, topics."""
-        cluster = self.cluster
-        cluster.calls["GetMetadata"] += 1
+        self.cluster.calls["GetMetadata"] += 1
+        self.cluster.asked.append(self.number)
         await self._answering()
         if self.stale is not None:
             return self.stale
+        return self._metadata([] if request.brokers_only else list(request.topics), none=request.brokers_only)
+
+    def _metadata(self, topics: list[str], *, none: bool = False) -> metadata_pb2.GetMetadataResponse:
+        cluster = self.cluster
         election = cluster.elections[cluster.controller].address
         answer = metadata_pb2.GetMetadataResponse(
-            cluster_id="fake",
+            cluster_id=cluster.cluster_id,
+            version=cluster.version,
             controller=types_pb2.Controller(
                 id=cluster.controller,
                 epoch=cluster.controller_epoch,
@@ -238,8 +226,7 @@ class FakeBroker(
             if broker.server is not None:
                 endpoint = types_pb2.Endpoint(host=broker.address.host, port=broker.address.port)
                 answer.brokers.add(id=broker.number, epoch=broker.epoch, client=endpoint, internal=endpoint)
-        names = [] if request.brokers_only else list(request.topics) or sorted(cluster.topic_ids)
-        for name in names:
+        for name in [] if none else topics or sorted(cluster.topic_ids):
             item = answer.topics.add()
             item.topic.name = name
             if name not in cluster.topic_ids:
@@ -276,6 +263,9 @@ class FakeBroker(
         if cluster.before_produce is not None:
             await cluster.before_produce(self, request)
         answer = log_pb2.ProduceResponse()
+        if self.cut_off_at is not None:
+            await asyncio.sleep(request.timeout_ms / 1000)
+            raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "nobody confirmed it")
         for part in request.partitions:
             where = (part.topic, part.partition)
             refusals = cluster.answers.get(where)
@@ -298,6 +288,7 @@ class FakeBroker(
                 error_message=message,
                 base_offset=base_offset,
             )
+            self._name_leader(part.topic, part.partition, answer.results[-1])
         return answer
 
     async def Fetch(  # noqa: N802
@@ -325,8 +316,12 @@ class FakeBroker(
         for part in request.partitions:
             result = answer.results.add(topic=part.topic, partition=part.partition)
             found = self.cluster.find(part.topic, part.partition, part.topic_id, self.number)
+            if self.cut_off_at is not None and (part.topic, part.partition) in self.cut_off_at:
+                result.high_watermark = self.cut_off_at[(part.topic, part.partition)]
+                continue
             if isinstance(found, int):
                 result.error_code, result.error_message = found, "said the test"
+                self._name_leader(part.topic, part.partition, result)
                 continue
             result.high_watermark, result.log_start_offset = found.end, found.log_start
             if not found.log_start <= part.offset <= found.end:
@@ -342,6 +337,13 @@ class FakeBroker(
                 size += len(batch)
             result.record_batches = b"".join(chosen)
         return answer
+
+    def _name_leader(self, topic: str, partition: int, result: log_pb2.ProduceResult | log_pb2.FetchResult) -> None:
+        one = self.cluster.partitions.get((topic, partition))
+        if self.names_the_leader and one is not None and result.error_code:
+            address = self.cluster.brokers[one.leader].address
+            result.current_leader.leader, result.current_leader.leader_epoch = one.leader, one.leader_epoch
+            result.current_leader.client.host, result.current_leader.client.port = address.host, address.port
 
     async def ListOffsets(  # noqa: N802
         self, request: log_pb2.ListOffsetsRequest, _context: Context
@@ -369,125 +371,3 @@ class FakeBroker(
         nothing: log_pb2.ConsumeResponse
         for nothing in ():
             yield nothing
-
-
-class FakeElection(_Member, admin_pb2_grpc.AdminServiceServicer):
-    """An election process as clients see it."""
-
-    def __init__(self, cluster: FakeCluster, number: int) -> None:
-        super().__init__(cluster, number)
-        self.mutations: dict[str, str] = {}
-        """Mutation id and the topic it concerned."""
-        self.silent_answers = 0
-        """So many calls are carried out and then not answered."""
-
-    def register(self, server: grpc.aio.Server) -> None:
-        """Add the services."""
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(self, server)
-
-    def _authority(self) -> None:
-        cluster = self.cluster
-        if cluster.controller != self.number:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_NOT_CONTROLLER,
-                "ask the controller",
-                metadata={
-                    "controller_id": str(cluster.controller),
-                    "controller_epoch": str(cluster.controller_epoch),
-                    "controller_address": str(cluster.elections[cluster.controller].address),
-                },
-            )
-
-    def _answer_or_not(self) -> None:
-        if self.silent_answers:
-            self.silent_answers -= 1
-            raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "carried out, and the answer is lost")
-
-    async def CreateTopics(  # noqa: N802
-        self, request: admin_pb2.CreateTopicsRequest, _context: Context
-    ) -> admin_pb2.CreateTopicsResponse:
-        """Create; a repeat is answered from its mutation id."""
-        self.cluster.calls["CreateTopics"] += 1
-        self._authority()
-        answer = admin_pb2.CreateTopicsResponse()
-        now_s = self.cluster.quotas.now_s()
-        for topic in request.topics:
-            result = answer.results.add(name=topic.name, partitions=topic.partitions, replication_factor=3)
-            if topic.name in self.cluster.topic_ids and self.mutations.get(topic.mutation_id) != topic.name:
-                result.error_code = errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
-                result.error_message = f"topic {topic.name!r} exists"
-                continue
-            if topic.name not in self.cluster.topic_ids and not request.validate_only:
-                admitted, wait_ms = self._judge(request.header, topic.partitions, now_s)
-                answer.throttle_time_ms = wait_ms
-                if not admitted:
-                    result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
-                    result.error_message = "the quota is used up"
-                    continue
-                self.cluster.create(topic.name, partitions=topic.partitions)
-                self.mutations[topic.mutation_id] = topic.name
-            result.topic_id = self.cluster.topic_ids.get(topic.name, "")
-        self._answer_or_not()
-        return answer
-
-    async def DeleteTopics(  # noqa: N802
-        self, request: admin_pb2.DeleteTopicsRequest, _context: Context
-    ) -> admin_pb2.DeleteTopicsResponse:
-        """Delete; a repeat is answered from its mutation id."""
-        self.cluster.calls["DeleteTopics"] += 1
-        self._authority()
-        answer = admin_pb2.DeleteTopicsResponse()
-        now_s = self.cluster.quotas.now_s()
-        for topic in request.topics:
-            result = answer.results.add(name=topic.name, topic_id=topic.topic_id)
-            if self.mutations.get(topic.mutation_id) == topic.name:
-                continue
-            if topic.name not in self.cluster.topic_ids:
-                result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
-                result.error_message = f"topic {topic.name!r} does not exist"
-            elif topic.topic_id and topic.topic_id != self.cluster.topic_ids[topic.name]:
-                result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
-                result.error_message = "another topic has that name now"
-            else:
-                count = sum(one.topic == topic.name for one in self.cluster.partitions.values())
-                admitted, wait_ms = self._judge(request.header, count, now_s)
-                answer.throttle_time_ms = wait_ms
-                if not admitted:
-                    result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
-                    result.error_message = "the quota is used up"
-                    continue
-                self.cluster.delete(topic.name)
-                self.mutations[topic.mutation_id] = topic.name
-        self._answer_or_not()
-        return answer
-
-    async def AlterClientQuotas(  # noqa: N802
-        self, request: admin_pb2.AlterClientQuotasRequest, _context: Context
-    ) -> admin_pb2.AlterClientQuotasResponse:
-        """Set and remove limits."""
-        self.cluster.calls["AlterClientQuotas"] += 1
-        self._authority()
-        answer = self.cluster.quotas.alter(request)
-        self._answer_or_not()
-        return answer
-
-    async def DescribeClientQuotas(  # noqa: N802
-        self, request: admin_pb2.DescribeClientQuotasRequest, _context: Context
-    ) -> admin_pb2.DescribeClientQuotasResponse:
-        """Show limits."""
-        self.cluster.calls["DescribeClientQuotas"] += 1
-        self._authority()
-        return self.cluster.quotas.describe(request)
-
-    async def RecoverPartitions(  # noqa: N802
-        self, request: admin_pb2.RecoverPartitionsRequest, _context: Context
-    ) -> admin_pb2.RecoverPartitionsResponse:
-        """Show, or elect."""
-        self.cluster.calls["RecoverPartitions"] += 1
-        self._authority()
-        answer = self.cluster.recoveries.recover(request)
-        self._answer_or_not()
-        return answer
-
-    def _judge(self, header: types_pb2.RequestHeader, permits: int, now_s: float) -> tuple[bool, int]:
-        return self.cluster.quotas.judge(header.api_version, header.client_id, permits, now_s=now_s)

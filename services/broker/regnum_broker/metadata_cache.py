@@ -47,6 +47,8 @@ class MetadataCache:
         self._applying: Final = asyncio.Lock()
         self._epoch = ControllerEpoch(0)
         self._version = 0
+        self._shown = 0
+        """Under a new controller epoch the old picture stays until a full one came, and so does its version."""
         self.cluster_id = ""
         """Id of the cluster; empty before the first picture."""
         self.controller: types_pb2.Controller = types_pb2.Controller(id=-1)
@@ -58,8 +60,8 @@ class MetadataCache:
 
     @property
     def version(self) -> int:
-        """Version for clients: controller epoch and change number grow together."""
-        return (self._epoch << 32) + self._version
+        """Version of the picture, for clients: controller epoch and change number grow together."""
+        return self._shown
 
     def knows(self, topic: str, partition: int) -> bool:
         """Whether a partition exists as far as this broker has heard."""
@@ -151,6 +153,7 @@ class MetadataCache:
         self.controller = head.controller
         self.cluster_id = head.cluster_id
         self._epoch, self._version = epoch, head.to_version
+        self._shown = (epoch << 32) + head.to_version
         self._learn_listeners(head.brokers)
         return errors_pb2.ERROR_CODE_NONE
 

@@ -57,6 +57,17 @@ def topic(name: str, *states: tuple[int, int], id: str = "id", deleted: bool = F
     )
 
 
+async def test_clients_are_told_the_version_of_the_picture_that_they_get() -> None:
+    """A change under a new controller epoch that cannot be applied does not make the old picture a new one."""
+    receiver = Receiver()
+    await receiver.give(0, 5, topic("a", (0, 1)))
+    before = receiver.cache.version
+    assert await receiver.give(5, 6, epoch=2) == (0, errors_pb2.ERROR_CODE_INVALID_REQUEST)
+    assert receiver.cache.version == before
+    await receiver.give(0, 6, epoch=2)
+    assert receiver.cache.version > before
+
+
 async def test_a_full_picture_then_changes() -> None:
     receiver = Receiver()
     assert await receiver.give(0, 5, topic("a", (0, 1), (1, 2))) == (5, NONE)

@@ -1,5 +1,6 @@
 """The picture of the cluster, the pace of repeats, places to start, the bootstrap addresses, the public surface."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -7,21 +8,26 @@ import regnum_client
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_client.bootstrap import bootstrap_addresses
-from regnum_client.cluster_view import ClusterView, merge
+from regnum_client.cluster_view import ClusterView, LeaderTerm, merge, with_leader
 from regnum_client.content import BuiltContent
 from regnum_client.errors import BootstrapMissingError
 from regnum_client.lane import Identity
 from regnum_client.pace import retry_delay_ms
 from regnum_client.positions import starting_offset
+from regnum_client.rotation import SUSPECT_S, Rotation
+from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 from regnum_records.build import BatchBuilder
 from regnum_records.check import check_batch
 
 
-def answer(*, epoch: int, leader: int, topic_id: str = "A", controller_epoch: int = 1) -> GetMetadataResponse:
+def answer(
+    *, epoch: int, leader: int, topic_id: str = "A", controller_epoch: int = 1, version: int = 0
+) -> GetMetadataResponse:
     endpoint = types_pb2.Endpoint(host="h", port=1)
     response = GetMetadataResponse(
-        controller=types_pb2.Controller(id=controller_epoch, epoch=controller_epoch, client=endpoint)
+        version=version,
+        controller=types_pb2.Controller(id=controller_epoch, epoch=controller_epoch, client=endpoint),
     )
     response.brokers.add(id=leader, epoch=1, client=endpoint, internal=endpoint)
     response.topics.add().topic.MergeFrom(
@@ -40,6 +46,75 @@ def test_leader_epochs_do_not_go_back_in_one_life_of_a_topic() -> None:
     assert view.leader_term("t", 0) == ("A", 2, 3)
     view = merge(view, answer(epoch=0, leader=1, topic_id="B"), asked=["t"], as_of_s=3.0)
     assert view.leader_term("t", 0) == ("B", 1, 0)
+
+
+def test_of_an_older_answer_only_later_leaderships_and_unknown_topics_count() -> None:
+    view = merge(ClusterView(), answer(epoch=3, leader=2, controller_epoch=5, version=9), asked=["t"], as_of_s=1.0)
+    older = answer(epoch=4, leader=1, controller_epoch=6, version=8)
+    older.topics.add().topic.MergeFrom(types_pb2.TopicState(name="other", topic_id="O"))
+    seen = merge(view, older, asked=["t", "other"], as_of_s=2.0)
+    assert seen.leader_term("t", 0) == ("A", 1, 4), "a leader epoch is never wrong, whoever tells it"
+    assert "other" in seen.topics
+    assert (seen.brokers, seen.controller, seen.version) == (view.brokers, view.controller, 9)
+    assert seen.as_of_s == 2.0
+    again = merge(seen, answer(epoch=4, leader=-1, version=8), asked=["t"], as_of_s=3.0)
+    assert again.leader_term("t", 0) == ("A", 1, 4), "at the same epoch the newer answer stands"
+
+
+def test_deletions_and_other_lives_are_not_taken_from_an_older_answer() -> None:
+    view = merge(ClusterView(), answer(epoch=3, leader=2, topic_id="B", version=9), asked=["t"], as_of_s=1.0)
+    assert merge(view, GetMetadataResponse(version=8), asked=None, as_of_s=2.0).topics == view.topics
+    former = answer(epoch=7, leader=1, topic_id="A", version=8)
+    assert merge(view, former, asked=["t"], as_of_s=2.0).leader_term("t", 0) == ("B", 2, 3)
+    later = answer(epoch=0, leader=1, topic_id="C", version=10)
+    assert merge(view, later, asked=["t"], as_of_s=2.0).leader_term("t", 0) == ("C", 1, 0)
+
+
+def test_an_answer_about_another_cluster_changes_nothing() -> None:
+    said = answer(epoch=3, leader=2, version=9)
+    said.cluster_id = "one"
+    view = merge(ClusterView(), said, asked=["t"], as_of_s=1.0)
+    said = answer(epoch=8, leader=1, version=20)
+    said.cluster_id = "another"
+    seen = merge(view, said, asked=["t"], as_of_s=2.0)
+    assert (seen.cluster_id, seen.topics, seen.brokers, seen.version) == ("one", view.topics, view.brokers, 9)
+
+
+def test_a_refusal_that_names_the_leader_counts_at_a_higher_epoch_of_the_same_life() -> None:
+    view = merge(ClusterView(), answer(epoch=3, leader=2), asked=["t"], as_of_s=1.0)
+    there = Address(host="there", port=9)
+
+    def named(topic_id: str, leader: int, epoch: int) -> ClusterView:
+        return with_leader(view, "t", 0, LeaderTerm(TopicId(topic_id), BrokerId(leader), LeaderEpoch(epoch)), there)
+
+    assert named("A", 5, 4).leader_term("t", 0) == ("A", 5, 4)
+    assert named("A", 5, 4).address_of(BrokerId(5)) == there
+    assert named("A", 2, 4).address_of(BrokerId(2)) == Address(host="h", port=1), "metadata says where it is"
+    assert named("A", -1, 4).leader_term("t", 0) is None
+    assert named("A", 5, 3) is view
+    assert named("B", 5, 4) is view
+    assert with_leader(view, "t", 1, LeaderTerm(TopicId("A"), BrokerId(5), LeaderEpoch(4)), there) is view
+
+
+def test_every_question_goes_to_another_broker_and_those_of_no_use_come_last() -> None:
+    a, b, c, stranger = (Address(host=name, port=1) for name in ("a", "b", "c", "stranger"))
+    rotation = Rotation(random.Random(1))
+
+    def next_(*, now_s: float = 0.0, doubted: tuple[Address, ...] = ()) -> Address:
+        first = rotation.order([a, b, c], [stranger, a], now_s=now_s, doubted=doubted)[0]
+        rotation.asked(first)
+        return first
+
+    assert {next_() for _ in range(3)} == {a, b, c}
+    rotation.suspect(a, now_s=0.0)
+    assert {next_() for _ in range(4)} == {b, c}
+    assert {next_(doubted=(b,)) for _ in range(3)} == {c}
+    assert {next_(now_s=SUSPECT_S) for _ in range(3)} == {a, b, c}
+    for address in (a, b, c):
+        rotation.suspect(address, now_s=SUSPECT_S)
+    assert next_(now_s=SUSPECT_S) == stranger
+    rotation.clear(b)
+    assert next_(now_s=SUSPECT_S) == b
 
 
 def test_what_was_not_asked_for_stays_and_what_is_gone_goes() -> None:

@@ -1,0 +1,138 @@
+"""An election process of a fake cluster, as clients see it."""
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_service.errors import RegnumError
+
+from regnum_testing.fake_member import FakeMember
+
+if TYPE_CHECKING:
+    from regnum_testing.fake_cluster import FakeCluster
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
+    """An election process as clients see it."""
+
+    def __init__(self, cluster: "FakeCluster", number: int) -> None:
+        super().__init__(cluster, number)
+        self.mutations: dict[str, str] = {}
+        """Mutation id and the topic it concerned."""
+        self.silent_answers = 0
+        """So many calls are carried out and then not answered."""
+
+    def register(self, server: "grpc.aio.Server") -> None:
+        """Add the services."""
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self, server)
+
+    def _authority(self) -> None:
+        cluster = self.cluster
+        if cluster.controller != self.number:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_NOT_CONTROLLER,
+                "ask the controller",
+                metadata={
+                    "controller_id": str(cluster.controller),
+                    "controller_epoch": str(cluster.controller_epoch),
+                    "controller_address": str(cluster.elections[cluster.controller].address),
+                },
+            )
+
+    def _answer_or_not(self) -> None:
+        if self.silent_answers:
+            self.silent_answers -= 1
+            raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "carried out, and the answer is lost")
+
+    async def CreateTopics(  # noqa: N802
+        self, request: admin_pb2.CreateTopicsRequest, _context: Context
+    ) -> admin_pb2.CreateTopicsResponse:
+        """Create; a repeat is answered from its mutation id."""
+        self.cluster.calls["CreateTopics"] += 1
+        self._authority()
+        answer = admin_pb2.CreateTopicsResponse()
+        now_s = self.cluster.quotas.now_s()
+        for topic in request.topics:
+            result = answer.results.add(name=topic.name, partitions=topic.partitions, replication_factor=3)
+            if topic.name in self.cluster.topic_ids and self.mutations.get(topic.mutation_id) != topic.name:
+                result.error_code = errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+                result.error_message = f"topic {topic.name!r} exists"
+                continue
+            if topic.name not in self.cluster.topic_ids and not request.validate_only:
+                admitted, wait_ms = self._judge(request.header, topic.partitions, now_s)
+                answer.throttle_time_ms = wait_ms
+                if not admitted:
+                    result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+                    result.error_message = "the quota is used up"
+                    continue
+                self.cluster.create(topic.name, partitions=topic.partitions)
+                self.mutations[topic.mutation_id] = topic.name
+            result.topic_id = self.cluster.topic_ids.get(topic.name, "")
+        self._answer_or_not()
+        return answer
+
+    async def DeleteTopics(  # noqa: N802
+        self, request: admin_pb2.DeleteTopicsRequest, _context: Context
+    ) -> admin_pb2.DeleteTopicsResponse:
+        """Delete; a repeat is answered from its mutation id."""
+        self.cluster.calls["DeleteTopics"] += 1
+        self._authority()
+        answer = admin_pb2.DeleteTopicsResponse()
+        now_s = self.cluster.quotas.now_s()
+        for topic in request.topics:
+            result = answer.results.add(name=topic.name, topic_id=topic.topic_id)
+            if self.mutations.get(topic.mutation_id) == topic.name:
+                continue
+            if topic.name not in self.cluster.topic_ids:
+                result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+                result.error_message = f"topic {topic.name!r} does not exist"
+            elif topic.topic_id and topic.topic_id != self.cluster.topic_ids[topic.name]:
+                result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+                result.error_message = "another topic has that name now"
+            else:
+                count = sum(one.topic == topic.name for one in self.cluster.partitions.values())
+                admitted, wait_ms = self._judge(request.header, count, now_s)
+                answer.throttle_time_ms = wait_ms
+                if not admitted:
+                    result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+                    result.error_message = "the quota is used up"
+                    continue
+                self.cluster.delete(topic.name)
+                self.mutations[topic.mutation_id] = topic.name
+        self._answer_or_not()
+        return answer
+
+    async def AlterClientQuotas(  # noqa: N802
+        self, request: admin_pb2.AlterClientQuotasRequest, _context: Context
+    ) -> admin_pb2.AlterClientQuotasResponse:
+        """Set and remove limits."""
+        self.cluster.calls["AlterClientQuotas"] += 1
+        self._authority()
+        answer = self.cluster.quotas.alter(request)
+        self._answer_or_not()
+        return answer
+
+    async def DescribeClientQuotas(  # noqa: N802
+        self, request: admin_pb2.DescribeClientQuotasRequest, _context: Context
+    ) -> admin_pb2.DescribeClientQuotasResponse:
+        """Show limits."""
+        self.cluster.calls["DescribeClientQuotas"] += 1
+        self._authority()
+        return self.cluster.quotas.describe(request)
+
+    async def RecoverPartitions(  # noqa: N802
+        self, request: admin_pb2.RecoverPartitionsRequest, _context: Context
+    ) -> admin_pb2.RecoverPartitionsResponse:
+        """Show, or elect."""
+        self.cluster.calls["RecoverPartitions"] += 1
+        self._authority()
+        answer = self.cluster.recoveries.recover(request)
+        self._answer_or_not()
+        return answer
+
+    def _judge(self, header: types_pb2.RequestHeader, permits: int, now_s: float) -> tuple[bool, int]:
+        return self.cluster.quotas.judge(header.api_version, header.client_id, permits, now_s=now_s)
