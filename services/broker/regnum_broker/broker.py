@@ -27,6 +27,7 @@ from regnum_broker.fence import Fence
 from regnum_broker.fetch import Fetching
 from regnum_broker.fetch_session import FetchSession
 from regnum_broker.follower import Fetchers, LeaderStream
+from regnum_broker.isolation_watch import IsolationWatch
 from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.lifeline import Lifeline
 from regnum_broker.log.directory import LogDirectory
@@ -188,6 +189,13 @@ class Broker:
         supervisor.start("lifeline", lifeline.run())
         supervisor.start("loop lag", LoopLag(clock).run())
         supervisor.start("isr watch", IsrWatch(replicas=replicas, writer=writer, lag_s=lag_s, clock=clock).run())
+        isolation = IsolationWatch(
+            replicas=replicas,
+            session_lost=lambda: sessions.store is None,
+            lifeline_open=lambda: lifeline.is_open,
+            clock=clock,
+        )
+        supervisor.start("isolation watch", isolation.run())
         supervisor.start("checkpoints", checkpointing.run())
         registering = Registering(
             broker=self._id,

@@ -204,7 +204,7 @@ class Fetching:
         reads: list[_Read] = []
         for index, item in wanted.items():
             result, partition = results[index], item.partition
-            if partition.role is not item.leadership:
+            if partition.role is not item.leadership or item.leadership.cut_off:
                 result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
                 result.error_message = "this broker was replaced as leader; refresh metadata and go to the leader"
                 return None

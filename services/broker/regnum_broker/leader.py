@@ -61,10 +61,12 @@ class Leadership(Role):
         "_progress",
         "_removed_s",
         "_streams",
+        "began_s",
         "began_unix_nano",
         "broker",
         "cause",
         "cause_pending",
+        "cut_off",
         "epoch_start",
         "lag_s",
         "min_insync",
@@ -106,6 +108,10 @@ class Leadership(Role):
         """When it began, for spans."""
         self.cause_pending = bool(cause)
         """Whether the first append since is still to be recorded."""
+        self.began_s: Final = now_s
+        """When it began, monotonic seconds."""
+        self.cut_off = False
+        """Whether it may be over without this broker having heard of it; clients are sent away (safety rule S8)."""
         self.epoch_start: Final = epoch_start
         """Log end when this epoch began."""
         self.broker: Final = broker
@@ -136,6 +142,12 @@ class Leadership(Role):
     def knows_committed(self) -> bool:
         """Whether the high watermark is past every record of earlier leaders: before, it may be behind theirs."""
         return self.partition.high_watermark >= self.epoch_start
+
+    @property
+    def heard_s(self) -> float:
+        """Moment of the newest fetch request of another member of the ISR; before the first, of the beginning."""
+        polled_s = (stream.polled_s for id, stream in self._streams.items() if id in self.state.isr)
+        return max(self.began_s, max(polled_s, default=NEVER_S))
 
     @property
     def complete(self) -> bool:

@@ -92,6 +92,11 @@ class Lifeline:
         """Tell the controller at once of replicas that cannot be used any more; ``offline`` must name them by now."""
         self._speaker.call(lambda: self._speaker.add_offline(keys))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a stream for the present registration is open."""
+        return self._open.is_set()
+
     async def wait_open(self) -> None:
         """Return when a stream for the present registration is open."""
         await self._open.wait()

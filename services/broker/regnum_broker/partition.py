@@ -97,6 +97,10 @@ class Partition:
     def take_role(self, role: Role | None) -> None:
         """Change the role; whoever waits on the old one is woken."""
         self.role = role
-        self.acks.depose()
+        self.send_away()
         self.appended.fire()
+
+    def send_away(self) -> None:
+        """Wake the clients that wait here: they are not served any more."""
+        self.acks.depose()
         self.committed.fire()

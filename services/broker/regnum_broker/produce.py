@@ -43,7 +43,7 @@ PARTITIONS_MAX: Final = 10_000
 
 _DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
 _DEPOSED_AFTER_APPEND: Final = (
-    "this broker was replaced as leader after it had appended the records; they may still be committed:"
+    "this broker was replaced as leader, or may have been, after it had appended the records; they may be committed:"
     " refresh metadata and send the batch to the leader again, with the same numbers"
 )
 
@@ -255,7 +255,7 @@ def _fill_in(
         return None
     partition = leadership.partition
     result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
-    if partition.role is not leadership:
+    if partition.role is not leadership or leadership.cut_off:
         _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
     elif acks == log_pb2.ACKS_ALL:
         if partition.high_watermark <= outcome.last_offset:

@@ -139,6 +139,12 @@ class Replicas:
                 errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
                 f"broker {self.broker} does not lead {topic}-{partition}; refresh metadata and go to the leader",
             )
+        if role.cut_off:
+            return NotHere(
+                errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.broker} hears from no store, no controller and no follower of {topic}-{partition}:"
+                " another may lead by now; refresh metadata, from another broker",
+            )
         return role
 
     def epoch_of(self, topic: str, partition: int) -> LeaderEpoch | None:

@@ -1,0 +1,28 @@
+"""When a leader stops serving because it hears from nobody, and when it must not (safety rule S8)."""
+
+import pytest
+from regnum_broker.replication.isolation import SILENCE_S, is_cut_off
+
+CUT_OFF = {"session_lost": True, "lifeline_open": False, "others_in_sync": True, "heard_s": 100.0, "now_s": 102.1}
+
+
+def judged(**changed: object) -> bool:
+    return is_cut_off(**{**CUT_OFF, **changed})  # type: ignore[arg-type]
+
+
+def test_a_leader_that_hears_from_nobody_is_cut_off() -> None:
+    assert judged()
+
+
+@pytest.mark.parametrize(
+    "sign_of_life",
+    [
+        {"session_lost": False},
+        {"lifeline_open": True},
+        {"others_in_sync": False},
+        {"heard_s": 100.5},
+        {"now_s": 100.0 + SILENCE_S},
+    ],
+)
+def test_one_sign_of_life_is_enough(sign_of_life: dict[str, object]) -> None:
+    assert not judged(**sign_of_life)
