@@ -21,6 +21,7 @@ from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
 
+from regnum_broker.contacts import ContactWatch
 from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
 from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.fence import Fence
@@ -188,14 +189,7 @@ class Broker:
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         supervisor.start("loop lag", LoopLag(clock).run())
-        supervisor.start("isr watch", IsrWatch(replicas=replicas, writer=writer, lag_s=lag_s, clock=clock).run())
-        isolation = IsolationWatch(
-            replicas=replicas,
-            session_lost=lambda: sessions.store is None,
-            lifeline_open=lambda: lifeline.is_open,
-            clock=clock,
-        )
-        supervisor.start("isolation watch", isolation.run())
+        self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
         supervisor.start("checkpoints", checkpointing.run())
         registering = Registering(
             broker=self._id,
@@ -225,6 +219,21 @@ class Broker:
                 await shutdown.run()
 
         supervisor.defer("leadership", hand_over, timeout_s=2 * HAND_OVER_TIMEOUT_S)
+
+    def _start_watches(self, *, sessions: Sessions, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
+        """What looks by the clock at who is heard, and who is not."""
+        replicas, clock, lag_s = self.replicas, self._clock, self._settings.replica_lag_s
+        isolation = IsolationWatch(
+            replicas=replicas,
+            session_lost=lambda: sessions.store is None,
+            lifeline_open=lambda: lifeline.is_open,
+            clock=clock,
+        )
+        contacts = ContactWatch(replicas=replicas, fetchers=fetchers, tell=lifeline.report_contacts, clock=clock)
+        isr_watch = IsrWatch(replicas=replicas, writer=writer, lag_s=lag_s, clock=clock)
+        self._supervisor.start("isr watch", isr_watch.run())
+        self._supervisor.start("isolation watch", isolation.run())
+        self._supervisor.start("contact watch", contacts.run())
 
     def _server(self, listener: str, *services: ServiceRegistration) -> GrpcServer:
         return GrpcServer(self._listeners[listener], services, supervisor=self._supervisor)

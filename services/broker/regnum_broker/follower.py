@@ -128,6 +128,8 @@ class LeaderStream:
         self._sending: Final = asyncio.Lock()
         self._sent = 0
         self._answered = 0
+        self._heard = 0
+        self._storing = False
 
     def add(self, partition: Partition, following: Following) -> None:
         """Fetch a partition from now on."""
@@ -139,6 +141,12 @@ class LeaderStream:
         """Fetch it no longer."""
         if self._followed.pop(key, None) is not None:
             self._forgotten[key] = None
+
+    @property
+    def answers(self) -> int | None:
+        """How many answers the leader has given so far; None while it is not this leader that is waited for."""
+        idle = not self._followed or self._storing or self._address() is None or self._identity() is None
+        return None if idle else self._heard
 
     async def run(self) -> None:
         """Fetch for ever; a task of the supervisor."""
@@ -184,7 +192,12 @@ class LeaderStream:
                 if answer is grpc.aio.EOF:
                     return "the leader ended the stream"
                 self._answered += 1
-                await self._take(answer.partitions)
+                self._heard += 1
+                self._storing = True
+                try:
+                    await self._take(answer.partitions)
+                finally:
+                    self._storing = False
                 if self._identity() is None or self._address() != address:
                     return "the registration or the leader's address changed"
                 if self._answered == self._sent:
@@ -433,6 +446,10 @@ class Fetchers:
         leader = self._leaders.pop(key, None)
         if leader is not None:
             self._streams[leader].remove(key)
+
+    def answers(self) -> dict[BrokerId, int]:
+        """How many answers each leader that is waited for has given so far."""
+        return {leader: count for leader, stream in self._streams.items() if (count := stream.answers) is not None}
 
     async def stop(self) -> None:
         """End all streams, for good: a broker that shuts down must not enter an ISR again (defect D11)."""

@@ -25,6 +25,7 @@ from regnum_service.channel import open_channel
 from regnum_service.poller import let_go, quiet_poller
 from regnum_service.status import from_rpc_error
 
+from regnum_broker.contacts import FetchContacts
 from regnum_broker.controller import ControllerLocation
 from regnum_broker.identity import Identity
 from regnum_broker.isr_writer import WrittenIsr
@@ -91,6 +92,10 @@ class Lifeline:
     def report_offline(self, keys: Collection[PartitionKey]) -> None:
         """Tell the controller at once of replicas that cannot be used any more; ``offline`` must name them by now."""
         self._speaker.call(lambda: self._speaker.add_offline(keys))
+
+    def report_contacts(self, contacts: FetchContacts) -> None:
+        """Tell the controller who cannot be fetched from, and who does not fetch, from now on."""
+        self._speaker.call(lambda: self._speaker.set_contacts(contacts))
 
     @property
     def is_open(self) -> bool:
@@ -195,6 +200,11 @@ class _Speaker:
     def add_offline(self, keys: Collection[PartitionKey]) -> None:
         """More replicas that cannot be used."""
         self._reports.add_offline(keys)
+        self._due.set()
+
+    def set_contacts(self, contacts: FetchContacts) -> None:
+        """Another state of fetches."""
+        self._reports.set_contacts(contacts)
         self._due.set()
 
     async def _speak(self) -> None:

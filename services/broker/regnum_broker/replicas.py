@@ -39,6 +39,7 @@ class Replicas:
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
         self._client_listeners: Final[dict[BrokerId, types_pb2.Endpoint]] = {}
+        self._fetches: Final[dict[BrokerId, int]] = {}
         self._newest_epochs: Final[dict[BrokerId, BrokerEpoch]] = {}
         self._log: Final = structlog.get_logger("replicas")
 
@@ -171,6 +172,16 @@ class Replicas:
     def client_listener_of(self, broker: BrokerId) -> types_pb2.Endpoint | None:
         """Client listener of a broker, as heard last."""
         return self._client_listeners.get(broker)
+
+    def note_fetch(self, broker: BrokerId) -> None:
+        """A broker sent a request on a fetch stream."""
+        if broker in self._addresses:
+            # Whoever invents ids fills no memory.
+            self._fetches[broker] = self._fetches.get(broker, 0) + 1
+
+    def fetches(self) -> dict[BrokerId, int]:
+        """How many fetch requests every other broker has sent so far."""
+        return {id: self._fetches.get(id, 0) for id in self._addresses if id != self.broker}
 
     def newest_epoch_of(self, broker: BrokerId, epoch: BrokerEpoch) -> BrokerEpoch:
         """Highest broker epoch that fetches of a broker have carried, this one included."""

@@ -35,6 +35,7 @@ from regnum_election.events import (
     Event,
     EventQueue,
     IsrsWritten,
+    LeaderCutOff,
     Mutation,
     QueueFullError,
     ReplicasDeleted,
@@ -59,6 +60,7 @@ from regnum_election.quota_process import QuotaChannel
 from regnum_election.quotas import Quotas
 from regnum_election.recovery_calls import PartitionRecoveries
 from regnum_election.reign import DeposedError, Reign
+from regnum_election.relieving import Relieving
 from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
 from regnum_election.topic_calls import TopicCalls
@@ -129,6 +131,7 @@ class Controller:
             min_insync_replicas=min_insync_replicas,
             defer=self._put_internal,
         )
+        self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
         self._desk = Desk(self._queue)
         self._quotas = Quotas(
@@ -204,6 +207,8 @@ class Controller:
                 await look_at_brokers(context)
             case BrokerDead():
                 await fence_broker(context, event)
+            case LeaderCutOff():
+                await self._relieving.take(event)
             case TopicsChanged(names=names):
                 self._put_internal("hand-written topics", self._adopter.look(names))
             case IsrsWritten() | ReplicasOffline() | ReplicasUsable() | ReplicasDeleted():

@@ -16,6 +16,8 @@ from typing import Final
 
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, Registration, TopicId
 
+from regnum_election.relief import CutOff
+
 MUTATIONS_MAX: Final = 1_000
 """Mutations that may wait."""
 
@@ -51,6 +53,18 @@ class BrokerDead:
     """When the first sign of it was noticed; for traces."""
     heard_unix_nano: int = field(default=0, compare=False)
     """When it last said anything; for traces; 0 when that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderCutOff:
+    """A leader that lives and followers that cannot fetch from it, as both sides say: relieve it where that helps."""
+
+    leader: BrokerId
+    """The leader."""
+    epoch: BrokerEpoch
+    """Its broker epoch."""
+    cut_off: CutOff
+    """The followers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +135,7 @@ ClusterEvent = (
     BrokersChanged
     | TopicsChanged
     | BrokerDead
+    | LeaderCutOff
     | IsrsWritten
     | ReplicasOffline
     | ReplicasUsable

@@ -5,8 +5,9 @@ never looks like a dead broker. It decides nothing about the cluster: it reports
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import structlog
@@ -21,9 +22,10 @@ from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker
-from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, ReplicasOffline
+from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
 from regnum_election.liveness import BEAT_INTERVAL_S, SILENCE_S, Listener, Verdict, judge_silence
 from regnum_election.registrations import ended_epochs, is_over
+from regnum_election.relief import FetchContacts, cut_leaders
 
 UNREGISTERED: Final = BrokerEpoch(0)
 """Broker epoch in the hello of a broker without registration."""
@@ -33,6 +35,12 @@ ATTEMPTS_AFTER_BREAK: Final = 10
 
 ATTEMPTS_WITHOUT_STREAM: Final = 2
 """Attempts to connect to a live broker that has no stream."""
+
+CUT_OFF_AGAIN_S: Final = 1.0
+"""Time after which a leader that is still cut off from the same followers is reported again."""
+
+PEERS_MAX: Final = 10_000
+"""Brokers that are taken from one list of fetch contacts; more there are not."""
 
 WITHOUT_STREAM_S: Final = 0.3
 """Time between two looks at a live broker that has no stream."""
@@ -58,6 +66,8 @@ class Stream:
     """Number of the newest batch of reports taken up."""
     heard_unix_nano: int = 0
     """When the broker last said anything; for traces."""
+    contacts: FetchContacts = field(default_factory=FetchContacts)
+    """What it last said of fetches between it and others."""
 
 
 class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
@@ -98,6 +108,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._looked_s: dict[BrokerId, float] = {}
         self._looking: dict[BrokerId, asyncio.Task[None]] = {}
         self._silence_fence_s: float | None = None
+        self._cut_off: dict[BrokerId, tuple[LeaderCutOff, float]] = {}
         self._heard_s = clock.monotonic()
         self._log = structlog.get_logger("lifeline")
 
@@ -212,6 +223,11 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream.answered = min(request.probe_answered, stream.probe)
             # Probes go out every BEAT_INTERVAL_S, so the first unanswered one is younger than this moment.
             stream.oldest_unanswered_s = None if stream.answered == stream.probe else self._clock.monotonic()
+        if request.HasField("fetch_contacts"):
+            stream.contacts = FetchContacts(
+                unreachable_leaders=_brokers(request.fetch_contacts.unreachable_leaders),
+                silent_followers=_brokers(request.fetch_contacts.silent_followers),
+            )
         if request.report_number > stream.report:
             self._take_up(stream, request)
             stream.report = request.report_number
@@ -279,6 +295,24 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     # It died before its lifeline reached this controller, or seemed to listen a moment longer.
                     self._look(id, ATTEMPTS_WITHOUT_STREAM, "no lifeline, port refused twice")
 
+            self._look_for_cuts(now_s)
+
+    def _look_for_cuts(self, now_s: float) -> None:
+        """Report leaders from which their followers cannot fetch, at once and again while it lasts."""
+        said = {
+            id: stream.contacts
+            for id, stream in self._streams.items()
+            if id in self._brokers and self._brokers[id].epoch == stream.epoch
+        }
+        cut = cut_leaders(said)
+        self._cut_off = {id: reported for id, reported in self._cut_off.items() if id in cut}
+        for leader, cut_off in cut.items():
+            event = LeaderCutOff(leader=leader, epoch=self._brokers[leader].epoch, cut_off=cut_off)
+            last, reported_s = self._cut_off.get(leader, (None, now_s))
+            if last != event or now_s - reported_s >= CUT_OFF_AGAIN_S:
+                self._cut_off[leader] = (event, now_s)
+                self._report(event)
+
     def _judge(self, id: BrokerId, broker: Broker, now_s: float) -> None:
         unanswered = {
             other: None if stream.oldest_unanswered_s is None else now_s - stream.oldest_unanswered_s
@@ -300,3 +334,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             )
         elif verdict is not Verdict.NOT_SILENT:
             self._log.warning("silent broker not fenced", broker=id, why=verdict.value)
+
+
+def _brokers(ids: Iterable[int]) -> frozenset[BrokerId]:
+    return frozenset(BrokerId(id) for id in islice(ids, PEERS_MAX))

@@ -9,8 +9,9 @@ from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Check, Operation, OperationResult
 from regnum_election.controller import Controller
-from regnum_election.events import BrokerDead, IsrsWritten
+from regnum_election.events import BrokerDead, IsrsWritten, LeaderCutOff
 from regnum_election.reign import DeposedError, Reign
+from regnum_election.relief import CutOff
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
@@ -635,3 +636,61 @@ async def test_a_mistyped_topic_id_deletes_nothing(cluster: FakeCluster) -> None
     assert await cluster.outside.exists(paths.deletion(id)) is None
     assert (await cluster.state("t", 0)).topic_id == id
     assert not any(broker.stops for broker in cluster.brokers.values())
+
+
+async def cut_off(cluster: FakeCluster, controller: Controller, leader: int, *followers: int) -> None:
+    event = LeaderCutOff(
+        leader=BrokerId(leader),
+        epoch=cluster.brokers[BrokerId(leader)].epoch,
+        cut_off=CutOff(followers=frozenset(BrokerId(id) for id in followers), isolated=frozenset()),
+    )
+    controller.queue.put(event)
+    # The queue is empty, and what came after the event has been done.
+    await controller.controlled_shutdown(BrokerId(4), cluster.brokers[BrokerId(4)].epoch, wait_s=5.0)
+
+
+async def test_a_leader_cut_off_from_its_followers_hands_over_once_in_a_while(cluster: FakeCluster) -> None:
+    """Each partition on its own: followers that reach the leader keep it."""
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    moved, _ = await create(controller, assigned("moved", 1, 2, 3), assigned("kept", 1, 2, 4))
+    await cut_off(cluster, controller, 1, 2)
+    assert (await cluster.state("moved", 0)).leader == 1
+    await cut_off(cluster, controller, 1, 2, 3)
+    state = await cluster.state("moved", 0)
+    assert (state.leader, state.leader_epoch, state.isr, state.elr) == (2, 1, (2, 3), ())
+    await until(lambda: cluster.all_told((1, 2, 3), PartitionKey(moved, 0), 2))
+    state = await cluster.state("kept", 0)
+    assert (state.leader, state.leader_epoch) == (1, 0)
+
+    # Now the other way round: the partition has moved a moment ago.
+    path = paths.leader_and_isr("moved", 0)
+    node = await cluster.outside.get(path)
+    found = LeaderAndIsr.decode(node.data)
+    epoch = cluster.brokers[BrokerId(1)].epoch
+    joined = {BrokerId(1): Membership(broker_epoch=epoch, log_id=cluster.brokers[BrokerId(1)].log_id)}
+    grown = with_isr(found, (*found.isr, BrokerId(1)), min_insync=2, joining=joined)
+    await cluster.outside.set(path, grown.encode(), version=node.stat.version)
+    controller.queue.put(IsrsWritten(keys=frozenset({PartitionKey(moved, 0)})))
+
+    def known() -> bool:
+        held = controller.picture.partitions[PartitionKey(moved, 0)].held
+        return held is not None and held.state == grown
+
+    await until(known)
+    await cut_off(cluster, controller, 2, 1, 3)
+    assert (await cluster.state("moved", 0)).leader == 2
+
+
+async def test_a_cut_is_judged_by_the_isr_that_the_write_checks(cluster: FakeCluster) -> None:
+    """The leader has shrunk its ISR to itself, and the controller has not heard of it yet."""
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    await create(controller, assigned("t", 1, 2, 3))
+    path = paths.leader_and_isr("t", 0)
+    node = await cluster.outside.get(path)
+    shrunk = with_isr(LeaderAndIsr.decode(node.data), (BrokerId(1),), min_insync=2)
+    await cluster.outside.set(path, shrunk.encode(), version=node.stat.version)
+    await cut_off(cluster, controller, 1, 2, 3)
+    state = await cluster.state("t", 0)
+    assert (state.leader, state.leader_epoch, state.isr, state.elr) == (1, 0, (1,), (2, 3))

@@ -8,10 +8,11 @@ import grpc
 import pytest
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_election.cluster import Broker
-from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, ReplicasOffline
+from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
 from regnum_election.lifeline import Lifelines, Stream
 from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.liveness import Listener
+from regnum_election.relief import CutOff
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
@@ -309,6 +310,51 @@ async def test_two_seconds_of_silence_report_death() -> None:
     silence = Silence(1, 2, 3)
     await silence.run(2.2, silent=1)
     assert [event.broker for event in silence.events if isinstance(event, BrokerDead)] == [1]
+
+
+def contacts(
+    *, unreachable: tuple[int, ...] = (), silent: tuple[int, ...] = ()
+) -> controller_pb2.BrokerLifelineRequest:
+    said = controller_pb2.FetchContacts(unreachable_leaders=unreachable, silent_followers=silent)
+    return controller_pb2.BrokerLifelineRequest(fetch_contacts=said)
+
+
+async def test_a_leader_cut_off_from_followers_is_reported_at_once_and_while_it_lasts() -> None:
+    silence = Silence(1, 2, 3)
+    silence.lifelines._hear(silence.streams[1], contacts(silent=(2, 3)))
+    silence.lifelines._hear(silence.streams[2], contacts(unreachable=(1,)))
+    await silence.run(0.15, silent=3)
+    one = LeaderCutOff(
+        leader=BrokerId(1),
+        epoch=BrokerEpoch(1),
+        cut_off=CutOff(followers=frozenset({BrokerId(2)}), isolated=frozenset()),
+    )
+    assert silence.events == [one]
+    silence.lifelines._hear(silence.streams[3], contacts(unreachable=(1,)))
+    await silence.run(0.25, silent=3)
+    both = LeaderCutOff(
+        leader=BrokerId(1),
+        epoch=BrokerEpoch(1),
+        cut_off=CutOff(followers=frozenset({BrokerId(2), BrokerId(3)}), isolated=frozenset()),
+    )
+    assert silence.events == [one, both]
+    await silence.run(1.05, silent=3)
+    assert silence.events == [one, both, both]
+    # A message that says nothing of it changes nothing; one that says that all is well ends it.
+    silence.lifelines._hear(silence.streams[1], controller_pb2.BrokerLifelineRequest(beat=2))
+    silence.lifelines._hear(silence.streams[1], contacts())
+    await silence.run(1.5, silent=3)
+    assert silence.events == [one, both, both]
+
+
+async def test_what_an_earlier_life_of_a_broker_says_of_fetches_does_not_count() -> None:
+    silence = Silence(1, 2, 3)
+    for id, said in ((1, contacts(silent=(2, 3))), (2, contacts(unreachable=(1,))), (3, contacts(unreachable=(1,)))):
+        silence.lifelines._hear(silence.streams[id], said)
+    brokers = {BrokerId(1): broker(1, epoch=9), BrokerId(2): broker(2), BrokerId(3): broker(3)}
+    silence.lifelines.show(ControllerEpoch(1), brokers)
+    await silence.run(1.5, silent=3)
+    assert not silence.events
 
 
 async def test_silence_lasts_until_any_registered_broker_says_something_or_answers_a_connection() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
+from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_service.errors import Code
 
 from regnum_broker.fetch_session import FetchSession
@@ -32,7 +32,7 @@ class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
     ) -> AsyncIterator[replication_pb2.FetchReplicaResponse]:
         """A fetch session."""
         session = self._make_session()
-        receiver = asyncio.create_task(_receive(session, request_iterator), name="fetch session: receive")
+        receiver = asyncio.create_task(self._receive(session, request_iterator), name="fetch session: receive")
         try:
             while (answer := await session.next_answer()) is not None:
                 yield answer
@@ -40,6 +40,16 @@ class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
         finally:
             receiver.cancel()
             session.close()
+
+    async def _receive(
+        self, session: FetchSession, requests: AsyncIterator[replication_pb2.FetchReplicaRequest]
+    ) -> None:
+        try:
+            async for request in requests:
+                self._replicas.note_fetch(BrokerId(request.replica_id))
+                session.push(request)
+        finally:
+            session.end()
 
     async def OffsetForLeaderEpoch(  # noqa: N802 - gRPC's name
         self,
@@ -72,11 +82,3 @@ class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
             end = log.epochs.end_offset_for(LeaderEpoch(query.leader_epoch), log_end_offset=log.log_end_offset)
             answer.leader_epoch, answer.end_offset = end.epoch, end.end_offset
         return answer
-
-
-async def _receive(session: FetchSession, requests: AsyncIterator[replication_pb2.FetchReplicaRequest]) -> None:
-    try:
-        async for request in requests:
-            session.push(request)
-    finally:
-        session.end()

@@ -180,6 +180,7 @@ class BrokerLifelineRequest(_message.Message):
     ISR_REPORTS_FIELD_NUMBER: _builtins.int
     REPORT_NUMBER_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
+    FETCH_CONTACTS_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -200,6 +201,12 @@ class BrokerLifelineRequest(_message.Message):
         the controller forgets them with the registration.
         """
 
+    @_builtins.property
+    def fetch_contacts(self) -> Global___FetchContacts:
+        """What the broker knows of fetches between it and others. Absent: nothing has changed since it was sent on this
+        stream, and nothing is wrong if it never was.
+        """
+
     def __init__(
         self,
         *,
@@ -209,10 +216,11 @@ class BrokerLifelineRequest(_message.Message):
         isr_reports: _abc.Iterable[Global___IsrReport] | None = ...,
         report_number: _builtins.int = ...,
         offline_replicas: _abc.Iterable[Global___OfflineReplica] | None = ...,
+        fetch_contacts: Global___FetchContacts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fetch_contacts", b"fetch_contacts", "hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "hello", b"hello", "isr_reports", b"isr_reports", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -243,6 +251,36 @@ class LifelineHello(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LifelineHello: _TypeAlias = LifelineHello  # noqa: Y015
+
+@_typing.final
+class FetchContacts(_message.Message):
+    """Brokers between which no fetches go. The controller takes leadership from a broker when it and its followers agree."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNREACHABLE_LEADERS_FIELD_NUMBER: _builtins.int
+    SILENT_FOLLOWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def unreachable_leaders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Brokers from which the sender, though it follows partitions there, has had no answer for seconds."""
+
+    @_builtins.property
+    def silent_followers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Brokers that have fetched nothing from the sender for seconds, whether or not they have reason to."""
+
+    def __init__(
+        self,
+        *,
+        unreachable_leaders: _abc.Iterable[_builtins.int] | None = ...,
+        silent_followers: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["silent_followers", b"silent_followers", "unreachable_leaders", b"unreachable_leaders"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchContacts: _TypeAlias = FetchContacts  # noqa: Y015
 
 @_typing.final
 class IsrReport(_message.Message):
