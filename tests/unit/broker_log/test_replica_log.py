@@ -13,6 +13,8 @@ from regnum_testing.batches import assigned_batch, batch_of, values_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
 
 EPOCH = LeaderEpoch(0)
+PAUSE_S = 0.0005
+"""Between two looks of a thread beside another: as good as none, but the interpreter changes hands."""
 
 
 def filled(place: ReopenedDirectory, batches: int = 40, *, records: int = 2):
@@ -335,7 +337,8 @@ def test_reads_beside_appends_and_truncations_are_whole(place):
 
     def read() -> None:
         nonlocal reads
-        while not done.is_set():
+        # A reader that never waits would hold the interpreter, and the writer would wait for it most of the time.
+        while not done.wait(PAUSE_S):
             try:
                 data = replica.read(max(0, replica.log_end_offset - 5), bytes_max=2000)
                 heads = [header for _, header in iterate(data)]
@@ -352,14 +355,16 @@ def test_reads_beside_appends_and_truncations_are_whole(place):
 
     reader = threading.Thread(target=read, name="reader")
     reader.start()
-    for epoch in range(60):
-        for number in range(10):
-            lead(replica, b"v%d" % number * (number + 1), epoch=epoch)
-        replica.truncate(replica.log_end_offset - 3)
-    deadline = threading.Event()
-    while reads == 0 and not problems and not deadline.wait(0.001):
-        lead(replica, b"v", epoch=60)
-    done.set()
-    reader.join()
+    try:
+        for epoch in range(60):
+            for number in range(10):
+                lead(replica, b"v%d" % number * (number + 1), epoch=epoch)
+            replica.truncate(replica.log_end_offset - 3)
+        pause = threading.Event()
+        while reads == 0 and not problems and not pause.wait(PAUSE_S):
+            lead(replica, b"v", epoch=60)
+    finally:
+        done.set()
+        reader.join()
     assert problems == []
     assert reads > 0
