@@ -153,7 +153,8 @@ class Refused:
     """The group did not happen because of one node."""
 
     error: Exception
-    """NodeExists, NoNode, NotEmpty or BadVersion, with the path of the first operation that failed."""
+    """NodeExists, NoNode, NotEmpty or BadVersion, with the path of the first operation that failed; InvalidRequest
+    where the store can never take the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +275,8 @@ class Store(ABC):
 
         ``fence`` is checked in the same transaction as every group. One outcome for each group, in order; a conflict
         in one never fails its neighbours. Groups that write a path which an earlier group writes go into a later
-        transaction. Raises only InvalidRequest; everything else is an outcome.
+        transaction. Raises only InvalidRequest, for the whole batch, when one of its groups can never succeed
+        (``recipes.resolve`` makes an outcome of it); everything else is an outcome.
         """
 
     @abstractmethod

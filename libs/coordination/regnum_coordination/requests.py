@@ -24,6 +24,10 @@ from regnum_coordination.port import Check, Create, Delete, Group, Operation, Se
 MAX_BYTES: Final = 1_000_000
 """Paths and data of one multi or group; ZooKeeper's limit is 1 MiB, etcd's 1.5 MiB."""
 
+NODE_BYTES_MAX: Final = 900_000
+"""Content of one node, for whoever plans what to write: together with its path, the checks of its group and the prefix
+of a store's URL it is within MAX_BYTES and within each store's own limit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:

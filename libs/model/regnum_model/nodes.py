@@ -80,6 +80,9 @@ def _int(value: object, what: str, *, low: int, high: int = 2**63 - 1) -> int:
 def _str(value: object, what: str) -> str:
     if not isinstance(value, str) or len(value) > 1024:
         raise MalformedNodeError(f"{what} is not a short string")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        # JSON may name half a character; no message and no path can carry it.
+        raise MalformedNodeError(f"{what} has half a character (a lone surrogate)")
     return value
 
 

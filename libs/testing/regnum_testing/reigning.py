@@ -222,8 +222,8 @@ class FakeCluster:
                 rack=broker.rack,
                 directories={DirectoryId(f"dir-{id}"): broker.log_id},
                 listeners={
-                    "client": Address(host="127.0.0.1", port=10_000 + id),
-                    "internal": Address(host="127.0.0.1", port=20_000 + id),
+                    "client": Address(host="127.0.0.1", port=10_000 + id % 10_000),
+                    "internal": Address(host="127.0.0.1", port=20_000 + id % 10_000),
                 },
             ).encode(),
             is_predecessor=lambda _: True,

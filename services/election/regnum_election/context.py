@@ -31,7 +31,7 @@ from regnum_election.failover_trace import FailoverTrace
 from regnum_election.leadership import Change, ChangeKind, Decision, Refusal, Surroundings, first_state, settle
 from regnum_election.metadata_processes import MetadataPublisher
 from regnum_election.reign import Reign
-from regnum_election.writing import FencedStore
+from regnum_election.writing import FencedStore, NotTaken
 
 DECISIONS_PER_SLICE: Final = 200
 """Decisions between two turns of the event loop (safety rule S22)."""
@@ -277,6 +277,9 @@ class ControllerContext:
 
     def _worth_repeating(self, key: PartitionKey, error: Exception) -> bool:
         path = getattr(error, "path", None)
+        if isinstance(error, NotTaken):
+            self.trouble({key: f"the store does not take its state: {error}"})
+            return False
         topic = self.picture.topics[key.topic_id]
         if isinstance(path, str) and path.startswith((f"{paths.BROKER_IDS}/", f"{paths.BROKER_EPOCHS}/")):
             # A member has gone or come anew: that is an event of its own, and settles what it is in.

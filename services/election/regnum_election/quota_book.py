@@ -32,7 +32,7 @@ from regnum_model.quotas import (
 from regnum_election.quota_changes import EntityChange, changed_node, check_change, repeated_entities
 from regnum_election.reign import DeposedError
 from regnum_election.topic_requests import Rejection
-from regnum_election.writing import FencedStore
+from regnum_election.writing import FencedStore, NotTaken
 
 Limits: TypeAlias = Mapping[QuotaEntity, Limit]
 """Rate and burst by entity."""
@@ -168,6 +168,9 @@ class QuotaBook:
             except NotEmpty:
                 has_clients = True
                 continue
+            except NotTaken as error:
+                reason = str(error)
+                break
             except (BadVersion, NodeExists, NoNode) as error:
                 reason = str(error)
                 self._log.info("quota changed meanwhile, deciding again", entity=str(change.entity), reason=reason)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iter
 from functools import partial
 from typing import Final, TypeVar
 
+from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import Create, Node, Operation, Set
 from regnum_model import paths
@@ -19,6 +20,7 @@ from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.leadership import Decision, Refusal, reaffirm
 from regnum_election.topic_deletion import TopicDeleter
+from regnum_election.writing import NotTaken
 
 TOPICS_PER_READ: Final = 100
 """Topics judged together."""
@@ -193,6 +195,9 @@ class TopicAdopter:
         if operations:
             try:
                 results = await self._context.store.multi(operations)
+            except NotTaken as error:
+                self._report(name, f"it cannot be written back with what is added to it ({error}); make it smaller")
+                return None
             except NodeFailure as error:
                 self._report(
                     name, f"changed while it was taken up ({error}); it is looked at again with the next change"
@@ -225,8 +230,11 @@ class TopicAdopter:
         guard_path = paths.topic_id(topic_id)
         guard = (await context.store.read_many((guard_path,))).get(guard_path)
         # The guard may go while the record is written.
-        if guard is None or await self._deleter.begin(topic_id, mutation=None) is not None:
+        refused = None if guard is None else await self._deleter.begin(topic_id, mutation=None)
+        if guard is None or refused is not None:
             reason = "topic node and guard are both gone; restore them, or delete the rest of the topic"
+            if refused is not None and refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST:
+                reason = refused.message
             keys = context.picture.of_topic(topic_id)
             reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
             if reached:
@@ -244,7 +252,7 @@ class TopicAdopter:
         record = DeletionNode(topic=name, brokers=brokers)
         try:
             await context.store.multi((Create(paths.deletion(topic_id), record.encode()),))
-        except (NodeExists, NoNode) as error:
+        except (NodeExists, NoNode, NotTaken) as error:
             context.log.warning("deletion cannot be recorded", topic=name, reason=str(error))
             return
         context.log.warning("topic was removed by hand, deleting it", topic=name, topic_id=topic_id)

@@ -22,6 +22,7 @@ from regnum_election.broker_changes import tell_deletions
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.topic_requests import DeletionRequest, Rejection, find_topic
+from regnum_election.writing import NotTaken
 
 PARTITIONS_PER_STEP: Final = 150
 """Partitions whose two nodes one step deletes."""
@@ -127,6 +128,11 @@ class TopicDeleter:
         try:
             await context.store.multi(
                 (Check(paths.topic_id(topic_id)), Create(paths.deletion(topic_id), record.encode()))
+            )
+        except NotTaken as error:
+            return Rejection(
+                code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                message=f"the deletion of topic {topic.name} cannot be recorded: {error}",
             )
         except NodeExists:
             context.log.info("deletion recorded already", topic=topic.name, topic_id=topic_id)

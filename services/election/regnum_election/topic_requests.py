@@ -8,6 +8,7 @@ from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
+from regnum_coordination.requests import NODE_BYTES_MAX
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
@@ -22,6 +23,15 @@ DEFAULT_REPLICATION_FACTOR: Final = 3
 
 MUTATION_ID_LENGTH_MAX: Final = 64
 """Characters of a mutation id."""
+
+_ESCAPED_BYTES: Final = 12
+"""Bytes of a character in a node at most."""
+
+_TOPIC_BYTES: Final = 200
+"""Bytes of a topic node besides its partitions and its mutation id, or fewer."""
+
+_PARTITION_BYTES: Final = 7
+"""Bytes of a partition in a topic node besides its number, which stands there twice, and its replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +147,8 @@ def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REQUEST, f"topic {request.name} stands twice in the request; give it once"
         )
-    if request.mutation is not None and len(request.mutation) > MUTATION_ID_LENGTH_MAX:
-        return _reject(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST,
-            f"a mutation id has at most {MUTATION_ID_LENGTH_MAX} characters; choose a shorter one, such as a UUID",
-        )
+    if _is_too_long(request.mutation):
+        return _long_mutation()
     existing = picture.topic_named(request.name)
     if existing is not None:
         if request.mutation is not None and existing.mutation == request.mutation:
@@ -186,7 +193,9 @@ def _room(request: TopicRequest, picture: Cluster) -> _Room | Rejection:
             f"replication factor {request.replication_factor} does not fit {len(usable)} live brokers; choose 1 to "
             f"{len(usable)}, or start more brokers",
         )
-    return _Room(usable=usable, factor=factor)
+    widest = max(len(str(id)) for id in usable)
+    too_large = _too_large(request, request.partitions, ids_bytes=request.partitions * factor * (widest + 1))
+    return too_large or _Room(usable=usable, factor=factor)
 
 
 def _placed(request: TopicRequest, room: _Room, partitions: int, *, start: int, shift: int) -> Plan | Rejection:
@@ -224,7 +233,39 @@ def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
             return _bad_assignment(
                 f"partition {number} names brokers {unknown}, which are not live; choose from {sorted(picture.brokers)}"
             )
-    return Plan(name=request.name, assignment=assignment, mutation=request.mutation)
+    ids_bytes = sum(len(str(id)) + 1 for replicas in assignment.values() for id in replicas)
+    too_large = _too_large(request, len(assignment), ids_bytes=ids_bytes)
+    return too_large or Plan(name=request.name, assignment=assignment, mutation=request.mutation)
+
+
+def _too_large(request: TopicRequest, partitions: int, *, ids_bytes: int) -> Rejection | None:
+    """Refuses what one node of the store cannot hold.
+
+    Args:
+        request: the topic.
+        partitions: how many.
+        ids_bytes: bytes of all broker ids with what stands between them, or more.
+    """
+    numbers = 2 * len(str(partitions)) + _PARTITION_BYTES
+    size = _TOPIC_BYTES + _ESCAPED_BYTES * len(request.mutation or "") + partitions * numbers + ids_bytes
+    if size <= NODE_BYTES_MAX:
+        return None
+    return _reject(
+        errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
+        f"{partitions} partitions with these replicas take up to {size} bytes in the store, which takes "
+        f"{NODE_BYTES_MAX} for a topic; choose fewer partitions or fewer replicas",
+    )
+
+
+def _is_too_long(mutation: str | None) -> bool:
+    return mutation is not None and len(mutation) > MUTATION_ID_LENGTH_MAX
+
+
+def _long_mutation() -> Rejection:
+    return _reject(
+        errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        f"a mutation id has at most {MUTATION_ID_LENGTH_MAX} characters; choose a shorter one, such as a UUID",
+    )
 
 
 def _bad_assignment(message: str) -> Rejection:
@@ -251,6 +292,8 @@ def find_topic(  # noqa: PLR0911 - each refusal has its own line
     request: DeletionRequest, picture: Cluster
 ) -> TopicId | Rejection:
     """Which topic a deletion means."""
+    if _is_too_long(request.mutation):
+        return _long_mutation()
     if not request.name and not request.topic_id:
         return _reject(errors_pb2.ERROR_CODE_INVALID_REQUEST, "give the topic's name, its id, or both")
     named = picture.names.get(request.name) if request.name else None

@@ -7,7 +7,8 @@ Whoever gets a refusal reads the nodes again and decides again.
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NodeFailure, NoNode, SessionExpired
+from regnum_coordination.paths import check_path
 from regnum_coordination.port import (
     Expired,
     Fenced,
@@ -39,6 +40,13 @@ GROUPS_PER_WRITE: Final = 250
 """Groups of one batch; the loop is free between two of them (safety rule S22)."""
 
 
+class NotTaken(NodeFailure):
+    """The store can never take a write: it is too large, or its path is one that no store has.
+
+    What a client or a person wrote is the reason, and they are told; nobody else's work ends with it.
+    """
+
+
 class FencedStore:
     """Reads and writes of one reign. Every method raises DeposedError when the reign is over."""
 
@@ -49,14 +57,15 @@ class FencedStore:
         self._resolver = Resolver(store, clock)
 
     async def write_batch(self, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
-        """Small groups, each on its own; a definite outcome for each."""
+        """Small groups, each on its own; a definite outcome for each. One that can never be written: NotTaken."""
         if not groups:
             return ()
         outcomes: list[Written | Refused] = []
         with tracing.span(conventions.STORE_WRITE, attributes={conventions.WRITES: len(groups)}) as span:
             for start in range(0, len(groups), GROUPS_PER_WRITE):
                 some = groups[start : start + GROUPS_PER_WRITE]
-                outcomes.extend(map(_definite, await self._resolver.write_batch(some, fence=self._reign.fence)))
+                written = await self._resolver.write_batch(some, fence=self._reign.fence)
+                outcomes.extend(_definite(group, outcome) for group, outcome in zip(some, written, strict=True))
             span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in outcomes)})
         return tuple(outcomes)
 
@@ -72,8 +81,9 @@ class FencedStore:
                 assert_never(outcome)
 
     async def read_many(self, wanted: Sequence[str]) -> dict[str, Node]:
-        """The nodes that exist, as of now, by path."""
+        """The nodes that exist, as of now, by path. A path that no store has is one where nothing is."""
         found: dict[str, Node] = {}
+        wanted = [path for path in wanted if _is_path(path)]
         for start in range(0, len(wanted), READ_PATHS):
             chunk = wanted[start : start + READ_PATHS]
             while True:
@@ -90,6 +100,8 @@ class FencedStore:
 
     async def names(self, folder: str) -> tuple[str, ...]:
         """Children of a folder as of now; none when there is no folder."""
+        if not _is_path(folder):
+            return ()
         while True:
             try:
                 return (await self._store.children(folder, current=True)).names
@@ -111,8 +123,19 @@ class FencedStore:
         await self._clock.sleep(REPEAT_INTERVAL_S)
 
 
-def _definite(outcome: Outcome) -> Written | Refused:
+def _is_path(path: str) -> bool:
+    """Whether a store may have such a path; names come from what people write, too."""
+    try:
+        check_path(path)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _definite(group: Group, outcome: Outcome) -> Written | Refused:
     match outcome:
+        case Refused(error=InvalidRequest() as error):
+            return Refused(NotTaken(group[-1].path, str(error)))
         case Written() | Refused():
             return outcome
         case Fenced():

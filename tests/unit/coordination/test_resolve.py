@@ -1,12 +1,26 @@
 """Safety rule S1, step by step."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import BadVersion, ConnectionLoss, InvalidRequest, NodeExists, SessionExpired
-from regnum_coordination.port import Check, Create, Delete, Expired, Fenced, Refused, Set, Unknown, Written
+from regnum_coordination.port import (
+    Check,
+    Create,
+    Delete,
+    Expired,
+    Fenced,
+    Group,
+    Outcome,
+    Refused,
+    Set,
+    Unknown,
+    Written,
+)
 from regnum_coordination.recipes.resolve import Resolver
+from regnum_coordination.requests import MAX_BYTES
 from regnum_coordination.timing import Backoff
 from regnum_testing.clock import FakeClock, settle
 from regnum_testing.waiting import within
@@ -177,3 +191,39 @@ async def test_a_deadline_leaves_it_unknown(server: MemoryServer, resolver: Reso
 async def test_unconditional_writes_are_refused(resolver: Resolver, operation: Set | Delete) -> None:
     with pytest.raises(InvalidRequest, match="without a version"):
         await resolver.multi([operation])
+
+
+async def test_a_group_that_can_never_succeed_is_refused_alone(store: MemoryStore, resolver: Resolver) -> None:
+    """What one caller asked for must not fail the others of the batch."""
+    groups = [(Create(f"/{number}", b""),) for number in range(7)]
+    groups[3] = (Create("/3", b"x" * (MAX_BYTES + 1)),)
+    groups[5] = (Create("/a/../b", b""),)
+    outcomes = await resolver.write_batch(groups)
+    assert [type(outcome) for outcome in outcomes] == [Written, Written, Written, Refused, Written, Refused, Written]
+    for index in (3, 5):
+        refused = outcomes[index]
+        assert isinstance(refused, Refused)
+        assert isinstance(refused.error, InvalidRequest)
+    with pytest.raises(InvalidRequest):
+        await resolver.multi(groups[3])
+
+
+class LateRefusal(MemoryStore):
+    """Finds out only after some of a batch is written that it cannot take the rest, as a server with a lower limit."""
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """All up to the first large group, and then an error for the batch."""
+        for at, group in enumerate(groups):
+            if any(isinstance(operation, Create) and len(operation.data) > 10 for operation in group):
+                await super().write_batch(groups[:at], fence=fence)
+                raise InvalidRequest("request is too large")
+        return await super().write_batch(groups, fence=fence)
+
+
+async def test_what_had_happened_before_a_neighbour_was_refused_counts_as_written(
+    server: MemoryServer, clock: FakeClock
+) -> None:
+    resolver = Resolver(LateRefusal(server), clock, backoff=BACKOFF)
+    groups = [(Create("/a", b""),), (Create("/b", b""),), (Create("/c", b"x" * 11),), (Create("/d", b""),)]
+    outcomes = await resolver.write_batch(groups)
+    assert [type(outcome) for outcome in outcomes] == [Written, Written, Refused, Written]

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from regnum.types.v1 import errors_pb2
+from regnum_coordination.requests import NODE_BYTES_MAX
 from regnum_election.topic_requests import (
     DeletionRequest,
     Plan,
@@ -17,6 +18,7 @@ from regnum_election.topic_requests import (
     weigh_topic,
 )
 from regnum_model.ids import BrokerId, TopicId
+from regnum_model.nodes import TopicNode
 from regnum_testing.election_values import broker, cluster, topic
 
 THREE = cluster(1, 2, 3, topics=[topic("taken", (1, 2))])
@@ -152,3 +154,44 @@ def test_deletion_refused(name: str, id: str, code: int) -> None:
     assert isinstance(outcome, Rejection)
     assert outcome.code == code
     assert NEXT.search(outcome.message), outcome.message
+
+
+# What one node of the store cannot hold
+
+WIDE = cluster(*(2_000_000_000 + number for number in range(18)))
+WIDE_IDS = tuple(sorted(WIDE.brokers))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        request(partitions=10_000, factor=18),
+        request(partitions=0, assignment=tuple((number, WIDE_IDS) for number in range(10_000))),
+    ],
+    ids=["placed", "by hand"],
+)
+def test_a_topic_that_no_node_of_the_store_can_hold_is_refused(wanted: TopicRequest) -> None:
+    refused = plan(wanted, WIDE)
+    assert isinstance(refused, Rejection)
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_PARTITIONS
+    assert "choose fewer partitions or fewer replicas" in refused.message
+
+
+@pytest.mark.parametrize("mutation", [None, "\U0001f600" * 64])
+@pytest.mark.parametrize(("partitions", "factor"), [(1, 18), (4_000, 18), (9_000, 6), (10_000, 3)])
+def test_what_is_planned_fits_into_a_node(partitions: int, factor: int, mutation: str | None) -> None:
+    planned = plan(request(partitions=partitions, factor=factor, mutation=mutation), WIDE)
+    assert isinstance(planned, Plan)
+    node = TopicNode(
+        topic_id=TopicId("t" * 22),
+        partitions=planned.assignment,
+        creating=frozenset(planned.assignment),
+        mutation=planned.mutation,
+    )
+    assert len(node.encode()) <= NODE_BYTES_MAX
+
+
+def test_a_deletion_with_an_endless_mutation_id_is_refused() -> None:
+    refused = find_topic(DeletionRequest(name="taken", topic_id="", mutation="m" * 65), THREE)
+    assert isinstance(refused, Rejection)
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST

@@ -168,3 +168,9 @@ def test_no_content_raises_anything_but_malformed_node(content: bytes) -> None:
         except nodes.MalformedNodeError:
             continue
         assert isinstance(decoded, kind)
+
+
+def test_text_that_no_message_can_carry_is_malformed() -> None:
+    with pytest.raises(nodes.MalformedNodeError, match="lone surrogate"):
+        nodes.TopicIdNode.decode(b'{"version":1,"topic":"\\ud800"}')
+    assert nodes.TopicIdNode.decode(b'{"version":1,"topic":"\\ud83d\\ude00"}').topic == "\U0001f600"

@@ -12,6 +12,9 @@ group written if every node it writes looks exactly as it leaves it. If another 
 a refusal, and the caller decides again from what it reads; a fence that fails, or a session that ends, leaves no more
 to know.
 
+A group that can never succeed (too large, a path that no store has) is refused alone: a batch with such a group is sent
+again in halves, until the group stands by itself. What has happened of the batch before is found as above.
+
 Example: set /x at version 3, no answer; repeated: BadVersion, found 4; /x holds our bytes at version 4: Written.
 """
 
@@ -71,25 +74,39 @@ class Resolver:
     ) -> tuple[Outcome, ...]:
         """As ``Store.write_batch``; Unknown only after ``deadline_s`` seconds, never if that is None.
 
+        A group that can never succeed is Refused with InvalidRequest and fails none of its neighbours.
+
         Raises InvalidRequest for a set or delete without a version: such a write cannot be repeated safely.
         """
         for group in groups:
             _check_repeatable(group)
         until_s = None if deadline_s is None else self._clock.monotonic() + deadline_s
-        outcomes = list(await self._store.write_batch(groups, fence=fence))
+        outcomes, halved = await self._attempt(groups, fence)
         unknown = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, Unknown)]
-        repeated = list(unknown)
+        repeated = list(range(len(groups))) if halved else list(unknown)
         attempts = 1
         while unknown and await self._pause(attempts, until_s):
-            answers = await self._store.write_batch([groups[index] for index in unknown], fence=fence)
+            answers, _ = await self._attempt([groups[index] for index in unknown], fence)
             for index, answer in zip(unknown, answers, strict=True):
                 outcomes[index] = answer
             unknown = [index for index in unknown if isinstance(outcomes[index], Unknown)]
             attempts += 1
-        suspects = [index for index in repeated if isinstance(outcomes[index], Refused)]
+        suspects = [index for index in repeated if _may_have_happened(outcomes[index])]
         for index, settled in zip(suspects, await self._settle([groups[i] for i in suspects], until_s), strict=True):
             outcomes[index] = outcomes[index] if settled is None else settled
         return tuple(outcomes)
+
+    async def _attempt(self, groups: Sequence[Group], fence: Check | None) -> tuple[list[Outcome], bool]:
+        """One attempt, and whether some of it was sent more than once for the sake of a group that cannot succeed."""
+        try:
+            return list(await self._store.write_batch(groups, fence=fence)), False
+        except InvalidRequest as error:
+            if len(groups) == 1:
+                return [Refused(error)], False
+        middle = len(groups) // 2
+        first, _ = await self._attempt(groups[:middle], fence)
+        second, _ = await self._attempt(groups[middle:], fence)
+        return [*first, *second], True
 
     async def _pause(self, attempts: int, until_s: float | None) -> bool:
         """Wait before the next attempt; False when the deadline comes first."""
@@ -116,6 +133,10 @@ class Resolver:
                 return [Expired()] * len(groups)
             else:
                 return [_as_written(group, nodes, self._store.session_id) for group in groups]
+
+
+def _may_have_happened(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refused) and not isinstance(outcome.error, InvalidRequest)
 
 
 def _check_repeatable(group: Group) -> None:
