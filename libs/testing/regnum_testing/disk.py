@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Callable, Sequence
 
-from regnum_broker.log.disk import Disk, WriteBuffer
+from regnum_broker.log.system_calls import Disk, WriteBuffer
 
 
 class FaultyDisk(Disk):
@@ -13,6 +13,8 @@ class FaultyDisk(Disk):
         self.fail_writes: int | None = None
         self.fail_syncs: int | None = None
         self.fail_reads: int | None = None
+        self.fail_writes_after: tuple[int, int] | None = None
+        """How many more writes succeed, and the errno of those that follow."""
         self.short_writes: int | None = None
         """Bytes that one write takes at most."""
         self.amid_read: Callable[[], None] | None = None
@@ -39,6 +41,11 @@ class FaultyDisk(Disk):
         self.writes += 1
         if self.fail_writes is not None:
             raise OSError(self.fail_writes, errno.errorcode[self.fail_writes])
+        if self.fail_writes_after is not None:
+            left, code = self.fail_writes_after
+            if left == 0:
+                raise OSError(code, errno.errorcode[code])
+            self.fail_writes_after = (left - 1, code)
         if self.short_writes is not None:
             return super().pwritev(descriptor, [b"".join(buffers)[: self.short_writes]], position)
         return super().pwritev(descriptor, buffers, position)

@@ -8,7 +8,7 @@ from typing import Self
 from regnum.broker.v1 import replication_pb2
 from regnum_broker.fetch_session import FetchSession
 from regnum_broker.leader import Leadership
-from regnum_broker.log.disk import Disk
+from regnum_broker.log.system_calls import Disk
 from regnum_broker.partition import Partition
 from regnum_broker.replicas import Replicas
 from regnum_broker.storage import Storage

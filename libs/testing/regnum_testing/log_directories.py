@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.disk import Disk
 from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.log.system_calls import Disk
 from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
 
 from regnum_testing.batches import batch_of
@@ -23,6 +23,7 @@ class ReopenedDirectory:
         self.segment_bytes = segment_bytes
         self.disk = disk
         self.open_files_max = 8
+        self.reserve_bytes = 64 * 1024
         self._minted = 0
         self._directory: LogDirectory | None = None
 
@@ -40,6 +41,7 @@ class ReopenedDirectory:
             boot_id=self.boot_id,
             segment_bytes=self.segment_bytes,
             open_files_max=self.open_files_max,
+            reserve_bytes=self.reserve_bytes,
             disk=self.disk,
         )
         return self._directory
@@ -84,6 +86,13 @@ class ReopenedDirectory:
     def folder(self, key: PartitionKey = KEY) -> Path:
         """Folder of a replica's files."""
         return self.path / "replicas" / f"{key.topic_id}-{key.partition}"
+
+    def flip(self, name: str, line: bytes) -> None:
+        """Flip a bit in the first line of a file that contains ``line``; the directory must be closed."""
+        file = self.path / name
+        data = bytearray(file.read_bytes())
+        data[data.index(line) + len(line) // 2] ^= 1
+        file.write_bytes(data)
 
     def segments(self, key: PartitionKey = KEY) -> Sequence[Path]:
         """Its segment files, oldest first."""

@@ -33,7 +33,7 @@ from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.lifeline import Lifeline
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
-from regnum_broker.maintenance import Checkpointing, IsrWatch
+from regnum_broker.maintenance import Checkpointing, IsrWatch, ReserveKeeping
 from regnum_broker.metadata_cache import MetadataCache
 from regnum_broker.orders import Orders
 from regnum_broker.produce import Producing
@@ -191,6 +191,7 @@ class Broker:
         supervisor.start("loop lag", LoopLag(clock).run())
         self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
         supervisor.start("checkpoints", checkpointing.run())
+        supervisor.start("reserve", ReserveKeeping(storage=storage, clock=clock).run())
         registering = Registering(
             broker=self._id,
             incarnation=encode_id(uuid.uuid4()),
@@ -259,6 +260,7 @@ class Broker:
                 mint_id=lambda: encode_id(uuid.uuid4()),
                 boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
                 segment_bytes=settings.segment_bytes,
+                reserve_bytes=settings.reserve_bytes,
             )
 
         try:
@@ -269,6 +271,8 @@ class Broker:
             structlog.get_logger("storage").error(
                 "replica offline", topic_id=key.topic_id, partition=key.partition, reason=str(reason)
             )
+        for note in directory.notes:
+            structlog.get_logger("storage").error("log directory was not as it was left", note=note)
         storage = Storage(directory)
         storage.start()
         return storage

@@ -1,14 +1,16 @@
-"""What a broker does by the clock: looks at ISRs, saves high watermarks."""
+"""What a broker does by the clock: looks at ISRs, saves high watermarks, takes room back once there is some."""
 
 import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock
 
 from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.replicas import Replicas
 from regnum_broker.storage import Storage
 
@@ -17,6 +19,9 @@ ISR_INTERVAL_S: Final = 0.5
 
 CHECKPOINT_INTERVAL_S: Final = 1.0
 """Time between two checkpoints of high watermarks."""
+
+RESERVE_INTERVAL_S: Final = 5.0
+"""Time between two looks whether a full disk has room again."""
 
 SLICE: Final = 200
 """Partitions looked at before the event loop gets a turn."""
@@ -79,8 +84,36 @@ class Checkpointing:
             if self._saved.get(partition.key) != partition.high_watermark:
                 moved[partition.key] = partition.high_watermark
         if moved:
-            await self._storage.write(lambda: _save(self._storage.directory, moved))
+            try:
+                await self._storage.write(lambda: _save(self._storage.directory, moved))
+            except ResourceExhaustedError:
+                # Those of the last time stand, which are lower; the next time brings these.
+                return
             self._saved.update(moved)
+
+
+class ReserveKeeping:
+    """Says when the disk of the log directory is full, and takes the reserve back once it is not."""
+
+    def __init__(self, *, storage: Storage, clock: Clock) -> None:
+        self._storage: Final = storage
+        self._clock: Final = clock
+        self._said = False
+        self._log: Final = structlog.get_logger("storage")
+
+    async def run(self) -> None:
+        """Look for ever; a task of the supervisor."""
+        directory = self._storage.directory
+        while True:
+            if directory.full:
+                await self._storage.write(directory.make_reserve)
+            if directory.full != self._said:
+                self._said = directory.full
+                if self._said:
+                    self._log.error("log directory is full", path=str(directory.path), effect="appends are refused")
+                else:
+                    self._log.info("log directory has room again", path=str(directory.path))
+            await self._clock.sleep(RESERVE_INTERVAL_S)
 
 
 def _save(directory: LogDirectory, moved: Mapping[PartitionKey, int]) -> None:

@@ -30,8 +30,8 @@ from regnum_telemetry import conventions, tracing
 from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.leader import Leadership
 from regnum_broker.log.errors import StorageError
+from regnum_broker.log.parts import Appended, AppendOutcome
 from regnum_broker.log.producers import Duplicate, Fenced, OutOfOrder
-from regnum_broker.log.replica import Appended, AppendOutcome
 from regnum_broker.purgatory import AckOutcome
 from regnum_broker.replicas import NotHere, Replicas
 from regnum_broker.storage import Storage

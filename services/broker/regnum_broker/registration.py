@@ -26,7 +26,7 @@ from regnum_broker.fence import Fence
 from regnum_broker.identity import Identity
 from regnum_broker.lifeline import Lifeline
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.errors import WrongClusterError
+from regnum_broker.log.errors import ResourceExhaustedError, WrongClusterError
 from regnum_broker.orders import Orders
 from regnum_broker.sessions import Sessions
 from regnum_broker.storage import Storage
@@ -121,7 +121,7 @@ class Registering:
             return
         try:
             await self._storage.write(lambda: directory.bind_cluster(cluster_id))
-        except WrongClusterError as error:
+        except (WrongClusterError, ResourceExhaustedError) as error:
             raise StartRefusedError(str(error)) from error
 
     async def _live(self, store: Store) -> None:

@@ -29,3 +29,8 @@ class BrokerSettings(ServiceSettings):
     segment_bytes: int = Field(
         default=256 * 1024 * 1024, ge=1024 * 1024, description="Size at which a log segment is closed, in bytes."
     )
+    reserve_bytes: int = Field(
+        default=16 * 1024 * 1024,
+        ge=0,
+        description="Room held back in the log directory, so that a full disk can be started on and deleted from.",
+    )

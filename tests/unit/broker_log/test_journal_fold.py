@@ -13,9 +13,9 @@ from regnum_broker.log.journal import (
     compacted,
     fold,
     from_json,
-    parse,
     to_json,
 )
+from regnum_broker.log.journal_file import merged
 from regnum_broker.log.lines import decode_line, encode_line, encode_lines
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 
@@ -73,24 +73,25 @@ def test_the_compacted_journal_has_the_same_replicas(entries):
 @given(st.lists(ENTRIES, min_size=1, max_size=10), st.integers(1, 200))
 def test_a_torn_tail_is_dropped_without_damage(entries, cut):
     data = encode_lines(map(to_json, entries))
-    parsed, damaged = parse(data[:-cut] if cut < len(data) else b"")
-    assert parsed == entries[: len(parsed)]
-    assert damaged == 0
-    assert parse(data) == (entries, 0)
+    prefixes = [fold(entries[:count]).replicas for count in range(len(entries) + 1)]
+    torn = merged(data[:-cut] if cut < len(data) else b"", None)
+    assert torn.replicas in prefixes
+    assert torn.damaged_lines == 0
+    assert merged(data, None) == fold(entries)
 
 
 def test_a_bad_line_before_good_ones_is_damage():
     lines = [encode_line(to_json(FilesBegun(key=KEY))) for _ in range(3)]
     bad = bytearray(lines[1])
     bad[12] ^= 1
-    assert parse(lines[0] + bytes(bad) + lines[2]) == ([FilesBegun(key=KEY)] * 2, 1)
-    assert parse(lines[0] + lines[2] + bytes(bad)) == ([FilesBegun(key=KEY)] * 2, 0)
+    assert merged(lines[0] + bytes(bad) + lines[2], None).damaged_lines == 1
+    assert merged(lines[0] + lines[2] + bytes(bad), None).damaged_lines == 0
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_line_or_not(data):
     assert decode_line(data) is None
-    parse(data)
+    merged(data, data)
     assert decode_checkpoint(data) == {}
 
 

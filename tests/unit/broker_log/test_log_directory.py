@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.log.errors import (
+    CorruptLogError,
     DirectoryFailedError,
     DirectoryInUseError,
     DirectoryUnusableError,
     MalformedDirectoryError,
+    ResourceExhaustedError,
     UnknownReplicaError,
     WrongBrokerError,
     WrongClusterError,
 )
-from regnum_broker.log.replica import Appended
+from regnum_broker.log.parts import Appended
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import batch_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
@@ -77,15 +79,15 @@ def test_a_path_that_cannot_be_a_directory(tmp_path):
         ReopenedDirectory(tmp_path / "file").open()
 
 
-def test_many_replicas_take_one_write_and_one_sync(place, disk):
+def test_many_replicas_take_one_write_for_each_copy_of_the_journal_and_one_sync(place, disk):
     writes, syncs = disk.writes, disk.syncs
     place.now.create_replicas([(key(number), "t") for number in range(500)])
-    assert (disk.writes, disk.syncs) == (writes + 1, syncs + 1)
+    assert (disk.writes, disk.syncs) == (writes + 2, syncs + 1)
     place.now.record_leader_epochs([(key(number), LeaderEpoch(1), 0) for number in range(500)])
-    assert (disk.writes, disk.syncs) == (writes + 2, syncs + 2)
+    assert (disk.writes, disk.syncs) == (writes + 4, syncs + 2)
     place.now.record_leader_epochs([(key(number), LeaderEpoch(1), 0) for number in range(500)])
     place.now.create_replicas([(key(number), "t") for number in range(500)])
-    assert (disk.writes, disk.syncs) == (writes + 2, syncs + 2)
+    assert (disk.writes, disk.syncs) == (writes + 4, syncs + 2)
     place.kill()
     assert len(place.open().replicas) == 500
     assert {replica.epochs.entries for replica in place.now.replicas.values()} == {((1, 0),)}
@@ -118,7 +120,7 @@ def test_a_topic_id_cannot_leave_the_directory(place, topic_id):
         place.now.create_replicas([(PartitionKey(TopicId(topic_id), 0), "t")])
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
 def test_a_failed_write_is_final(place, disk, code):
     replica = place.replica()
     lead(replica, b"a")
@@ -162,13 +164,41 @@ def test_a_failed_journal_sync_creates_nothing(place, disk):
     assert KEY not in place.now.replicas
 
 
-def test_a_failed_read_fails_the_directory(place, disk):
+def test_a_sector_that_cannot_be_read_takes_one_replica_offline(place, disk):
+    replica, other = place.replica(), place.replica(key(7))
+    lead(replica, b"a")
+    lead(other, b"b")
+    found: list[CorruptLogError] = []
+    place.now.on_damage(found.append)
+    disk.fail_reads = errno.EIO
+    with pytest.raises(CorruptLogError, match="cannot be read"):
+        replica.read(0, bytes_max=100)
+    disk.fail_reads = None
+    with pytest.raises(CorruptLogError):
+        replica.read(0, bytes_max=100)
+    with pytest.raises(CorruptLogError):
+        lead(replica, b"more")
+    assert [error.key for error in found] == [KEY]
+    assert place.now.take_offline(found[0])
+    assert not place.now.take_offline(found[0])
+    assert list(place.now.offline) == [KEY]
+    assert not place.now.failed
+    assert lead(other, b"on") == 1
+    log_id = place.log_id
+    place.now.close()
+    place.open()
+    assert place.log_id == log_id
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_a_read_without_a_descriptor_is_refused_and_may_be_repeated(place, disk, code):
     replica = place.replica()
     lead(replica, b"a")
-    disk.fail_reads = errno.EIO
-    with pytest.raises(DirectoryFailedError, match="reading"):
+    disk.fail_reads = code
+    with pytest.raises(ResourceExhaustedError):
         replica.read(0, bytes_max=100)
-    assert place.now.failed
+    disk.fail_reads = None
+    assert len(replica.read(0, bytes_max=100)) > 0
 
 
 def test_the_marker_is_gone_before_the_first_append(place):

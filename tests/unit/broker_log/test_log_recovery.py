@@ -229,7 +229,8 @@ def test_a_damaged_journal_gives_the_log_a_new_id_and_epochs_come_from_batches(p
     lines = journal.read_bytes().splitlines(keepends=True)
     damaged = [line if b"epoch" not in line else b"x" + line[1:] for line in lines]
     assert damaged != lines
-    journal.write_bytes(b"".join([*damaged, lines[0]]))
+    for copy in (journal, place.path / "journal.copy"):
+        copy.write_bytes(b"".join([*damaged, lines[1]]))
     replica = place.open().replicas[KEY]
     assert place.log_id != log_id
     assert replica.epochs.entries == EPOCHS

@@ -1,8 +1,8 @@
 """A log directory: one lock, one journal, one identity, many replicas.
 
-``.lock`` is held while it is open; ``meta.json`` says whose it is; ``journal`` which replicas there are;
-``replicas/<topic id>-<partition>/`` holds their segments; ``high-watermarks`` the last checkpoint; ``clean-stop``
-exists between a clean stop and the first change after it.
+``.lock`` is held while it is open; ``meta.json`` says whose it is; ``journal`` and ``journal.copy`` which replicas
+there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-watermarks`` the last checkpoint;
+``reserve`` holds room back for a full disk; ``clean-stop`` exists between a clean stop and the first change after it.
 """
 
 import os
@@ -14,36 +14,33 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from regnum_model.ids import NO_EPOCH, BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
+from regnum_model.ids import BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
 
-from regnum_broker.log.checkpoint import decode_checkpoint, encode_checkpoint
-from regnum_broker.log.disk import Disk, GuardedDisk
-from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.checkpoint import encode_checkpoint
+from regnum_broker.log.disk import GuardedDisk
 from regnum_broker.log.errors import (
     CorruptLogError,
     DirectoryUnusableError,
+    ResourceExhaustedError,
     UnknownReplicaError,
     WrongClusterError,
 )
-from regnum_broker.log.folders import folder_of, tidy
+from regnum_broker.log.folders import folder_of
 from regnum_broker.log.formatting import read_or_format
 from regnum_broker.log.identity import CleanStop, Identity
-from regnum_broker.log.journal import (
-    EpochBegun,
-    Journal,
-    JournaledReplica,
-    JournalEntry,
-    JournalState,
-    ReplicaCreated,
-    ReplicaDeleted,
-)
+from regnum_broker.log.journal import EpochBegun, JournalEntry, ReplicaCreated, ReplicaDeleted
+from regnum_broker.log.journal_file import Journal
 from regnum_broker.log.lock import acquire_lock
-from regnum_broker.log.producers import ProducerStates
-from regnum_broker.log.recovery import Circumstances, CleanEnd, Recovered, recover
+from regnum_broker.log.opening import examine, nothing
+from regnum_broker.log.operations import Operations
+from regnum_broker.log.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.log.system_calls import Disk
 
 SEGMENT_BYTES: Final = 256 * 1024 * 1024
 """Size at which a segment is closed, unless told otherwise."""
+RESERVE_BYTES: Final = 16 * 1024 * 1024
+"""Room held back on the disk for a directory's own bookkeeping, unless told otherwise."""
 OPEN_FILES_MAX: Final = 256
 """Segment files held open, unless told otherwise."""
 
@@ -64,6 +61,7 @@ class LogDirectory:
         segment_bytes: int,
         high_watermarks: Mapping[PartitionKey, int],
         clean_stop_present: bool,
+        notes: tuple[str, ...],
     ) -> None:
         self._path = path
         self._lock: int | None = lock
@@ -73,6 +71,9 @@ class LogDirectory:
         self._segment_bytes = segment_bytes
         self._high_watermarks = dict(high_watermarks)
         self._clean_stop_present = clean_stop_present
+        self.notes: Final = notes
+        """What people should know of the state in which the directory was found."""
+        self._on_damage: Callable[[CorruptLogError], None] | None = None
         self._replicas: Mapping[PartitionKey, ReplicaLog] = MappingProxyType({})
         self._offline: Mapping[PartitionKey, CorruptLogError] = MappingProxyType({})
 
@@ -86,6 +87,7 @@ class LogDirectory:
         boot_id: str,
         segment_bytes: int = SEGMENT_BYTES,
         open_files_max: int = OPEN_FILES_MAX,
+        reserve_bytes: int = RESERVE_BYTES,
         disk: Disk | None = None,
     ) -> Self:
         """Lock, format or recover the directory. Blocking.
@@ -97,10 +99,11 @@ class LogDirectory:
             boot_id: content of /proc/sys/kernel/random/boot_id (safety rule S10); empty: unknown, which proves nothing.
             segment_bytes: size at which a segment is closed and the next one begun.
             open_files_max: segment files held open.
+            reserve_bytes: room that is held back for the directory's own bookkeeping on a full disk; 0: none.
             disk: system calls; tests inject faults here.
 
         Raises:
-            DirectoryUnusableError: it is in use, not readable, or another broker's.
+            DirectoryUnusableError: it is in use, not readable, another broker's, or too full even to be opened.
             DirectoryFailedError: the disk failed.
         """
         try:
@@ -108,13 +111,16 @@ class LogDirectory:
             lock = acquire_lock(path / ".lock")
         except OSError as error:
             raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
-        guarded = GuardedDisk(path, disk if disk is not None else Disk(), open_files_max=open_files_max)
+        calls = disk if disk is not None else Disk()
+        guarded = GuardedDisk(path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes)
         try:
             identity = read_or_format(path, guarded, broker_id, mint_id)
             return cls._opened(path, lock, guarded, identity, mint_id, boot_id, segment_bytes)
-        except BaseException:
+        except BaseException as error:
             guarded.close()
             os.close(lock)
+            if isinstance(error, ResourceExhaustedError):
+                raise DirectoryUnusableError(f"{path} cannot be opened: {error}") from error
             raise
 
     @classmethod
@@ -130,37 +136,12 @@ class LogDirectory:
     ) -> Self:
         """Recover the replicas, decide whether the log is complete, and write down what holds from now on."""
         journal = Journal(path / "journal", disk)
-        state = journal.load()
-        stop = CleanStop.decode(disk.read_whole(str(path / "clean-stop")))
-        if stop is not None and stop.log_id != identity.log_id:
-            stop = None
-        same_boot = bool(boot_id) and identity.boot_id == boot_id
-        high_watermarks = decode_checkpoint(disk.read_whole(str(path / "high-watermarks")) or b"")
-        strays = tidy(path / "replicas", disk, state)
-
-        found: dict[PartitionKey, Recovered] = {}
-        offline: dict[PartitionKey, CorruptLogError] = {}
-        for key, journaled in state.replicas.items():
-            circumstances = Circumstances(
-                same_boot=same_boot,
-                clean_end=stop.ends.get(key) if stop is not None else None,
-                journal_damaged=state.damaged_lines > 0,
-            )
-            try:
-                found[key] = recover(folder_of(path, key), key, journaled, disk, circumstances)
-            except CorruptLogError as error:
-                offline[key] = error
-
-        complete = (
-            (stop is not None or same_boot)
-            and not strays
-            and state.damaged_lines == 0
-            and all(_is_whole(found[key], high_watermarks.get(key, 0), stop, key) for key in found)
-        )
-        renewed = replace(identity, log_id=identity.log_id if complete else LogId(mint_id()), boot_id=boot_id)
+        contents = examine(path, disk, identity, journal.load(), boot_id=boot_id)
+        log_id = identity.log_id if contents.complete else LogId(mint_id())
+        renewed = replace(identity, log_id=log_id, boot_id=boot_id)
         if renewed != identity:
-            disk.replace(str(path / "meta.json"), renewed.encode(), sync=True)
-        journal.rewrite(_recovered_state(state, found))
+            disk.replace(str(path / "meta.json"), renewed.encode(), sync=True, bookkeeping=True)
+        journal.rewrite(contents.state)
         directory = cls(
             path=path,
             lock=lock,
@@ -168,14 +149,19 @@ class LogDirectory:
             journal=journal,
             identity=renewed,
             segment_bytes=segment_bytes,
-            high_watermarks={key: value for key, value in high_watermarks.items() if key in state.replicas},
+            high_watermarks=contents.high_watermarks,
             clean_stop_present=(path / "clean-stop").exists(),
+            notes=contents.notes,
         )
-        directory._offline = MappingProxyType(offline)
+        directory._offline = MappingProxyType(dict(contents.offline))
         directory._replicas = MappingProxyType(
-            {key: directory._replica(key, state.replicas[key].topic, recovered) for key, recovered in found.items()}
+            {
+                key: directory._replica(key, contents.state.replicas[key].topic, recovered)
+                for key, recovered in contents.found.items()
+            }
         )
         disk.on_failure(directory._void_proof)
+        directory.make_reserve()
         return directory
 
     @property
@@ -204,14 +190,41 @@ class LogDirectory:
         return self._disk.failed
 
     @property
+    def full(self) -> bool:
+        """Whether appends are refused until there is room for the reserve again."""
+        return self._disk.reserve.full
+
+    @property
+    def operations(self) -> Operations:
+        """What is being asked of the disk."""
+        return self._disk.operations
+
+    @property
     def replicas(self) -> Mapping[PartitionKey, ReplicaLog]:
         """All replicas that can be used. Each change makes a new mapping, so iterating needs no lock."""
         return self._replicas
 
     @property
     def offline(self) -> Mapping[PartitionKey, CorruptLogError]:
-        """Replicas that could not be opened, and why. They can only be deleted."""
+        """Replicas that cannot be used, and why. They can only be deleted."""
         return self._offline
+
+    def on_damage(self, callback: Callable[[CorruptLogError], None]) -> None:
+        """Call back, in the thread that finds it, when a replica turns out to be damaged; then ``take_offline``."""
+        self._on_damage = callback
+
+    def take_offline(self, error: CorruptLogError) -> bool:
+        """Use a replica no longer, for that reason; returns whether it was in use."""
+        if error.key not in self._replicas:
+            return False
+        self._offline = MappingProxyType({**self._offline, error.key: error})
+        self._replicas = MappingProxyType({key: log for key, log in self._replicas.items() if key != error.key})
+        return True
+
+    def make_reserve(self) -> bool:
+        """Take the room that is held back for a full disk, unless it is held; returns whether it is."""
+        with self._disk.operations:
+            return self._disk.reserve.make()
 
     def bind_cluster(self, cluster_id: str) -> None:
         """Bind the directory to a cluster, once.
@@ -227,13 +240,14 @@ class LogDirectory:
                 " the broker to its own cluster, or to another data directory"
             )
         self._identity = replace(self._identity, cluster_id=cluster_id)
-        self._disk.replace(str(self._path / "meta.json"), self._identity.encode(), sync=True)
+        self._disk.replace(str(self._path / "meta.json"), self._identity.encode(), sync=True, bookkeeping=True)
 
     def create_replicas(self, replicas: Sequence[tuple[PartitionKey, str]]) -> None:
         """Create empty replicas (key, topic name) with one append and one fsync; known ones are left as they are.
 
         Raises:
             CorruptLogError: one of them is offline here; nothing was created.
+            ResourceExhaustedError: no room; nothing was created.
             DirectoryFailedError: the write failed.
         """
         new: dict[PartitionKey, str] = {}
@@ -247,13 +261,14 @@ class LogDirectory:
         if not new:
             return
         self.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=True)
-        created = {key: self._replica(key, topic, _nothing()) for key, topic in new.items()}
+        created = {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
         self._replicas = MappingProxyType({**self._replicas, **created})
 
     def delete_replicas(self, keys: Sequence[PartitionKey]) -> None:
-        """Delete replicas and their files, also offline ones; unknown ones are left out.
+        """Delete replicas and their files, also offline ones and on a full disk; unknown ones are left out.
 
         Raises:
+            ResourceExhaustedError: not even the reserve was there to write it down; nothing was deleted.
             DirectoryFailedError: the disk failed.
         """
         doomed = {key for key in keys if key in self._replicas or key in self._offline}
@@ -266,16 +281,21 @@ class LogDirectory:
         self._offline = MappingProxyType({key: error for key, error in self._offline.items() if key not in doomed})
         for replica in removed:
             replica.mark_deleted()
-        if any(self._high_watermarks.pop(key, None) is not None for key in doomed):
-            self._save_high_watermarks(sync=False)
         for key in doomed:
             self._disk.remove_tree(folder_of(self._path, key))
+        if self.full:
+            self.make_reserve()
+        kept = {key: value for key, value in self._high_watermarks.items() if key not in doomed}
+        # Nobody asks for what the checkpoint says of replicas that are gone.
+        with suppress(ResourceExhaustedError):
+            self._save_high_watermarks(kept)
 
     def record_leader_epochs(self, epochs: Sequence[tuple[PartitionKey, LeaderEpoch, int]]) -> None:
         """Record (key, leader epoch, start offset) durably and in the epoch caches, with one append and one fsync.
 
         Raises:
             UnknownReplicaError: there is no such replica; nothing was recorded.
+            ResourceExhaustedError: no room; nothing was recorded.
             DirectoryFailedError: the write failed.
         """
         for key, _, _ in epochs:
@@ -288,10 +308,11 @@ class LogDirectory:
         ]
         if new:
             # The journal is folded in order, so what earlier batches showed goes first.
-            earlier = [
-                entry for key in {entry.key for entry in new} for entry in self._replicas[key].take_unjournaled()
-            ]
+            changed = [self._replicas[key] for key in {entry.key for entry in new}]
+            earlier = [entry for replica in changed for entry in replica.unjournaled]
             self.record([*earlier, *new], sync=True)
+            for replica in changed:
+                replica.journaled()
             for entry in new:
                 self._replicas[entry.key].assign_epoch(entry.epoch, entry.start_offset)
 
@@ -301,6 +322,7 @@ class LogDirectory:
         Not synced: after a loss of power the replica learns its high watermark from its leader.
 
         Raises:
+            ResourceExhaustedError: no room; what was saved last stands.
             DirectoryFailedError: the write failed.
         """
         known = {
@@ -309,8 +331,7 @@ class LogDirectory:
             if key in self._replicas and self._high_watermarks.get(key) != value
         }
         if known:
-            self._high_watermarks.update(known)
-            self._save_high_watermarks(sync=False)
+            self._save_high_watermarks({**self._high_watermarks, **known})
 
     def close(self, *, clean: bool = True) -> None:
         """Flush, leave the proof that the log is complete, release the lock; ``clean=False``: only release, as a kill.
@@ -322,7 +343,9 @@ class LogDirectory:
             return
         try:
             if clean and not self._disk.failed:
-                self._stop_cleanly()
+                # Without room for the proof there is none, and the boot id may still be one.
+                with suppress(ResourceExhaustedError):
+                    self._stop_cleanly()
         finally:
             self._disk.close()
             os.close(self._lock)
@@ -334,6 +357,16 @@ class LogDirectory:
             self._disk.delete(str(self._path / "clean-stop"))
             self._disk.sync_directory(str(self._path))
             self._clean_stop_present = False
+
+    def before_append(self) -> None:
+        """The same, and refuse while the disk is full. For replicas."""
+        self._disk.refuse_if_full()
+        self.before_change()
+
+    def damaged(self, error: CorruptLogError) -> None:
+        """Tell whoever looks after the directory. For replicas, from any thread."""
+        if self._on_damage is not None:
+            self._on_damage(error)
 
     def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
         """Write to the journal. For replicas."""
@@ -354,21 +387,33 @@ class LogDirectory:
     def _stop_cleanly(self) -> None:
         ends: dict[PartitionKey, CleanEnd] = {}
         epochs: list[EpochBegun] = []
+        whole = not self._offline
         for key, replica in self._replicas.items():
-            end, unjournaled = replica.close_cleanly()
-            epochs += unjournaled
+            try:
+                end = replica.close_cleanly()
+            except CorruptLogError:
+                end = None
+            if replica.fault is not None:
+                whole = False
+                continue
+            epochs += replica.unjournaled
             if end is not None:
                 ends[key] = end
         self.record(epochs, sync=True)
-        self._save_high_watermarks(sync=True)
+        self._journal.sync_copy()
+        self._save_high_watermarks(self._high_watermarks, at_stop=True)
         self._disk.sync_directory(str(self._path / "replicas"))
-        if not self._offline:
+        if whole:
             stop = CleanStop(log_id=self._identity.log_id, ends=ends)
-            self._disk.replace(str(self._path / "clean-stop"), stop.encode(), sync=True)
+            self._disk.replace(str(self._path / "clean-stop"), stop.encode(), sync=True, bookkeeping=True)
 
-    def _save_high_watermarks(self, *, sync: bool) -> None:
-        path = str(self._path / "high-watermarks")
-        self._disk.replace(path, encode_checkpoint(self._high_watermarks), sync=sync)
+    def _save_high_watermarks(self, values: Mapping[PartitionKey, int], *, at_stop: bool = False) -> None:
+        if values != self._high_watermarks or at_stop:
+            path = str(self._path / "high-watermarks")
+            # A checkpoint that is too high makes the next start believe that records are missing.
+            lower = any(value < self._high_watermarks.get(key, 0) for key, value in values.items())
+            self._disk.replace(path, encode_checkpoint(values), sync=at_stop, bookkeeping=at_stop or lower)
+            self._high_watermarks = dict(values)
 
     def _void_proof(self) -> None:
         """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
@@ -378,35 +423,3 @@ class LogDirectory:
             temporary = self._path / "meta.json.failed"
             temporary.write_bytes(self._identity.failed().encode())
             temporary.replace(self._path / "meta.json")
-
-
-def _is_whole(recovered: Recovered, high_watermark: int, stop: CleanStop | None, key: PartitionKey) -> bool:
-    """Whether a replica holds all that its directory says it held."""
-    if recovered.lost is not None:
-        return False
-    end = recovered.segments[-1].next_offset if recovered.segments else 0
-    if stop is not None and recovered.segments and key not in stop.ends:
-        return False
-    return end >= high_watermark
-
-
-def _recovered_state(state: JournalState, found: Mapping[PartitionKey, Recovered]) -> JournalState:
-    """The journal's state with what the files showed; offline replicas keep what it said."""
-
-    def seen(key: PartitionKey, journaled: JournaledReplica) -> JournaledReplica:
-        recovered = found.get(key)
-        if recovered is None:
-            return journaled
-        return replace(
-            journaled,
-            has_files=bool(recovered.segments),
-            epochs=recovered.epochs,
-            highest_epoch=recovered.highest_epoch,
-        )
-
-    return JournalState(replicas={key: seen(key, journaled) for key, journaled in state.replicas.items()})
-
-
-def _nothing() -> Recovered:
-    """What a replica begins with; made for each, because producer states change in place."""
-    return Recovered(segments=(), epochs=EpochCache(), highest_epoch=NO_EPOCH, producers=ProducerStates(), lost=None)

@@ -1,122 +1,50 @@
-"""The disk as storage uses it: a port for faults, descriptors that are shared safely, and failure that is final.
+"""The disk as storage uses it: files of one directory by path, and what each failure means.
 
 A write or an fsync that failed once says that what the disk holds is unknown: the kernel drops the pages and the next
 fsync succeeds all the same (reliability D32). So the first failure marks the directory, and every later write is
-refused.
+refused. Three things are no such failure. No room and no descriptors: the operation is undone and refused, and what
+was there before is there still. A file that was removed or cut under the process, or a part of it that cannot be
+read: that concerns who owns the file.
 """
 
 import errno
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from regnum_broker.log.errors import DirectoryFailedError
+from regnum_broker.log.descriptors import Descriptors
+from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError
+from regnum_broker.log.operations import Operations
+from regnum_broker.log.reserve import NO_SPACE, Reserve
+from regnum_broker.log.system_calls import Disk, WriteBuffer
 
 IOV_MAX: Final = 1000
 """Buffers in one gathering write, below the system's 1024."""
 
-WriteBuffer = bytes | bytearray | memoryview
+EXHAUSTED: Final = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What the system says when it would do it with more room, descriptors or memory."""
+
+T = TypeVar("T")
 
 
-class Disk:
-    """System calls on open files. Tests inject faults by another one."""
-
-    def pread(self, descriptor: int, size: int, position: int) -> bytes:
-        """Read at a position; fewer bytes at the end of the file."""
-        return os.pread(descriptor, size, position)
-
-    def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
-        """Write several buffers at a position; returns the bytes written, which may be fewer."""
-        return os.pwritev(descriptor, buffers, position)
-
-    def fdatasync(self, descriptor: int) -> None:
-        """Bring data and size to the disk."""
-        os.fdatasync(descriptor)
-
-    def ftruncate(self, descriptor: int, size: int) -> None:
-        """Cut the file."""
-        os.ftruncate(descriptor, size)
-
-
-class _OpenFile:
-    """A descriptor and how many use it."""
-
-    __slots__ = ("descriptor", "dropped", "pins")
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.pins = 0
-        self.dropped = False
-
-
-class Descriptors:
-    """Open files by path, at most so many, least recently used closed first. For any thread.
-
-    A file in use is closed by its last user, so a descriptor number never comes to mean another file under a reader.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def pin(self, path: str, *, create: bool = False) -> _OpenFile:
-        """An open file, to be given back by ``unpin``."""
-        with self._lock:
-            file = self._files.get(path)
-            if file is None:
-                flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-                file = self._files[path] = _OpenFile(os.open(path, flags, 0o644))
-                file.pins = 1
-                self._evict()
-            else:
-                file.pins += 1
-                self._files.move_to_end(path)
-            return file
-
-    def unpin(self, file: _OpenFile) -> None:
-        """Give it back."""
-        with self._lock:
-            file.pins -= 1
-            if file.dropped and file.pins == 0:
-                os.close(file.descriptor)
-
-    def drop(self, path: str) -> None:
-        """Close the file once nobody uses it; it was or will be deleted."""
-        with self._lock:
-            if (file := self._files.pop(path, None)) is not None:
-                self._close(file)
-
-    def drop_all(self) -> None:
-        """Close all."""
-        with self._lock:
-            while self._files:
-                self._close(self._files.popitem()[1])
-
-    def _evict(self) -> None:
-        while len(self._files) > self._capacity:
-            self._close(self._files.popitem(last=False)[1])
-
-    @staticmethod
-    def _close(file: _OpenFile) -> None:
-        if file.pins == 0:
-            os.close(file.descriptor)
-        else:
-            file.dropped = True
+class DamagedFileError(Exception):
+    """A file is gone, shorter than it was written, or not readable in part. Its owner says what that means."""
 
 
 class GuardedDisk:
-    """Files of one directory by path. Any error marks the directory as failed, for good. Reads are for any thread."""
+    """Files of one directory by path. A failed write marks the directory as failed, for good. Reads: for any thread."""
 
-    def __init__(self, root: Path, disk: Disk, *, open_files_max: int) -> None:
+    def __init__(self, root: Path, disk: Disk, *, open_files_max: int, reserve_bytes: int = 0) -> None:
         self._root = root
         self._disk = disk
         self._files = Descriptors(open_files_max)
         self._failure: str | None = None
         self._on_failure: Callable[[], None] | None = None
+        self.operations: Final = Operations()
+        """What is being asked of the system."""
+        self.reserve: Final = Reserve(root / "reserve", reserve_bytes, disk)
+        """Room for the directory's own bookkeeping."""
 
     @property
     def failed(self) -> bool:
@@ -124,47 +52,91 @@ class GuardedDisk:
         return self._failure is not None
 
     def on_failure(self, callback: Callable[[], None]) -> None:
-        """Call back once, in the thread of the operation that fails first."""
+        """Call back once, in the thread of the operation that fails first, if what was written may be lost."""
         self._on_failure = callback
 
+    def refuse_if_full(self) -> None:
+        """Refuse what is not bookkeeping while the room held back is needed.
+
+        Raises:
+            ResourceExhaustedError: it is.
+        """
+        if self.reserve.full:
+            raise ResourceExhaustedError(
+                f"log directory {self._root} is full: nothing is appended until there is room for its reserve again;"
+                " delete topics, or make room on the disk",
+                space=True,
+            )
+
     def read(self, path: str, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes at ``position``; fewer at the end of the file. FileNotFoundError if there is none."""
+        """Up to ``size`` bytes at ``position``; fewer at the end of the file. FileNotFoundError if there is none.
+
+        Raises:
+            DamagedFileError: that part of the file cannot be read.
+            ResourceExhaustedError: no descriptor for it now.
+        """
         try:
-            file = self._files.pin(path)
-            try:
-                data = self._disk.pread(file.descriptor, size, position)
+            with self.operations, self._files.pinned(path) as descriptor:
+                data = self._disk.pread(descriptor, size, position)
                 while len(data) < size and (
-                    more := self._disk.pread(file.descriptor, size - len(data), position + len(data))
+                    more := self._disk.pread(descriptor, size - len(data), position + len(data))
                 ):
                     data += more
                 return data
-            finally:
-                self._files.unpin(file)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise self._fail("reading", path, error) from error
+            if error.errno in EXHAUSTED:
+                raise self._exhausted("reading", path, error) from error
+            raise DamagedFileError(f"byte {position} of {path} cannot be read: {error}") from error
 
     def read_whole(self, path: str) -> bytes | None:
         """All of a small file; None if there is none."""
         try:
-            return Path(path).read_bytes()
+            with self.operations:
+                return Path(path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._fail("reading", path, error) from error
+            raise self._refusal("reading", path, error) from error
 
-    def write(self, path: str, buffers: Sequence[WriteBuffer], position: int, *, create: bool = True) -> None:
-        """Write all of ``buffers`` at ``position``."""
+    def write(self, path: str, buffers: Sequence[WriteBuffer], position: int, *, bookkeeping: bool = False) -> None:
+        """Write all of ``buffers`` at ``position``, where the file ends; creates it only where it begins.
+
+        Args:
+            path: the file.
+            buffers: what to write.
+            position: how long the file is.
+            bookkeeping: whether it may use the room that is held back.
+
+        Raises:
+            DamagedFileError: the file is gone, or shorter than that.
+            ResourceExhaustedError: no room; the file is as it was.
+        """
+        if bookkeeping:
+            self._with_reserve(lambda: self._write(path, buffers, position))
+        else:
+            self._write(path, buffers, position)
+
+    def _write(self, path: str, buffers: Sequence[WriteBuffer], position: int) -> None:
         self._refuse_if_failed()
         try:
-            file = self._files.pin(path, create=create)
-            try:
-                self._write_all(file.descriptor, buffers, position)
-            finally:
-                self._files.unpin(file)
+            with self.operations, self._files.pinned(path, create=position == 0) as descriptor:
+                status = os.fstat(descriptor)
+                if status.st_nlink == 0 or status.st_size < position:
+                    raise DamagedFileError(
+                        f"{path} was removed, or cut to {status.st_size} bytes, while it was in use; it had {position}"
+                    )
+                try:
+                    self._write_all(descriptor, buffers, position)
+                except OSError as error:
+                    if error.errno in EXHAUSTED:
+                        self._disk.ftruncate(descriptor, position)
+                    raise
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
         except OSError as error:
-            raise self._fail("writing", path, error) from error
+            raise self._refusal("writing", path, error) from error
 
     def _write_all(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
         for start in range(0, len(buffers), IOV_MAX):
@@ -181,56 +153,84 @@ class GuardedDisk:
             position += wanted
 
     def truncate(self, path: str, size: int) -> None:
-        """Cut the file."""
+        """Cut the file.
+
+        Raises:
+            DamagedFileError: it is gone.
+        """
         self._refuse_if_failed()
         try:
-            file = self._files.pin(path)
-            try:
-                self._disk.ftruncate(file.descriptor, size)
-            finally:
-                self._files.unpin(file)
+            with self.operations, self._files.pinned(path) as descriptor:
+                self._disk.ftruncate(descriptor, size)
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
         except OSError as error:
-            raise self._fail("truncating", path, error) from error
+            raise self._refusal("truncating", path, error) from error
 
     def sync(self, path: str) -> None:
-        """Bring the file to the disk."""
+        """Bring the file to the disk.
+
+        Raises:
+            DamagedFileError: it is gone.
+            DirectoryFailedError: what was written may be lost.
+        """
         self._refuse_if_failed()
         try:
-            file = self._files.pin(path)
-            try:
-                self._disk.fdatasync(file.descriptor)
-            finally:
-                self._files.unpin(file)
+            with self.operations, self._files.pinned(path) as descriptor:
+                self._sync(descriptor, path)
+                if os.fstat(descriptor).st_nlink == 0:
+                    raise DamagedFileError(f"{path} was removed while it was in use")
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
         except OSError as error:
-            raise self._fail("syncing", path, error) from error
+            raise self._refusal("syncing", path, error) from error
 
     def sync_directory(self, path: str) -> None:
         """Bring the names in a directory to the disk."""
         self._refuse_if_failed()
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                self._disk.fdatasync(descriptor)
-            finally:
-                os.close(descriptor)
+            with self.operations:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    self._sync(descriptor, path)
+                finally:
+                    os.close(descriptor)
         except OSError as error:
-            raise self._fail("syncing", path, error) from error
+            raise self._refusal("syncing", path, error) from error
 
-    def replace(self, path: str, data: bytes, *, sync: bool) -> None:
+    def _sync(self, descriptor: int, path: str) -> None:
+        """A failed fsync is final whatever the reason, want of room included: the kernel has dropped the pages."""
+        try:
+            self._disk.fdatasync(descriptor)
+        except OSError as error:
+            raise self._fail("syncing", path, error, lost=True) from error
+
+    def replace(self, path: str, data: bytes, *, sync: bool, bookkeeping: bool = False) -> None:
         """Put a small file in place of another, at once."""
+        if bookkeeping:
+            self._with_reserve(lambda: self._replace(path, data, sync=sync))
+        else:
+            self._replace(path, data, sync=sync)
+
+    def _replace(self, path: str, data: bytes, *, sync: bool) -> None:
         self._refuse_if_failed()
         temporary = path + ".new"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-            try:
-                self._write_all(descriptor, [data], 0)
-                if sync:
-                    self._disk.fdatasync(descriptor)
-            finally:
-                os.close(descriptor)
-            Path(temporary).replace(path)
+            with self.operations:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                try:
+                    self._write_all(descriptor, [data], 0)
+                    if sync:
+                        self._sync(descriptor, path)
+                except OSError:
+                    # What it takes of a full disk is needed.
+                    Path(temporary).unlink(missing_ok=True)
+                    raise
+                finally:
+                    os.close(descriptor)
+                Path(temporary).replace(path)
         except OSError as error:
-            raise self._fail("replacing", path, error) from error
+            raise self._refusal("replacing", path, error) from error
         self._files.drop(path)
         if sync:
             self.sync_directory(str(Path(path).parent))
@@ -238,19 +238,22 @@ class GuardedDisk:
     def delete(self, path: str) -> None:
         """Remove a file; one that is not there is fine."""
         self._refuse_if_failed()
-        self._files.drop(path)
         try:
-            Path(path).unlink(missing_ok=True)
+            with self.operations:
+                Path(path).unlink(missing_ok=True)
         except OSError as error:
-            raise self._fail("deleting", path, error) from error
+            raise self._refusal("deleting", path, error) from error
+        # Afterwards: a reader that comes between would bring the file that is gone back under its name.
+        self._files.drop(path)
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents; one that is there is fine."""
         self._refuse_if_failed()
         try:
-            Path(path).mkdir(parents=True, exist_ok=True)
+            with self.operations:
+                Path(path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise self._fail("creating", path, error) from error
+            raise self._refusal("creating", path, error) from error
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder with its files, renamed first: a kill never leaves half of it under its own name."""
@@ -260,16 +263,19 @@ class GuardedDisk:
             if doomed != Path(path) and Path(path).exists():
                 if doomed.exists():
                     self._remove_files(doomed)
-                Path(path).rename(doomed)
+                with self.operations:
+                    Path(path).rename(doomed)
             if doomed.exists():
                 self._remove_files(doomed)
         except OSError as error:
-            raise self._fail("deleting", path, error) from error
+            raise self._refusal("deleting", path, error) from error
 
     def _remove_files(self, folder: Path) -> None:
         for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+            with self.operations:
+                file.unlink()
+        with self.operations:
+            folder.rmdir()
 
     def forget(self, path: str) -> None:
         """Close the descriptor of a file that is about to go."""
@@ -279,18 +285,45 @@ class GuardedDisk:
         """Close all descriptors."""
         self._files.drop_all()
 
+    def fail(self, reason: str) -> DirectoryFailedError:
+        """Mark the directory as failed for a reason that says nothing about what was written before."""
+        if self._failure is None:
+            self._failure = reason
+        return DirectoryFailedError(reason)
+
+    def _with_reserve(self, work: Callable[[], T]) -> T:
+        """Do it, on a full disk once more with the room that is held back."""
+        try:
+            return work()
+        except ResourceExhaustedError as error:
+            if not error.space or not self.reserve.release():
+                raise
+            return work()
+
     def _refuse_if_failed(self) -> None:
         if self._failure is not None:
             raise DirectoryFailedError(self._failure)
 
-    def _fail(self, doing: str, path: str, error: OSError) -> DirectoryFailedError:
+    def _refusal(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError | DirectoryFailedError:
+        """What an error of the system means for who asked."""
+        if error.errno in EXHAUSTED:
+            return self._exhausted(doing, path, error)
+        return self._fail(doing, path, error, lost=error.errno == errno.EIO)
+
+    def _exhausted(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError:
+        return ResourceExhaustedError(
+            f"{doing} {path}: {error}; nothing was lost: make room on the disk, or raise the limit of open files",
+            space=error.errno in NO_SPACE,
+        )
+
+    def _fail(self, doing: str, path: str, error: OSError, *, lost: bool) -> DirectoryFailedError:
         message = (
-            f"log directory {self._root} failed: {doing} {path}: {error}; the broker must stop. Check the disk and its"
-            " free space, then start the broker again: its replicas are compared with their leaders"
+            f"log directory {self._root} failed: {doing} {path}: {error}; the broker must stop. Check the disk,"
+            " then start the broker again: its replicas are compared with their leaders"
         )
         if self._failure is None:
             self._failure = message
-            if self._on_failure is not None:
+            if lost and self._on_failure is not None:
                 self._on_failure()
         return DirectoryFailedError(message)
 

@@ -7,6 +7,7 @@ StorageError
 │   ├── WrongBrokerError          it belongs to another broker id
 │   └── WrongClusterError         it belongs to another cluster
 ├── DirectoryFailedError          a write or fsync failed: nothing in this directory may be acknowledged any more
+├── ResourceExhaustedError        no room or no descriptors for it now: it was refused, and nothing is lost
 ├── CorruptLogError               one replica's files contradict themselves; the others are not affected
 ├── NotContiguousError            an append that does not begin at the log end, or whose epoch goes back
 ├── OffsetOutOfRangeError         a read outside the log
@@ -44,8 +45,17 @@ class DirectoryFailedError(StorageError):
     """Writing failed once, so what the disk holds is unknown. The broker stops leading and ends; nothing is retried."""
 
 
+class ResourceExhaustedError(StorageError):
+    """The system has no room, or no descriptor, for it now. What was there before is there still, and nothing else."""
+
+    def __init__(self, message: str, *, space: bool) -> None:
+        super().__init__(message)
+        self.space = space
+        """Whether it is room on the disk that is missing."""
+
+
 class CorruptLogError(StorageError):
-    """A replica's files cannot be what this broker wrote."""
+    """A replica's files cannot be what this broker wrote, or cannot be read."""
 
     def __init__(self, key: PartitionKey, reason: str) -> None:
         super().__init__(

@@ -1,23 +1,15 @@
-"""The journal of a log directory: which replicas there are, and which leader epochs began where.
+"""The entries of a log directory's journal, and the fold over them. Pure.
 
-Goals: creating a thousand replicas, or becoming leader of them, costs one append and one fsync (design section 8).
-Constraints: a kill leaves at most a torn last line; nothing here is needed to read batches.
-Algorithm: one
-self-proving line for each entry; state is the fold over them; the file is rewritten without what is obsolete each
-time the directory is opened. A torn tail is dropped. A bad line with good ones after it is damage: it is counted, and
-the start then cannot prove that the logs are complete.
+They say which replicas there are, and which leader epochs began where. The files are in ``journal_file``.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, assert_never
 
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
 
-from regnum_broker.log.disk import GuardedDisk
 from regnum_broker.log.epochs import EpochCache
-from regnum_broker.log.lines import decode_line, encode_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +88,16 @@ class JournalState:
     deleted: frozenset[PartitionKey] = frozenset()
     """Replicas that were deleted and not created again."""
     damaged_lines: int = 0
-    """Bad lines that were followed by good ones."""
+    """Bad lines that were followed by good ones, and that no copy could replace."""
+    missing: bool = False
+    """Whether there was no journal at all: then it names no replica, whatever there was."""
+    repairs: tuple[str, ...] = ()
+    """What the copy made good, for people."""
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it may lack something."""
+        return self.missing or self.damaged_lines > 0
 
 
 def fold(entries: Iterable[JournalEntry], *, damaged_lines: int = 0) -> JournalState:
@@ -177,54 +178,3 @@ def from_json(value: Any) -> JournalEntry | None:
             return Truncated(key=PartitionKey(TopicId(id), partition), offset=offset)
         case _:
             return None
-
-
-def parse(data: bytes) -> tuple[list[JournalEntry], int]:
-    """The entries of a journal file, and how many bad lines stand before good ones."""
-    entries: list[JournalEntry] = []
-    damaged = bad = 0
-    for line in data.split(b"\n"):
-        if not line:
-            continue
-        entry = from_json(decode_line(line))
-        if entry is None:
-            bad += 1
-            continue
-        damaged, bad = damaged + bad, 0
-        entries.append(entry)
-    return entries, damaged
-
-
-class Journal:
-    """The open journal of a directory. For the writer thread."""
-
-    def __init__(self, path: Path, disk: GuardedDisk) -> None:
-        self._path = str(path)
-        self._disk = disk
-        self._size_bytes = 0
-
-    def load(self) -> JournalState:
-        """Read it; a journal that is not there is empty. Changes nothing."""
-        data = self._disk.read_whole(self._path)
-        entries, damaged = parse(data or b"")
-        return fold(entries, damaged_lines=damaged)
-
-    def rewrite(self, state: JournalState) -> None:
-        """Replace the file by the fewest entries that make ``state``; to be called before the first ``append``."""
-        data = encode_lines(map(to_json, compacted(state)))
-        if data != self._disk.read_whole(self._path):
-            self._disk.replace(self._path, data, sync=True)
-        self._size_bytes = len(data)
-
-    def append(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
-        """Add entries in one write.
-
-        Raises:
-            DirectoryFailedError: the write or the fsync failed.
-        """
-        data = encode_lines(map(to_json, entries))
-        if data:
-            self._disk.write(self._path, [data], self._size_bytes)
-            self._size_bytes += len(data)
-        if sync:
-            self._disk.sync(self._path)

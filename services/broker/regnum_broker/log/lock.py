@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from regnum_broker.log.errors import DirectoryInUseError
@@ -23,6 +24,8 @@ def acquire_lock(path: Path) -> int:
         raise DirectoryInUseError(
             f"{path.parent} is in use by the process with pid {owner}: stop it, or give this broker another directory"
         ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
+    # Only for people to read, so a full disk may go without.
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
     return lock

@@ -17,6 +17,7 @@ from regnum_records.header import (
 )
 
 from regnum_broker.log.errors import NotContiguousError
+from regnum_broker.log.producers import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,20 @@ class Part:
     """Its head, likewise."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """What an append added."""
+
+    base_offset: int
+    """Offset of the first record."""
+    last_offset: int
+    """Offset of the last record."""
+
+
+AppendOutcome = Appended | Duplicate | OutOfOrder | Fenced
+"""What became of one batch that a leader was asked to append."""
+
+
 def leader_part(batch: bytes, header: BatchHeader, *, base_offset: int, leader_epoch: LeaderEpoch) -> Part:
     """A producer's batch, with the offset and the leader epoch that its leader gives it."""
     prefix = assigned_prefix(batch, base_offset=base_offset, leader_epoch=leader_epoch)
@@ -36,6 +51,29 @@ def leader_part(batch: bytes, header: BatchHeader, *, base_offset: int, leader_e
         buffers=(prefix, memoryview(batch)[ASSIGNED_BYTES:]),
         header=replace(header, base_offset=base_offset, leader_epoch=leader_epoch),
     )
+
+
+def admitted(
+    batches: Sequence[bytes], *, base_offset: int, leader_epoch: LeaderEpoch, producers: ProducerStates
+) -> tuple[list[AppendOutcome], list[Part]]:
+    """What a leader may append of ``batches``, beginning at ``base_offset``: an outcome for each, and the parts."""
+    outcomes: list[AppendOutcome] = []
+    parts: list[Part] = []
+    offset, ahead = base_offset, producers.trial()
+    for batch in batches:
+        header = read_header(batch)
+        match ahead.check(header):
+            case Accepted():
+                pass
+            case refused:
+                outcomes.append(refused)
+                continue
+        part = leader_part(batch, header, base_offset=offset, leader_epoch=leader_epoch)
+        ahead.apply(part.header)
+        parts.append(part)
+        outcomes.append(Appended(base_offset=offset, last_offset=part.header.last_offset))
+        offset = part.header.next_offset
+    return outcomes, parts
 
 
 def assigned_parts(batches: Sequence[bytes | bytearray]) -> list[Part]:

@@ -13,6 +13,7 @@ from the journal, those in it from its batches.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,13 +24,14 @@ from regnum_records.check import verify_crc
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
 
-from regnum_broker.log.disk import GuardedDisk
+from regnum_broker.log.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
-from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
+from regnum_broker.log.folders import NAME_FILE
 from regnum_broker.log.index import NO_TIMESTAMP, SegmentIndex, Summary, decode_index
 from regnum_broker.log.journal import JournaledReplica
 from regnum_broker.log.producers import ProducerStates
-from regnum_broker.log.segment import LOG_SUFFIX, DamagedSegmentError, Segment
+from regnum_broker.log.segment import LOG_SUFFIX, Segment
 from regnum_broker.log.snapshots import newest_snapshot, remove_snapshots
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -73,6 +75,8 @@ class Recovered:
     """Idempotent producers."""
     lost: str | None
     """Why acknowledged records may be missing; None: none are, as far as its files can tell."""
+    named: bool
+    """Whether the folder says whose it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +136,7 @@ def recover(
     """
     try:
         return _Recovery(folder, key, journaled, disk, circumstances).run()
-    except (DamagedSegmentError, FileNotFoundError) as error:
+    except (DamagedFileError, OSError) as error:
         raise CorruptLogError(key, str(error)) from error
 
 
@@ -153,6 +157,7 @@ class _Recovery:
         self._disk = disk
         self._circumstances = circumstances
         self._lost: str | None = None
+        self._named = False
 
     def run(self) -> Recovered:
         files = self._segment_files()
@@ -168,8 +173,10 @@ class _Recovery:
         folder = Path(self._folder)
         if not folder.is_dir():
             return []
-        names = [path for path in folder.iterdir() if path.suffix == LOG_SUFFIX and path.stem.isdigit()]
-        return sorted((int(path.stem), path.stat().st_size) for path in names)
+        files = list(folder.iterdir())
+        self._named = any(path.name == NAME_FILE for path in files)
+        segments = [path for path in files if path.suffix == LOG_SUFFIX and path.stem.isdigit()]
+        return sorted((int(path.stem), path.stat().st_size) for path in segments)
 
     def _closed_segment(self, base_offset: int, size_bytes: int, next_base: int) -> Segment:
         """A segment before the last: as its index file says, or else as its checksums do."""
@@ -185,7 +192,9 @@ class _Recovery:
                 self._key,
                 end.fault or f"{segment.path} ends at offset {end.next_offset}, the next begins at {next_base}",
             )
-        segment.save_index()
+        # A full disk has no room for what can be made again.
+        with suppress(ResourceExhaustedError):
+            segment.save_index()
         return segment
 
     def _with_last(self, closed: list[Segment], base_offset: int, size_bytes: int) -> Recovered:
@@ -287,6 +296,7 @@ class _Recovery:
             highest_epoch=max(self._journaled.highest_epoch, epochs.latest),
             producers=producers,
             lost=self._lost,
+            named=self._named,
         )
 
 

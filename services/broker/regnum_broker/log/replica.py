@@ -8,27 +8,36 @@ sees everything below it. A truncation makes the generation odd while it works; 
 again.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
 
 from regnum_model.ids import LeaderEpoch, PartitionKey
-from regnum_records.header import read_header
 
-from regnum_broker.log.disk import GuardedDisk
+from regnum_broker.log.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import (
     CorruptLogError,
     NotContiguousError,
     OffsetOutOfRangeError,
+    ResourceExhaustedError,
     UnknownReplicaError,
 )
-from regnum_broker.log.journal import EpochBegun, FilesBegun, JournalEntry, Truncated
-from regnum_broker.log.parts import Part, assigned_parts, check_continues, leader_part, replicated_parts
-from regnum_broker.log.producers import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
+from regnum_broker.log.folders import NAME_FILE, name_folder
+from regnum_broker.log.host import ReplicaHost
+from regnum_broker.log.journal import EpochBegun, FilesBegun, Truncated
+from regnum_broker.log.parts import (
+    Appended,
+    AppendOutcome,
+    Part,
+    admitted,
+    assigned_parts,
+    check_continues,
+    replicated_parts,
+)
+from regnum_broker.log.producers import ProducerStates
 from regnum_broker.log.recovery import CleanEnd, Recovered, rebuilt_producers
-from regnum_broker.log.segment import DamagedSegmentError, Segment
+from regnum_broker.log.segment import Segment, segment_of
 from regnum_broker.log.snapshots import remove_snapshots, save_snapshot
 
 READ_ATTEMPTS: Final = 4
@@ -36,30 +45,6 @@ READ_ATTEMPTS: Final = 4
 OFFSETS_IN_SEGMENT_MAX: Final = 2**31 - 1
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """What an append added."""
-
-    base_offset: int
-    """Offset of the first record."""
-    last_offset: int
-    """Offset of the last record."""
-
-
-AppendOutcome = Appended | Duplicate | OutOfOrder | Fenced
-"""What became of one batch that a leader was asked to append."""
-
-
-class ReplicaHost(Protocol):
-    """What a replica needs of its directory."""
-
-    def before_change(self) -> None:
-        """Take back the proof of a clean stop, before the first change after it (safety rule S10)."""
-
-    def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
-        """Write to the journal."""
 
 
 class ReplicaLog:
@@ -87,8 +72,9 @@ class ReplicaLog:
         self._disk = disk
         self._host = host
         self._segment_bytes = segment_bytes
-        self._has_files = bool(recovered.segments)
+        self._has_files = self._files_noted = bool(recovered.segments)
         self._segments = recovered.segments or (Segment.empty(folder, disk, 0),)
+        self._named = recovered.named
         self._log_end_offset = self._segments[-1].next_offset
         self._epochs = recovered.epochs
         self._highest_epoch = recovered.highest_epoch
@@ -100,6 +86,7 @@ class ReplicaLog:
         self._unsynced = False
         self._names_unsynced = False
         self._deleted = False
+        self._fault: CorruptLogError | None = None
 
     @property
     def key(self) -> PartitionKey:
@@ -147,6 +134,11 @@ class ReplicaLog:
         return self._producers
 
     @property
+    def fault(self) -> CorruptLogError | None:
+        """Why the replica cannot be used any more; None: it can. Set once, for good."""
+        return self._fault
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self._segments)
@@ -158,28 +150,17 @@ class ReplicaLog:
 
         Raises:
             NotContiguousError: a newer leader epoch is known here; nothing was appended.
+            ResourceExhaustedError: no room for all of it; of several batches, the first may have been appended.
+            CorruptLogError: a file was removed or cut under the process.
             DirectoryFailedError: the write failed.
         """
         if leader_epoch < max(self._epochs.latest, 0):
             raise NotContiguousError(
                 f"leader epoch {leader_epoch} is older than {self._epochs.latest}: another leader wrote since"
             )
-        outcomes: list[AppendOutcome] = []
-        parts: list[Part] = []
-        offset, ahead = self._log_end_offset, self._producers.trial()
-        for batch in batches:
-            header = read_header(batch)
-            match ahead.check(header):
-                case Accepted():
-                    pass
-                case refused:
-                    outcomes.append(refused)
-                    continue
-            part = leader_part(batch, header, base_offset=offset, leader_epoch=leader_epoch)
-            ahead.apply(part.header)
-            parts.append(part)
-            outcomes.append(Appended(base_offset=offset, last_offset=part.header.last_offset))
-            offset = part.header.next_offset
+        outcomes, parts = admitted(
+            batches, base_offset=self._log_end_offset, leader_epoch=leader_epoch, producers=self._producers
+        )
         if parts:
             self._write(parts)
         return outcomes
@@ -206,6 +187,8 @@ class ReplicaLog:
         Raises:
             CorruptBatchError: a checksum or a field is wrong; nothing was appended.
             NotContiguousError: they do not continue the log; nothing was appended.
+            ResourceExhaustedError: no room for all of it; the first batches may have been appended.
+            CorruptLogError: a file was removed or cut under the process.
             DirectoryFailedError: the write failed.
         """
         parts = replicated_parts(buffer)
@@ -223,8 +206,9 @@ class ReplicaLog:
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is before the log start or after the log end.
-            CorruptLogError: the files contradict themselves.
-            DirectoryFailedError: reading failed.
+            CorruptLogError: the files contradict themselves, or cannot be read.
+            ResourceExhaustedError: no descriptor for it now.
+            UnknownReplicaError: it was deleted.
         """
 
         def attempt(segments: tuple[Segment, ...], log_end_offset: int) -> bytes:
@@ -235,7 +219,7 @@ class ReplicaLog:
             limit = log_end_offset if end_offset is None else min(end_offset, log_end_offset)
             if offset >= limit:
                 return b""
-            return _segment_of(segments, offset).read(offset, end_offset=limit, bytes_max=bytes_max)
+            return segment_of(segments, offset).read(offset, end_offset=limit, bytes_max=bytes_max)
 
         return self._beside_writer(attempt, b"")
 
@@ -243,8 +227,9 @@ class ReplicaLog:
         """Base offset of the first batch with a timestamp at or after ``timestamp_ms``; None: no batch is that young.
 
         Raises:
-            CorruptLogError: the files contradict themselves.
-            DirectoryFailedError: reading failed.
+            CorruptLogError: the files contradict themselves, or cannot be read.
+            ResourceExhaustedError: no descriptor for it now.
+            UnknownReplicaError: it was deleted.
         """
 
         def attempt(segments: tuple[Segment, ...], _log_end_offset: int) -> int | None:
@@ -259,14 +244,16 @@ class ReplicaLog:
             generation = self._generation
             if self._deleted:
                 raise UnknownReplicaError(self._key)
+            if self._fault is not None:
+                raise self._fault
             log_end_offset = self._log_end_offset
             try:
                 result = attempt(self._segments, log_end_offset)
-            except (DamagedSegmentError, OffsetOutOfRangeError) as error:
+            except (DamagedFileError, OffsetOutOfRangeError) as error:
                 if self._deleted or generation % 2 or self._generation != generation:
                     continue
-                if isinstance(error, DamagedSegmentError):
-                    raise CorruptLogError(self._key, str(error)) from error
+                if isinstance(error, DamagedFileError):
+                    raise self._damaged(error) from error
                 raise
             if generation % 2 == 0 and self._generation == generation:
                 return result
@@ -279,48 +266,65 @@ class ReplicaLog:
 
         Epochs that begin at ``offset`` or later go too, also where no record does. Before the log start: removes
         everything.
+
+        Raises:
+            CorruptLogError: the files contradict themselves, or cannot be read.
+            DirectoryFailedError: the disk failed.
         """
+        self._refuse_if_unusable()
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(max(offset, 0))
             return self._log_end_offset
         if offset >= self._log_end_offset:
             self._cut_epochs(offset)
             return self._log_end_offset
-        segment = _segment_of(self._segments, offset)
+        segment = segment_of(self._segments, offset)
         kept = [other for other in self._segments if other.base_offset < segment.base_offset]
         position, new_end = self._undamaged(lambda: segment.find_offset(offset))
         self._host.before_change()
         self._generation += 1
-        self._log_end_offset = new_end
-        self._cut_epochs(new_end)
-        for later in reversed(self._segments[len(kept) + 1 :]):
-            later.delete()
-        cut = self._undamaged(lambda: segment.cut(position, new_end))
-        self._segments = (*kept, cut)
-        remove_snapshots(self._folder, self._disk, above=new_end)
-        if self._producers.reaches(new_end):
-            self._producers = self._undamaged(
-                lambda: rebuilt_producers(self._folder, self._disk, self._segments, at_most=new_end)
-            )
-        self._generation += 1
+        try:
+            self._log_end_offset = new_end
+            self._cut_epochs(new_end)
+            for later in reversed(self._segments[len(kept) + 1 :]):
+                later.delete()
+            cut = self._undamaged(lambda: segment.cut(position, new_end))
+            self._segments = (*kept, cut)
+            remove_snapshots(self._folder, self._disk, above=new_end)
+            if self._producers.reaches(new_end):
+                self._producers = self._undamaged(
+                    lambda: rebuilt_producers(self._folder, self._disk, self._segments, at_most=new_end)
+                )
+        except ResourceExhaustedError as error:
+            # Half cut, and no way on or back: what the files hold is for a start to find out.
+            raise self._damaged(error) from error
+        finally:
+            self._generation += 1
         self._changed = self._unsynced = True
         return new_end
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the log is then empty and begins at ``offset``."""
-        self._begin_files()
+        self._refuse_if_unusable()
+        self._host.before_change()
+        self._make_folder()
         self._generation += 1
-        self._log_end_offset = offset
-        self._cut_epochs(0)
-        remove_snapshots(self._folder, self._disk, above=-1)
-        for segment in reversed(self._segments):
-            segment.delete()
-        first = Segment.empty(self._folder, self._disk, offset)
-        first.create()
-        self._segments = (first,)
+        try:
+            self._log_end_offset = offset
+            self._cut_epochs(0)
+            remove_snapshots(self._folder, self._disk, above=-1)
+            for segment in reversed(self._segments):
+                segment.delete()
+            first = Segment.empty(self._folder, self._disk, offset)
+            first.create()
+            self._segments = (first,)
+            self._note_files()
+        except ResourceExhaustedError as error:
+            raise self._damaged(error) from error
+        finally:
+            self._generation += 1
         self._producers = ProducerStates()
         self._high_watermark = offset
-        self._generation += 1
         self._changed = self._unsynced = self._names_unsynced = True
 
     def assign_epoch(self, epoch: LeaderEpoch, start_offset: int) -> None:
@@ -328,38 +332,46 @@ class ReplicaLog:
         self._epochs = self._epochs.assign(epoch, start_offset)
         self._highest_epoch = max(self._highest_epoch, epoch)
 
-    def take_unjournaled(self) -> list[EpochBegun]:
-        """Epochs that batches showed and the journal lacks; the caller writes them there. For LogDirectory only."""
-        unjournaled, self._unjournaled = self._unjournaled, []
-        return unjournaled
+    @property
+    def unjournaled(self) -> Sequence[EpochBegun]:
+        """Epochs that batches showed and the journal lacks. For LogDirectory only."""
+        return tuple(self._unjournaled)
+
+    def journaled(self) -> None:
+        """Take up that the journal lacks none. For LogDirectory only."""
+        self._unjournaled = []
 
     def flush(self) -> None:
         """Bring to the disk what was appended.
 
         Raises:
+            CorruptLogError: the file was removed under the process.
             DirectoryFailedError: it failed.
         """
         if self._unsynced:
-            self._segments[-1].sync()
+            self._undamaged(self._segments[-1].sync)
             self._unsynced = False
         if self._names_unsynced:
+            self._undamaged(lambda: self._disk.sync(f"{self._folder}/{NAME_FILE}"))
             self._disk.sync_directory(self._folder)
             self._names_unsynced = False
 
-    def close_cleanly(self) -> tuple[CleanEnd | None, list[EpochBegun]]:
+    def close_cleanly(self) -> CleanEnd | None:
         """Flush, and save what makes the next start quick. For LogDirectory.close only.
 
-        Returns where the log ends (None: no files), and the epochs that the journal lacks.
+        Returns where the log ends (None: no files).
+
+        Raises:
+            CorruptLogError: the file was removed under the process.
+            DirectoryFailedError: the disk failed.
         """
         if not self._has_files:
-            return None, []
+            return None
         self.flush()
         last = self._segments[-1]
         if self._changed:
-            last.save_index()
-            save_snapshot(self._folder, self._disk, self._log_end_offset, self._producers)
-        end = CleanEnd(base_offset=last.base_offset, size_bytes=last.size_bytes, log_end_offset=self._log_end_offset)
-        return end, self.take_unjournaled()
+            self._save_what_quickens(last)
+        return CleanEnd(base_offset=last.base_offset, size_bytes=last.size_bytes, log_end_offset=self._log_end_offset)
 
     def mark_deleted(self) -> None:
         """Refuse reads from now on. For LogDirectory.delete_replicas only."""
@@ -369,7 +381,12 @@ class ReplicaLog:
 
     def _write(self, parts: list[Part]) -> None:
         """Write batches that continue the log, with one system call for each segment that they touch."""
-        self._begin_files()
+        self._refuse_if_unusable()
+        self._host.before_append()
+        self._make_folder()
+        self._undamaged(lambda: self._write_on(parts))
+
+    def _write_on(self, parts: list[Part]) -> None:
         pending: list[Part] = []
         size = self._segments[-1].size_bytes
         for part in parts:
@@ -388,13 +405,14 @@ class ReplicaLog:
         if not parts:
             return
         headers = [part.header for part in parts]
+        if headers[0].leader_epoch < self._epochs.latest:
+            # This replica led in a newer epoch and wrote nothing in it: the log's leader knows no such epoch.
+            self._cut_epochs(headers[0].base_offset)
         self._segments[-1].append([buffer for part in parts for buffer in part.buffers], headers)
+        self._note_files()
         for header in headers:
             self._producers.apply(header)
             epoch = LeaderEpoch(header.leader_epoch)
-            if epoch < self._epochs.latest:
-                # This replica led in a newer epoch and wrote nothing in it: the log's leader knows no such epoch.
-                self._cut_epochs(header.base_offset)
             if epoch != self._epochs.latest:
                 self._epochs = self._epochs.assign(epoch, header.base_offset)
                 self._highest_epoch = max(self._highest_epoch, epoch)
@@ -402,24 +420,35 @@ class ReplicaLog:
         self._changed = self._unsynced = True
         self._log_end_offset = headers[-1].next_offset
 
-    def _begin_files(self) -> None:
-        self._host.before_change()
+    def _make_folder(self) -> None:
         if not self._has_files:
             self._disk.make_directory(self._folder)
-            self._host.record([FilesBegun(key=self._key)], sync=False)
+        if not self._named:
+            name_folder(self._folder, self._key, self._topic, self._disk)
+            self._named = self._names_unsynced = True
+
+    def _note_files(self) -> None:
+        """Write down that there is a file, once there is one: a file that is missing from then on was lost."""
+        if self._files_noted:
+            return
+        if not self._has_files:
             self._has_files = self._names_unsynced = True
+        # The batch is written: without room for the note, the next one brings it.
+        with suppress(ResourceExhaustedError):
+            self._host.record([FilesBegun(key=self._key)], sync=False)
+            self._files_noted = True
 
     def _roll(self) -> None:
         """Close the last segment for good, with all that it holds on the disk, and begin the next one."""
         last = self._segments[-1]
         last.sync()
-        last.save_index()
-        save_snapshot(self._folder, self._disk, last.next_offset, self._producers)
-        self._host.record(self.take_unjournaled(), sync=True)
+        self._save_what_quickens(last)
+        self._host.record(self._unjournaled, sync=True)
+        self._unjournaled = []
         following = Segment.empty(self._folder, self._disk, last.next_offset)
         following.create()
-        self._segments = (*self._segments, following)
         self._disk.sync_directory(self._folder)
+        self._segments = (*self._segments, following)
         self._names_unsynced = False
 
     def _cut_epochs(self, offset: int) -> None:
@@ -429,13 +458,28 @@ class ReplicaLog:
             self._unjournaled = [entry for entry in self._unjournaled if entry.start_offset < offset]
             self._epochs = epochs
 
+    def _save_what_quickens(self, last: Segment) -> None:
+        """Save index and snapshot. A full disk has no room for what can be made again from the batches."""
+        with suppress(ResourceExhaustedError):
+            last.save_index()
+            save_snapshot(self._folder, self._disk, last.next_offset, self._producers)
+
+    def _refuse_if_unusable(self) -> None:
+        if self._deleted:
+            raise UnknownReplicaError(self._key)
+        if self._fault is not None:
+            raise self._fault
+
     def _undamaged(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except DamagedSegmentError as error:
-            raise CorruptLogError(self._key, str(error)) from error
+        except DamagedFileError as error:
+            raise self._damaged(error) from error
 
-
-def _segment_of(segments: Sequence[Segment], offset: int) -> Segment:
-    """The segment that holds ``offset``, which is not before the first."""
-    return segments[bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1]
+    def _damaged(self, error: DamagedFileError | ResourceExhaustedError) -> CorruptLogError:
+        """The replica's fault from now on. Threads that find it together find one of them."""
+        fault = CorruptLogError(self._key, str(error))
+        if self._fault is None:
+            self._fault = fault
+            self._host.damaged(fault)
+        return fault

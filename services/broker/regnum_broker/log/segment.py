@@ -5,14 +5,16 @@ becomes visible by ``size_bytes`` and the replica's log end, which are set last.
 """
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from regnum_model.ids import NO_EPOCH
 from regnum_records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, read_header
 
-from regnum_broker.log.disk import GuardedDisk, WriteBuffer
+from regnum_broker.log.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.index import INTERVAL_BYTES, NO_TIMESTAMP, SegmentIndex, Summary, decode_index
+from regnum_broker.log.system_calls import WriteBuffer
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
@@ -20,7 +22,7 @@ INDEX_SUFFIX: Final = ".index"
 _EXTENT: Final = struct.Struct(">qi11xi")
 
 
-class DamagedSegmentError(Exception):
+class DamagedSegmentError(DamagedFileError):
     """A segment's bytes are not batches one after another. The replica turns it into a CorruptLogError."""
 
 
@@ -156,7 +158,7 @@ class Segment:
         self._disk.sync(self.path)
 
     def create(self) -> None:
-        """Create its file, empty."""
+        """Create its file, empty, also where a creation that went wrong has left one."""
         self._disk.write(self.path, [], 0)
 
     def delete(self) -> None:
@@ -226,3 +228,8 @@ def _whole_batches(chunk: bytes, offset: int, end_offset: int, bytes_max: int) -
         else:
             at += size
     return _Part(start, at, 0 if at > start else HEADER_BYTES)
+
+
+def segment_of(segments: Sequence[Segment], offset: int) -> Segment:
+    """The segment that holds ``offset``, which is not before the first."""
+    return segments[bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1]

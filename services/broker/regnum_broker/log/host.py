@@ -1,0 +1,23 @@
+"""What a replica asks of the directory that it lies in."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.log.journal import JournalEntry
+
+
+class ReplicaHost(Protocol):
+    """What a replica needs of its directory."""
+
+    def before_change(self) -> None:
+        """Take back the proof of a clean stop, before the first change after it (safety rule S10)."""
+
+    def before_append(self) -> None:
+        """The same, and refuse while the disk is full."""
+
+    def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
+        """Write to the journal."""
+
+    def damaged(self, error: CorruptLogError) -> None:
+        """Take up that a replica cannot be used any more. From any thread; once for each replica."""

@@ -1,0 +1,30 @@
+"""System calls on open files, as a port: tests inject faults by another one."""
+
+import os
+from collections.abc import Sequence
+
+WriteBuffer = bytes | bytearray | memoryview
+
+
+class Disk:
+    """The calls of the system this process runs on."""
+
+    def pread(self, descriptor: int, size: int, position: int) -> bytes:
+        """Read at a position; fewer bytes at the end of the file."""
+        return os.pread(descriptor, size, position)
+
+    def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
+        """Write several buffers at a position; returns the bytes written, which may be fewer."""
+        return os.pwritev(descriptor, buffers, position)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Bring data and size to the disk."""
+        os.fdatasync(descriptor)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """Cut the file."""
+        os.ftruncate(descriptor, size)
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        """Take room for a file of that size."""
+        os.posix_fallocate(descriptor, 0, size)
