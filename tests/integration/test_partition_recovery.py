@@ -17,6 +17,8 @@ from regnum_testing.under_load import until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 TOPIC = "t"
+ALONE = "alone"
+"""A topic with one replica."""
 ONLY = TopicPartition(TOPIC, 0)
 
 
@@ -38,9 +40,9 @@ async def regnum(cluster: LocalCluster, *arguments: str) -> tuple[int | None, An
     return process.returncode, json.loads(out or error)
 
 
-async def write(cluster: LocalCluster, numbers: range) -> None:
+async def write(cluster: LocalCluster, numbers: range, *, topic: str = TOPIC) -> None:
     async with Producer(cluster.bootstrap) as producer:
-        deliveries = [await producer.send(TOPIC, str(number).encode(), partition=0) for number in numbers]
+        deliveries = [await producer.send(topic, str(number).encode(), partition=0) for number in numbers]
         await producer.flush()
         assert all(delivery.exception() is None for delivery in deliveries)
 
@@ -54,9 +56,9 @@ async def all_in_sync(cluster: LocalCluster) -> None:
         await until(in_sync, within_s=30.0)
 
 
-async def numbers_in(cluster: LocalCluster) -> list[int]:
-    logs = await read_everything(cluster.bootstrap, [ONLY])
-    return [number for _, number in logs[ONLY]]
+async def numbers_in(cluster: LocalCluster, partition: TopicPartition = ONLY) -> list[int]:
+    logs = await read_everything(cluster.bootstrap, [partition])
+    return [number for _, number in logs[partition]]
 
 
 def as_after_a_loss_of_power(broker: Path) -> None:
@@ -71,7 +73,9 @@ async def test_two_disks_are_gone_and_the_third_lost_power_and_what_it_has_is_ha
     async with quiet(tmp_path) as cluster:
         async with Admin(cluster.bootstrap) as admin:
             await admin.create_topic(TOPIC, partitions=1, replication_factor=3)
+            await admin.create_topic(ALONE, partitions=0, assignment={0: [2]})
         await write(cluster, range(100))
+        await write(cluster, range(5), topic=ALONE)
         for number in (1, 2, 3):
             await cluster.kill(f"broker-{number}")
         as_after_a_loss_of_power(tmp_path / "broker-1")
@@ -103,6 +107,13 @@ async def test_two_disks_are_gone_and_the_third_lost_power_and_what_it_has_is_ha
         assert await numbers_in(cluster) == list(range(200))
         status, _refused = await regnum(cluster, "partitions", "recover", TOPIC, "0", "--accept-loss")
         assert status == 4
+        # Of the topic whose only disk is gone nothing is left, and it can be used again.
+        status, (one,) = await regnum(cluster, "partitions", "recover", ALONE)
+        assert (one["chosen"], one["lost_from_offset"], one["unknown"]) == (2, 0, [2])
+        status, (done,) = await regnum(cluster, "partitions", "recover", ALONE, "--accept-loss")
+        assert done["recovered"]
+        await write(cluster, range(5, 10), topic=ALONE)
+        assert await numbers_in(cluster, TopicPartition(ALONE, 0)) == list(range(5, 10))
 
 
 async def test_a_state_and_a_guard_that_were_removed_by_hand_are_made_again_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.port import Refused, Written
+from regnum_coordination.port import Group, Refused, Written
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 from regnum_model.nodes import LeaderAndIsr
 from regnum_service.errors import RegnumError
@@ -169,7 +169,9 @@ class PartitionRecoveries:
         rejected, recoverable = await self._survey.judge(call.topic, numbers)
         call.done.update(rejected)
         writes: list[_Write] = []
-        for number, one in recoverable.items():
+        for count, (number, one) in enumerate(recoverable.items(), 1):
+            if count % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
             decided = self._decide(one, *call.found[number])
             if isinstance(decided, Rejection):
                 call.done[number] = decided
@@ -197,6 +199,8 @@ class PartitionRecoveries:
         log, broker = assessment.answers[chosen], self._context.picture.brokers.get(chosen)
         if not isinstance(log, ReplicaLog) or broker is None or not is_of(broker, log):
             return _CHANGED
+        if chosen in self._context.picture.offline_at(one.key):
+            return _CHANGED
         epoch = recovered_epoch(one.known_epoch, assessment.answers.values(), certain=one.is_certain)
         if epoch is None:
             return Rejection(
@@ -210,14 +214,16 @@ class PartitionRecoveries:
         if not writes:
             return ()
         without_guard = writes[-1].found.nodes.guard is None
-        *others, last = [
-            group_for(topic, write.found, write.broker, write.state, make_guard=without_guard and write is writes[-1])
-            for write in writes
-        ]
+        groups: list[Group] = []
+        for count, write in enumerate(writes, 1):
+            if count % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            make_guard = without_guard and write is writes[-1]
+            groups.append(group_for(topic, write.found, write.broker, write.state, make_guard=make_guard))
         if not without_guard:
-            return await self._context.store.write_batch([*others, last])
-        before = await self._context.store.write_batch(others)
-        (outcome,) = await self._context.store.write_batch([last])
+            return await self._context.store.write_batch(groups)
+        before = await self._context.store.write_batch(groups[:-1])
+        (outcome,) = await self._context.store.write_batch(groups[-1:])
         # Without the guard none of them counts.
         return (*before, outcome) if isinstance(outcome, Written) else [outcome] * len(writes)
 

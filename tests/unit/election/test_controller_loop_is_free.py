@@ -11,6 +11,8 @@ from regnum_election.controller import Controller
 from regnum_election.events import Mutation
 from regnum_election.leader_balance import balance_leaders, misplaced
 from regnum_election.quota_changes import EntityChange, LimitChange
+from regnum_election.recovery_calls import RecoveryRequest
+from regnum_election.recovery_messages import recovery_response
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, TopicRequest
@@ -211,5 +213,24 @@ def test_many_quotas_are_read() -> None:
             await controller.quotas.book.known()
         with held.measuring("5000 quotas are shown"):
             assert len(await controller.describe_client_quotas(None, wait_s=20.0)) == 5_000
+
+    run(scenario).assert_free()
+
+
+def test_partitions_that_nobody_may_lead_are_looked_at_and_recovered() -> None:
+    """Without the guard all of a page are one step."""
+
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, {"unguarded": 1_000, "stateless": 1_000}, preferred)
+        await cluster.outside.delete(paths.topic_id(topic_id("unguarded")), version=None)
+        for number in range(1_000):
+            await cluster.outside.delete(paths.leader_and_isr("stateless", number), version=None)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        for topic in ("unguarded", "stateless"):
+            request = RecoveryRequest(topic=topic, partitions=(), first_partition=0, accept_loss=True, who="a test")
+            with held.measuring(f"1000 partitions of a topic that is {topic} are recovered"):
+                page = await controller.recoveries.recover(request, wait_s=60.0)
+                response = await recovery_response(page)
+            assert sum(1 for one in response.results if one.recovered) == 1_000
 
     run(scenario).assert_free()
