@@ -1,4 +1,12 @@
-"""Fills batches, one for each partition, until they are full or have waited long enough. Pure."""
+"""Fills batches, one for each partition. Pure. All times are monotonic seconds.
+
+Goals: no record waits longer for company than the linger, while it could travel; whatever has to wait for another
+reason travels in few large batches, because the number of calls is what a slow path limits, not their size.
+Algorithm: a batch is *open* from its first record on. After its linger it is *ready*: the sender may take it, and is
+told so once. It takes records until the sender does take it, or until it is full; then it is *closed*. A batch that
+waits for very long is closed too, so that the records that came last have nearly the whole delivery time-out: a batch
+fails as a whole, by the time of its first record.
+"""
 
 from collections.abc import Callable
 from typing import Final, Generic
@@ -8,6 +16,9 @@ from regnum_records.build import BatchBuilder, CodecName, Headers
 from regnum_client.content import BuiltContent
 from regnum_client.lane import Batch, R
 from regnum_client.records import TopicPartition
+
+OPEN_SHARE_MAX: Final = 0.1
+"""Share of the delivery time-out after which a batch takes no further records."""
 
 
 class _Open(Generic[R]):
@@ -30,15 +41,18 @@ class Accumulator(Generic[R]):
         codec: CodecName,
         linger_s: float,
         delivery_timeout_s: float,
-        on_closed: Callable[[TopicPartition], None],
+        on_turned: Callable[[TopicPartition], None],
     ) -> None:
         self._batch_bytes: Final = batch_bytes
         self._codec: Final[CodecName] = codec
         self._linger_s: Final = linger_s
         self._delivery_timeout_s: Final = delivery_timeout_s
-        self._on_closed: Final = on_closed
+        self._on_turned: Final = on_turned
+        """Called when a batch is ready or full: the next record without a key goes to another partition."""
         self._open: dict[TopicPartition, _Open[R]] = {}
-        """In the order in which they were opened."""
+        """Batches that wait for company, in the order in which they were opened."""
+        self._ready: dict[TopicPartition, _Open[R]] = {}
+        """Batches that have waited long enough and that nobody has taken yet."""
         self._closed: list[tuple[TopicPartition, Batch[R]]] = []
 
     def append(
@@ -54,7 +68,10 @@ class Accumulator(Generic[R]):
         now_s: float,
     ) -> Batch[R]:
         """Put a record into its partition's batch, which is returned; it takes ``size_bytes`` from the buffer."""
-        current = self._open.get(partition)
+        current = self._open.get(partition) or self._ready.get(partition)
+        if current is not None and now_s - current.batch.opened_s > self._delivery_timeout_s * OPEN_SHARE_MAX:
+            self._close(partition)
+            current = None
         if current is not None:
             before = current.builder.size_bytes
             if not current.builder.append(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers):
@@ -74,17 +91,35 @@ class Accumulator(Generic[R]):
             self._close(partition)
         return current.batch
 
-    def close_due(self, now_s: float) -> None:
-        """Close the batches that have waited long enough."""
+    def become_ready(self, now_s: float) -> list[TopicPartition]:
+        """Partitions whose batches have waited long enough since the last call."""
+        ready: list[TopicPartition] = []
         while self._open:
             partition, oldest = next(iter(self._open.items()))
             if oldest.batch.opened_s + self._linger_s > now_s:
-                return
-            self._close(partition)
+                break
+            self._ready[partition] = self._open.pop(partition)
+            self._on_turned(partition)
+            ready.append(partition)
+        return ready
+
+    def is_ready(self, partition: TopicPartition) -> bool:
+        """There is a batch to take."""
+        return partition in self._ready
+
+    def take(self, partition: TopicPartition) -> Batch[R] | None:
+        """The ready batch of a partition, which takes no records from now on; None: there is none."""
+        taken = self._ready.pop(partition, None)
+        return None if taken is None else taken.batch
+
+    def take_expired(self, partition: TopicPartition, now_s: float) -> Batch[R] | None:
+        """The ready batch of a partition, if its time is up."""
+        ready = self._ready.get(partition)
+        return self.take(partition) if ready is not None and ready.batch.deadline_s <= now_s else None
 
     def close_all(self) -> None:
         """Close every batch."""
-        for partition in tuple(self._open):
+        for partition in (*self._ready, *self._open):
             self._close(partition)
 
     def take_closed(self) -> list[tuple[TopicPartition, Batch[R]]]:
@@ -98,12 +133,15 @@ class Accumulator(Generic[R]):
         return bool(self._closed)
 
     @property
-    def next_due_s(self) -> float | None:
+    def next_ready_s(self) -> float | None:
         """When the oldest open batch will have waited long enough."""
         for oldest in self._open.values():
             return oldest.batch.opened_s + self._linger_s
         return None
 
     def _close(self, partition: TopicPartition) -> None:
-        self._closed.append((partition, self._open.pop(partition).batch))
-        self._on_closed(partition)
+        lingering = self._open.pop(partition, None)
+        closed = self._ready.pop(partition) if lingering is None else lingering
+        self._closed.append((partition, closed.batch))
+        if lingering is not None:
+            self._on_turned(partition)

@@ -2,22 +2,21 @@
 
 Goals: each record once and in order, whatever is lost between producer and leader; several batches under way at a time.
 Constraints: a batch whose fate is unknown may be in the log, so it keeps its producer id and sequence numbers for
-ever; a broker knows a
-producer by the last five batches it holds and, knowing nothing, takes any sequence number as the first.
-Algorithm:
-  A batch gets its sequence numbers when it is first sent, and then stands in a line until it is acknowledged.
-  1. New batches are sent behind others only to a leader that has acknowledged one in this very term. To any other the
-  first goes alone:
-     a leader that knows nothing of this producer could take the second batch first.
-  2. A batch that has to be sent again goes only when it is first in line, and new ones wait for that.
-  3. A batch that cannot be written leaves a hole in the numbers (so does one whose time is up). The sequence is
-  *broken*: nothing is sent until
-     all calls under way have ended; then batches that may be in the log fail, and those that are certainly not get
-     new numbers under a
-     new identity. A batch that may be in the log is never numbered anew.
+ever; a broker knows a producer by the last five batches it holds and, knowing nothing, takes any sequence number as
+the first.
+Algorithm: a batch gets its sequence numbers when it is first sent, and then stands in a line until it is acknowledged.
+
+1. New batches are sent behind others only to a leader that has acknowledged one in this very term. To any other the
+   first goes alone: a leader that knows nothing of this producer could take the second batch first.
+2. A batch that has to be sent again goes only when it is first in line, and new ones wait for that.
+3. A batch that cannot be written leaves a hole in the numbers (so does one whose time is up). The sequence is
+   *broken*: nothing is sent until all calls under way have ended; then batches that may be in the log fail, and those
+   that are certainly not get new numbers under a new identity. A batch that may be in the log is never numbered anew.
+4. A batch that still takes records joins only an empty lane. While one is under way it goes on filling: on a slow
+   path, a few large batches instead of many small ones (the shell asks ``empty``).
+
 Example: 0, 1, 2 are under way when the leader dies; all three come back without an answer. The new leader gets 0
-alone. It had copied 0 and answers the
-old offset; 1 goes next, alone too; then 2; then new ones, five at a time again.
+alone. It had copied 0 and answers the old offset; 1 goes next, alone too; then 2; then new ones, five at a time again.
 """
 
 from collections import deque
@@ -109,9 +108,9 @@ class Lane(Generic[R]):
         self._broken = False
 
     @property
-    def needs_identity(self) -> bool:
-        """There is something to send, and a producer id is missing for it."""
-        return self._idempotent and self._identity is None and bool(self._new)
+    def lacks_identity(self) -> bool:
+        """Nothing new can be sent before a producer id is there."""
+        return self._idempotent and self._identity is None
 
     @property
     def identity(self) -> Identity | None:

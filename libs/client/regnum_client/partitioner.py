@@ -36,7 +36,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class StickyRoundRobin:
-    """Partition for records without a key: one at a time, the next one whenever a batch is closed."""
+    """Partition for records without a key: one at a time, the next one whenever a batch need not wait any longer."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -46,7 +46,7 @@ class StickyRoundRobin:
         """The partition whose turn it is."""
         return self._turn.setdefault(topic, self._first) % partitions
 
-    def batch_closed(self, topic: str, partition: int, partitions: int) -> None:
-        """The batch of that partition is full or on its way: if it was its turn, it is the next one's."""
+    def batch_turned(self, topic: str, partition: int, partitions: int) -> None:
+        """The batch of that partition is full or may go: if it was its turn, it is the next one's."""
         if self.current(topic, partitions) == partition:
             self._turn[topic] = (partition + 1) % partitions

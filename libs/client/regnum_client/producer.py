@@ -1,8 +1,8 @@
 """Writes records: batched, idempotent, in order, across changes of leader.
 
-A record goes into the open batch of its partition (``accumulator``); the closed batch stands in the partition's line
-(``lane``), from where
-the ``sender`` carries it to the leader; its end is told through ``outcomes``. This module is the door.
+A record goes into the open batch of its partition (``accumulator``); the ``sender`` takes the batch when it can go,
+puts it into the partition's line (``lane``) and carries it to the leader; its end is told through ``outcomes``. This
+module is the door.
 """
 
 import asyncio
@@ -48,7 +48,8 @@ class ProducerSettings:
     idempotent: bool = True
     """Repeats are recognised by the broker. Counts with acks -1 only."""
     linger_ms: float = 5.0
-    """How long a record waits for company before its batch is sent."""
+    """How long a record waits for company before its batch may be sent. A batch that cannot be sent then, because one
+    of its partition is under way, goes on taking records."""
     batch_bytes: int = 16 * 1024
     """A batch this large is sent at once. At most what the broker takes (1 MiB by default)."""
     buffer_bytes: int = 32 * 1024 * 1024
@@ -58,7 +59,8 @@ class ProducerSettings:
     topic_wait_s: float = 5.0
     """How long ``send`` waits for a topic that the brokers do not know yet."""
     delivery_timeout_s: float = 120.0
-    """From ``send`` to the acknowledgement, all retries included; then DeliveryTimeoutError."""
+    """From ``send`` to the acknowledgement, all retries included; then DeliveryTimeoutError. A batch fails as a whole:
+    a record that joined one that could not be sent has up to a tenth less."""
     request_timeout_s: float = 30.0
     """Deadline of one produce call."""
     in_flight_max: int = 5
@@ -99,7 +101,7 @@ class Producer:
             codec=self._settings.compression,
             linger_s=self._settings.linger_ms / 1000,
             delivery_timeout_s=self._settings.delivery_timeout_s,
-            on_closed=self._batch_closed,
+            on_turned=self._batch_turned,
         )
         self._metadata: Metadata | None = None
         self._sender: Sender | None = None
@@ -132,6 +134,7 @@ class Producer:
             self._connections,
             metadata,
             self._outcomes,
+            self._accumulator,
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
@@ -212,7 +215,7 @@ class Producer:
         number = self._choose(topic, len(view.partitions), key, partition)
         timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        idle = self._accumulator.next_due_s is None
+        idle = self._accumulator.next_ready_s is None
         batch = self._accumulator.append(
             TopicPartition(topic, number),
             key=key,
@@ -224,7 +227,7 @@ class Producer:
             now_s=self._clock.monotonic(),
         )
         self._outcomes.take_in(batch, size_bytes)
-        if idle or self._accumulator.has_closed:
+        if self._accumulator.has_closed or (idle and self._accumulator.next_ready_s is not None):
             self._outcomes.wake()
         return future
 
@@ -257,23 +260,21 @@ class Producer:
             return partition_for_key(key, partitions)
         return self._partitioner.current(topic, partitions)
 
-    def _batch_closed(self, partition: TopicPartition) -> None:
+    def _batch_turned(self, partition: TopicPartition) -> None:
         view = None if self._metadata is None else self._metadata.view.topics.get(partition.topic)
         if view is not None:
-            self._partitioner.batch_closed(partition.topic, partition.partition, len(view.partitions))
+            self._partitioner.batch_turned(partition.topic, partition.partition, len(view.partitions))
 
     def _closed_error(self) -> BaseException:
         return self._outcomes.failure or ClientClosedError("producer")
 
     async def _run(self, sender: Sender) -> None:
         while True:
-            self._accumulator.close_due(self._clock.monotonic())
-            for partition, batch in self._accumulator.take_closed():
-                sender.offer(partition, batch)
+            sender.take_in(self._clock.monotonic())
             pause_s = sender.turn()
-            due_s = self._accumulator.next_due_s
-            if due_s is not None:
-                pause_s = min(pause_s, max(0.0, due_s - self._clock.monotonic()))
+            ready_s = self._accumulator.next_ready_s
+            if ready_s is not None:
+                pause_s = min(pause_s, max(0.0, ready_s - self._clock.monotonic()))
             if pause_s > 0:
                 await self._outcomes.woken(pause_s)
             else:

@@ -1,11 +1,11 @@
-"""Carries closed batches to the leaders of their partitions and sees each to its end.
+"""Carries batches to the leaders of their partitions and sees each to its end.
 
 Goals: what ``lane`` decides, with few calls and short outages.
 Algorithm: one task turns whenever something happened: it gives up what is too old, and for every leader that may take
-another call gathers
-the next batch of each of its partitions into one call. A partition whose leader failed goes on when metadata, asked
-for after the failure,
-shows another term; to the same term it is sent again after a pause that grows with the trouble.
+another call gathers the next batch of each of its partitions into one call. Full batches go up to five at a time; one
+that is not full stays open in the ``accumulator``, and takes records, until nothing of its partition is on its way. A
+partition whose leader failed goes on when metadata, asked for after the failure, shows another term; to the same term
+it is sent again after a pause that grows with the trouble.
 A call without an answer for half a second makes the sender look again, with other brokers than the one that is
 silent: if a partition of it has another leader by now the call is abandoned (the leader is frozen or cut off, not
 slow) and its batches go on with the same numbers. Without numbers it takes all partitions to have moved.
@@ -27,6 +27,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, reason_of
 from regnum_telemetry import conventions, propagation, tracing
 
+from regnum_client.accumulator import Accumulator
 from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call, call_asking
 from regnum_client.hints import take_hint
@@ -90,6 +91,7 @@ class Sender:
         connections: Connections,
         metadata: Metadata,
         outcomes: Outcomes,
+        accumulator: Accumulator[Receipt],
         *,
         clock: Clock,
         chance: random.Random,
@@ -103,6 +105,7 @@ class Sender:
         self._connections: Final = connections
         self._metadata: Final = metadata
         self._outcomes: Final = outcomes
+        self._accumulator: Final = accumulator
         self._clock: Final = clock
         self._chance: Final = chance
         self._header: Final = RequestHeader(client_id=client_id)
@@ -113,20 +116,26 @@ class Sender:
         self._outages: Final = outages
         self._routes: dict[TopicPartition, Route] = {}
         self._active: dict[TopicPartition, Route] = {}
-        """Routes with batches that are not under way; whoever has sent goes to the end."""
+        """Routes with batches that can be sent, as far as they themselves go; whoever has sent goes to the end."""
         self._calls: dict[_Call, None] = {}
         self._calls_to: Counter[BrokerId] = Counter()
         self._expire_at_s = float("-inf")
         self._identity: Identity | None = None
         self._identity_task: asyncio.Task[None] | None = None
 
-    def offer(self, partition: TopicPartition, batch: Batch[Receipt]) -> None:
-        """Take a closed batch over."""
+    def take_in(self, now_s: float) -> None:
+        """Look what the accumulator has: closed batches, and open ones that may be taken."""
+        for partition in self._accumulator.become_ready(now_s):
+            self._active[partition] = self._route(partition)
+        for partition, batch in self._accumulator.take_closed():
+            route = self._active[partition] = self._route(partition)
+            route.lane.add(batch)
+
+    def _route(self, partition: TopicPartition) -> Route:
         route = self._routes.get(partition)
         if route is None:
             route = self._routes[partition] = Route(idempotent=self._idempotent)
-        route.lane.add(batch)
-        self._active[partition] = route
+        return route
 
     def turn(self) -> float:
         """Send what may be sent now. Returns in how many seconds to turn again if nothing happens before."""
@@ -168,18 +177,28 @@ class Sender:
                 continue
             if self._calls_to[term.leader] >= self._in_flight_max or sizes[term.leader] >= CALL_BYTES_MAX:
                 continue
-            batch = route.lane.next_batch(term, in_flight_max=self._in_flight_max)
+            batch = self._next_batch(partition, route, term)
             if batch is not None:
                 gathered.setdefault(term.leader, []).append(Item(partition, batch, term))
                 sizes[term.leader] += batch.size_bytes
                 del self._active[partition]
                 if route.lane.waiting:
                     self._active[partition] = route
+            elif not route.lane.waiting:
+                # An open batch that fills while another one is under way: it comes back when that one ends.
+                del self._active[partition]
         return gathered, paused_s
+
+    def _next_batch(self, partition: TopicPartition, route: Route, term: LeaderTerm) -> Batch[Receipt] | None:
+        if route.lane.empty:
+            ready = self._accumulator.take(partition)
+            if ready is not None:
+                route.lane.add(ready)
+        return route.lane.next_batch(term, in_flight_max=self._in_flight_max)
 
     def _term(self, partition: TopicPartition, route: Route, view: ClusterView) -> LeaderTerm | None:
         """The leadership to send to; None: not now."""
-        if route.lane.needs_identity and not self._give_identity(route):
+        if route.lane.lacks_identity and not self._give_identity(route):
             return None
         term = view.leader_term(*partition)
         if term is None or route.trouble.needs_metadata(view, term):
@@ -190,14 +209,21 @@ class Sender:
     def _expire(self, now_s: float) -> None:
         self._expire_at_s = now_s + EXPIRE_EVERY_S
         for partition, route in tuple(self._active.items()):
-            for batch in route.lane.expire(now_s):
+            expired = route.lane.expire(now_s)
+            ready = self._accumulator.take_expired(partition, now_s)
+            if ready is not None:
+                expired.append(ready)
+            for batch in expired:
                 if batch.deadline_s <= now_s:
                     self._outcomes.timed_out(partition, batch, last=route.trouble.last_answer)
                 else:
                     because = "the batch before it was not acknowledged in time"
                     self._outcomes.sequence_broken(partition, batch, because=because)
-            if not route.lane.waiting:
+            if not self._has_work(partition, route):
                 del self._active[partition]
+
+    def _has_work(self, partition: TopicPartition, route: Route) -> bool:
+        return route.lane.waiting or self._accumulator.is_ready(partition)
 
     def _send(self, leader: BrokerId, items: list[Item], view: ClusterView, now_s: float) -> None:
         address = view.address_of(leader)
@@ -333,7 +359,7 @@ class Sender:
                 self._outcomes.refused(item.partition, lost, code, message)
             else:
                 self._outcomes.sequence_broken(item.partition, lost, because=message)
-        if route.lane.waiting:
+        if self._has_work(item.partition, route):
             self._active[item.partition] = route
 
     def _look_at_slow_calls(self, now_s: float, view: ClusterView) -> None:

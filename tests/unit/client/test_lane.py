@@ -117,7 +117,7 @@ def test_a_broken_sequence_never_numbers_anew_what_may_be_written() -> None:
     assert take_all(lane, OLD) == [], "calls are still under way"
     assert lane.settle(made[3], RETRY, OLD) == []
     assert lane.settle(made[4], RETRY, OLD) == [made[2]]
-    assert lane.needs_identity
+    assert lane.lacks_identity
     assert take_all(lane, OLD) == []
     lane.take_identity(Identity(producer_id=8, producer_epoch=0))
     assert take_all(lane, OLD) == [made[3]], "nobody has confirmed this identity"
@@ -143,7 +143,7 @@ def test_time_is_up_for_what_waits_and_not_for_what_is_under_way() -> None:
     assert lane.expire(101.5) == [made[1]]
     lane.settle(made[0], UNKNOWN, OLD)
     assert lane.expire(101.5) == [made[0]]
-    assert lane.needs_identity, "the hole in the numbers breaks the sequence"
+    assert lane.lacks_identity, "the hole in the numbers breaks the sequence"
     assert list(lane.batches()) == [made[2]]
 
 
@@ -158,7 +158,7 @@ def test_a_sent_batch_whose_time_is_up_takes_those_behind_it_that_may_be_written
 
 def test_without_idempotence_one_at_a_time_and_a_refusal_is_its_own() -> None:
     lane, made = lane_with(3, idempotent=False)
-    assert not lane.needs_identity
+    assert not lane.lacks_identity
     assert take_all(lane, OLD) == [made[0]]
     assert lane.settle(made[0], REFUSED, OLD) == [made[0]]
     assert take_all(lane, OLD) == [made[1]]

@@ -28,15 +28,15 @@ def test_a_key_always_goes_to_the_same_partition_and_keys_spread() -> None:
 def test_keyless_records_stay_until_the_batch_is_closed() -> None:
     partitioner = StickyRoundRobin(4)
     assert [partitioner.current("t", 3) for _ in range(3)] == [1, 1, 1]
-    partitioner.batch_closed("t", 1, 3)
+    partitioner.batch_turned("t", 1, 3)
     assert partitioner.current("t", 3) == 2
-    partitioner.batch_closed("t", 0, 3)  # a batch of a keyed record elsewhere
+    partitioner.batch_turned("t", 0, 3)  # a batch of a keyed record elsewhere
     assert partitioner.current("t", 3) == 2
-    partitioner.batch_closed("t", 2, 3)
+    partitioner.batch_turned("t", 2, 3)
     assert partitioner.current("t", 3) == 0
 
 
 def test_topics_take_turns_on_their_own() -> None:
     partitioner = StickyRoundRobin(0)
-    partitioner.batch_closed("a", 0, 3)
+    partitioner.batch_turned("a", 0, 3)
     assert (partitioner.current("a", 3), partitioner.current("b", 3)) == (1, 0)

@@ -73,6 +73,78 @@ async def test_records_share_batches_and_partitions_share_calls(cluster: FakeClu
     assert [len(cluster.values("wide", number)) for number in range(6)] == [10] * 6
 
 
+async def test_a_batch_takes_records_while_another_of_its_partition_is_under_way(cluster: FakeCluster) -> None:
+    """On a slow path the number of calls is what is scarce."""
+    sizes: list[int] = []
+    slow = asyncio.Event()
+
+    async def hold(_broker: FakeBroker, request: log_pb2.ProduceRequest) -> None:
+        sizes.append(read_header(request.partitions[0].record_batch).record_count)
+        await slow.wait()
+
+    async with producer_to(cluster, linger_ms=0.0) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.before_produce = hold
+        deliveries = []
+        for value in numbered(1, 101):
+            deliveries.append(await producer.send("t", value))
+            await asyncio.sleep(0)
+        await until(lambda: len(sizes) == 1)
+        slow.set()
+        assert [(await delivery).offset for delivery in deliveries] == list(range(1, 101))
+    assert len(sizes) == 2, "the first alone, and all that came while it was on its way"
+    assert sum(sizes) == 100
+
+
+async def test_full_batches_go_behind_others(cluster: FakeCluster) -> None:
+    calls = 0
+    slow = asyncio.Event()
+
+    async def hold(_broker: FakeBroker, _request: log_pb2.ProduceRequest) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            slow.set()
+        await slow.wait()
+
+    async with producer_to(cluster, batch_bytes=512) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.before_produce = hold
+        deliveries = [await producer.send("t", value) for value in numbered(1, 300)]
+        async with asyncio.timeout(DEADLINE_S):
+            assert [(await delivery).offset for delivery in deliveries] == list(range(1, 300))
+
+
+async def test_what_is_flushed_does_not_wait_for_what_is_under_way(cluster: FakeCluster) -> None:
+    calls = 0
+    slow = asyncio.Event()
+
+    async def hold(_broker: FakeBroker, _request: log_pb2.ProduceRequest) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            slow.set()
+        await slow.wait()
+
+    async with producer_to(cluster) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.before_produce = hold
+        first = await producer.send("t", b"1")
+        await until(lambda: calls == 1)
+        second = await producer.send("t", b"2")
+        async with asyncio.timeout(DEADLINE_S):
+            await producer.flush()
+        assert [first.result().offset, second.result().offset] == [1, 2]
+
+
+async def test_an_open_batch_that_nobody_takes_fails_in_time(cluster: FakeCluster) -> None:
+    cluster.elect("t", 0, -1)
+    async with producer_to(cluster, delivery_timeout_s=0.4) as producer:
+        delivery = await producer.send("t", b"1")
+        with pytest.raises(DeliveryTimeoutError, match="was not written"):
+            await delivery
+
+
 async def test_keys_decide_the_partition_and_keyless_batches_go_round(cluster: FakeCluster) -> None:
     cluster.create("wide", partitions=3)
     async with producer_to(cluster) as producer:

@@ -1,0 +1,86 @@
+"""Open, ready and closed batches."""
+
+from regnum_client.accumulator import OPEN_SHARE_MAX, Accumulator
+from regnum_client.lane import Batch
+from regnum_client.records import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Filling:
+    """An accumulator with a linger of 1 s and a delivery time-out of 100 s."""
+
+    def __init__(self, *, batch_bytes: int = 1_000) -> None:
+        self.turned: list[TopicPartition] = []
+        self.accumulator = Accumulator[str](
+            batch_bytes=batch_bytes, codec="none", linger_s=1.0, delivery_timeout_s=100.0, on_turned=self.turned.append
+        )
+
+    def put(self, partition: TopicPartition, now_s: float, value: bytes = b"x") -> Batch[str]:
+        return self.accumulator.append(
+            partition,
+            key=None,
+            value=value,
+            headers=(),
+            timestamp_ms=1,
+            receipt="r",
+            size_bytes=len(value),
+            now_s=now_s,
+        )
+
+
+def test_a_batch_is_ready_after_its_linger_and_takes_records_until_it_is_taken() -> None:
+    filling = Filling()
+    accumulator = filling.accumulator
+    batch = filling.put(A, 0.0)
+    assert accumulator.take(A) is None
+    assert (accumulator.next_ready_s, accumulator.become_ready(0.9)) == (1.0, [])
+    assert accumulator.become_ready(1.0) == [A]
+    assert accumulator.become_ready(1.0) == [], "said once"
+    assert (accumulator.next_ready_s, accumulator.is_ready(A)) == (None, True)
+    assert filling.put(A, 2.0) is batch
+    assert accumulator.take(A) is batch
+    assert batch.content.record_count == 2
+    assert filling.put(A, 2.0) is not batch
+    assert filling.turned == [A]
+
+
+def test_a_ready_batch_that_fills_up_is_closed_in_its_turn() -> None:
+    filling = Filling(batch_bytes=300)
+    first = filling.put(A, 0.0, b"x" * 100)
+    filling.accumulator.become_ready(1.0)
+    second = filling.put(A, 2.0, b"x" * 150)
+    assert second is not first
+    assert filling.accumulator.take_closed() == [(A, first), (A, second)], "no third of that size would fit"
+    assert not filling.accumulator.is_ready(A)
+    assert filling.turned == [A, A], "when the first was ready and when the second was full"
+
+
+def test_late_records_do_not_join_a_batch_that_has_waited_for_long() -> None:
+    filling = Filling()
+    first = filling.put(A, 0.0)
+    filling.accumulator.become_ready(1.0)
+    assert filling.put(A, 100.0 * OPEN_SHARE_MAX) is first
+    late = filling.put(A, 100.0 * OPEN_SHARE_MAX + 0.1)
+    assert late is not first
+    assert late.deadline_s > 110.0
+    assert filling.accumulator.take_closed() == [(A, first)]
+
+
+def test_a_ready_batch_expires_and_an_open_one_is_not_asked_for() -> None:
+    filling = Filling()
+    batch = filling.put(A, 0.0)
+    filling.accumulator.become_ready(1.0)
+    assert filling.accumulator.take_expired(A, 99.9) is None
+    assert filling.accumulator.take_expired(A, 100.0) is batch
+    assert filling.accumulator.take_expired(A, 100.0) is None
+
+
+def test_closing_all_takes_the_ready_ones_first() -> None:
+    filling = Filling()
+    first = filling.put(A, 0.0)
+    filling.accumulator.become_ready(1.0)
+    second = filling.put(B, 2.0)
+    filling.accumulator.close_all()
+    assert filling.accumulator.take_closed() == [(A, first), (B, second)]
+    assert filling.accumulator.next_ready_s is None
