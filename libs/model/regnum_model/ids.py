@@ -1,5 +1,6 @@
 """Ids and epochs as types of their own, so that one cannot be passed for another."""
 
+import re
 import uuid
 from base64 import urlsafe_b64encode
 from typing import Final, NamedTuple, NewType
@@ -49,6 +50,14 @@ class PartitionKey(NamedTuple):
 
     topic_id: TopicId
     partition: int
+
+
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
+
+
+def is_topic_id(text: str) -> bool:
+    """Whether a text can be a topic id: whatever else somebody sends names no folder and no node (``.``, ``a/b``)."""
+    return _TOPIC_ID.fullmatch(text) is not None
 
 
 def encode_id(value: uuid.UUID) -> str:

@@ -5,7 +5,6 @@ with the reason and never anything else, whatever the bytes are; ``encode`` is d
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -20,13 +19,14 @@ from regnum_model.ids import (
     LogId,
     Registration,
     TopicId,
+    is_topic_id,
 )
 
+MAX_EPOCH: Final = 999_999_999
+"""Largest controller or leader epoch that a node may name: the next ones still fit where the wire carries them."""
 MAX_BROKER_ID: Final = 2**31 - 1
 MAX_PARTITIONS: Final = 1_000_000
 """Partitions of one topic that a node may list."""
-
-_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
 
 
 class MalformedNodeError(ValueError):
@@ -96,7 +96,7 @@ def _ids(value: object, what: str) -> tuple[BrokerId, ...]:
 
 
 def _topic_id(value: object) -> TopicId:
-    if not isinstance(value, str) or _TOPIC_ID.fullmatch(value) is None:
+    if not isinstance(value, str) or not is_topic_id(value):
         raise MalformedNodeError("topic_id is not 22 characters of URL-safe base64")
     return TopicId(value)
 
@@ -141,7 +141,7 @@ def decode_controller_epoch(data: bytes) -> ControllerEpoch:
     """Read; raises MalformedNodeError."""
     text = data.decode("ascii", errors="replace").strip()
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise MalformedNodeError("/controller_epoch is not a plain number of at most nine digits")
+        raise MalformedNodeError(f"/controller_epoch is not a plain number up to {MAX_EPOCH}")
     return ControllerEpoch(int(text))
 
 
@@ -409,11 +409,13 @@ class LeaderAndIsr:
         return cls(
             topic_id=_topic_id(content.get("topic_id")),
             leader=leader,
-            leader_epoch=LeaderEpoch(_int(content.get("leader_epoch"), "leader_epoch", low=0, high=2**31 - 1)),
+            leader_epoch=LeaderEpoch(_int(content.get("leader_epoch"), "leader_epoch", low=0, high=MAX_EPOCH)),
             isr=isr,
             elr=elr,
             members=members,
-            controller_epoch=ControllerEpoch(_int(content.get("controller_epoch"), "controller_epoch", low=0)),
+            controller_epoch=ControllerEpoch(
+                _int(content.get("controller_epoch"), "controller_epoch", low=0, high=MAX_EPOCH)
+            ),
         )
 
 

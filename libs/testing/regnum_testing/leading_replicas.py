@@ -7,6 +7,7 @@ from typing import Self
 
 from regnum.broker.v1 import replication_pb2
 from regnum_broker.fetch_session import FetchSession
+from regnum_broker.follower_streams import FollowerStreams
 from regnum_broker.leader import Leadership
 from regnum_broker.log.system_calls import Disk
 from regnum_broker.partition import Partition
@@ -114,7 +115,7 @@ class LeadingReplicas:
         return FetchSession(
             find=find,
             arrivals=self.replicas.arrivals,
-            newest_epoch_of=self.replicas.newest_epoch_of,
+            streams=FollowerStreams(),
             caught_up=lambda _: None,
             storage=self.storage,
             clock=self.clock,

@@ -10,6 +10,7 @@ import structlog
 from regnum.broker.v1 import control_pb2_grpc, group_pb2_grpc, log_pb2_grpc, replication_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2_grpc
 from regnum_coordination.port import Store
+from regnum_coordination.recipes.believed_epochs import BelievedEpochs
 from regnum_model.ids import BrokerId, encode_id
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
@@ -28,6 +29,7 @@ from regnum_broker.fence import Fence
 from regnum_broker.fetch import Fetching
 from regnum_broker.fetch_session import FetchSession
 from regnum_broker.follower import Fetchers, LeaderStream
+from regnum_broker.follower_streams import FollowerStreams
 from regnum_broker.isolation_watch import IsolationWatch
 from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.lifeline import Lifeline
@@ -70,7 +72,6 @@ class Broker:
     ) -> None:
         self._settings: Final = settings
         self._supervisor: Final = supervisor
-        self._open_session: Final = open_session
         self._clock: Final = clock
         self._id: Final = BrokerId(settings.broker_id)
         self._listeners: Final = {
@@ -80,7 +81,8 @@ class Broker:
         self.registered: Final = asyncio.Event()
         """Set once the broker has registered for the first time."""
         self.replicas: Final = Replicas(self._id)
-        self.fence: Final = Fence()
+        self._sessions: Final = Sessions(open_session, clock)
+        self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
 
     async def start(self) -> None:
         """Open the log directory, serve, register.
@@ -107,7 +109,8 @@ class Broker:
 
         cache = MetadataCache(fence, replicas.learn_listeners)
         leaders = CurrentLeaders(replicas, cache)
-        sessions = Sessions(self._open_session, clock)
+        sessions = self._sessions
+        streams = FollowerStreams()
         lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline))
 
         def controller_moved(location: ControllerLocation | None) -> None:
@@ -124,7 +127,14 @@ class Broker:
             clock=clock,
         )
         fetchers = Fetchers(lambda leader: self._leader_stream(leader, channels, storage), supervisor)
-        orders = Orders(replicas=replicas, fetchers=fetchers, storage=storage, lag_s=lag_s, clock=clock)
+        orders = Orders(
+            replicas=replicas,
+            fetchers=fetchers,
+            storage=storage,
+            store=lambda: sessions.store,
+            lag_s=lag_s,
+            clock=clock,
+        )
 
         internal = self._server(
             "internal",
@@ -141,7 +151,7 @@ class Broker:
                     make_session=lambda: FetchSession(
                         find=replicas.get,
                         arrivals=replicas.arrivals,
-                        newest_epoch_of=replicas.newest_epoch_of,
+                        streams=streams,
                         caught_up=writer.wake,
                         storage=storage,
                         clock=clock,

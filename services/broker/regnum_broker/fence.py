@@ -1,9 +1,11 @@
 """Who may order this broker about: epochs of controllers and of the broker itself."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.epochs import is_plausible
 from regnum_model.ids import BrokerEpoch, ControllerEpoch
 from regnum_service.errors import RegnumError
 
@@ -15,10 +17,16 @@ meant.
 """
 
 
+async def near_the_first(epoch: ControllerEpoch) -> bool:
+    """Whom to believe where nobody can look into the store: epochs near the first."""
+    return is_plausible(epoch, 0)
+
+
 class Fence:
     """The highest controller epoch seen, and the broker's registration. Belongs to the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, believes: Callable[[ControllerEpoch], Awaitable[bool]] = near_the_first) -> None:
+        self._believes: Final = believes
         self.controller_epoch = ControllerEpoch(0)
         """Highest controller epoch seen in any order; kept for the life of the process."""
         self._identity: Identity | None = None
@@ -45,8 +53,22 @@ class Fence:
             await self._settled.wait()
         return self._identity
 
+    async def admit_controller(self, epoch: ControllerEpoch) -> None:
+        """Refuse a controller that has been replaced or cannot be; remember a newer one.
+
+        Raises:
+            RegnumError: STALE_CONTROLLER_EPOCH, with the highest epoch seen; INVALID_REQUEST for one so far above what
+                the store says that nobody can have been elected with it.
+        """
+        if epoch > self.controller_epoch and not await self._believes(epoch):
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"controller epoch {epoch} is far above the one in the store; whoever sent it is no controller",
+            )
+        self.check_controller(epoch)
+
     def check_controller(self, epoch: ControllerEpoch) -> None:
-        """Refuse a controller that has been replaced; remember a newer one.
+        """Refuse a controller that has been replaced; remember a newer one, which has been admitted.
 
         Raises:
             RegnumError: STALE_CONTROLLER_EPOCH, with the highest epoch seen.

@@ -18,6 +18,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, R
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 
+from regnum_broker.follower_streams import FollowerStreams
 from regnum_broker.leader import FollowerStream, Leadership
 from regnum_broker.log.errors import CorruptLogError, OffsetOutOfRangeError
 from regnum_broker.log.replica import ReplicaLog
@@ -107,14 +108,14 @@ class FetchSession:
         *,
         find: Callable[[PartitionKey], Partition | None],
         arrivals: Signal,
-        newest_epoch_of: Callable[[BrokerId, BrokerEpoch], BrokerEpoch],
+        streams: FollowerStreams,
         caught_up: Callable[[Leadership], None],
         storage: Storage,
         clock: Clock,
     ) -> None:
         self._find: Final = find
         self._arrivals: Final = arrivals
-        self._newest_epoch_of: Final = newest_epoch_of
+        self._streams: Final = streams
         self._caught_up: Final = caught_up
         self._storage: Final = storage
         self._clock: Final = clock
@@ -142,7 +143,7 @@ class FetchSession:
         """Leave all partitions."""
         self._arrivals.detach(self._wake)
         if self._stream is not None:
-            self._stream.open = False
+            self._streams.closed(self._stream)
         for position in self._positions.values():
             _unsubscribe(position)
         self._positions.clear()
@@ -190,17 +191,18 @@ class FetchSession:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST, "replica id, broker epoch and wait are not negative"
             )
-        newest = self._newest_epoch_of(broker, epoch)
-        if epoch < newest:
+        newest = self._streams.newest_epoch_of(broker)
+        if newest is not None and epoch < newest:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
-                f"broker {broker} has fetched with broker epoch {newest}; {epoch} is an earlier life of it",
+                f"broker {broker} fetches with broker epoch {newest}; {epoch} is an earlier life of it",
             )
         stream, now_s = self._stream, self._clock.monotonic()
         if stream is None:
             stream = self._stream = FollowerStream(
                 broker=broker, broker_epoch=epoch, registration=Registration(request.registration), polled_s=now_s
             )
+            self._streams.opened(stream)
         elif stream.broker != broker:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "a fetch stream belongs to one follower")
         stream.broker_epoch, stream.registration = epoch, Registration(request.registration)

@@ -159,9 +159,12 @@ class Leadership(Role):
         return self._progress.get(broker)
 
     def record_fetch(self, stream: FollowerStream, *, offset: int, now_s: float) -> bool:
-        """Take up that a follower's log ends at ``offset``. False: it is not an assigned replica."""
-        progress = self._progress.get(stream.broker)
-        if progress is None:
+        """Take up that a follower's log ends at ``offset``.
+
+        False: it is not an assigned replica, or speaks for an earlier life than the one that the store has as a member.
+        """
+        progress, member = self._progress.get(stream.broker), self.state.members.get(stream.broker)
+        if progress is None or (member is not None and stream.broker_epoch < member.broker_epoch):
             return False
         self._streams[stream.broker] = stream
         self._progress[stream.broker] = isr.after_fetch(

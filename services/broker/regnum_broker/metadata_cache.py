@@ -22,6 +22,9 @@ from regnum_broker.fence import Fence
 SLICE: Final = 2_000
 """Topics and partitions applied before the event loop gets a turn (safety rule S22)."""
 
+VERSION_MAX: Final = 2**31 - 1
+"""Largest version within one controller epoch: the epoch stands above it in what clients see."""
+
 PARTS_MAX: Final = 100_000
 """Parts of one change, at most."""
 
@@ -77,7 +80,7 @@ class MetadataCache:
             request: the part.
             parts: parts that came before it on the same stream; kept by the stream, filled and emptied here.
         """
-        refusal = self._refusal(request)
+        refusal = await self._refusal(request)
         if refusal is not None:
             parts.clear()
             return self._answer(refusal)
@@ -112,16 +115,16 @@ class MetadataCache:
             },
         )
 
-    def _refusal(self, request: control_pb2.UpdateMetadataRequest) -> Code | None:
+    async def _refusal(self, request: control_pb2.UpdateMetadataRequest) -> Code | None:
         try:
-            self._fence.check_controller(ControllerEpoch(request.controller_epoch))
+            await self._fence.admit_controller(ControllerEpoch(request.controller_epoch))
         except RegnumError as error:
             return error.code
         identity = self._fence.identity
         if identity is not None and request.max_broker_epoch < identity.broker_epoch:
             # Made before this broker registered (safety rule S18, defect D21).
             return errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
-        if not 0 <= request.part < request.parts <= PARTS_MAX or request.to_version < 1:
+        if not 0 <= request.part < request.parts <= PARTS_MAX or not 1 <= request.to_version <= VERSION_MAX:
             return errors_pb2.ERROR_CODE_INVALID_REQUEST
         return None
 

@@ -12,8 +12,11 @@ from typing import Final
 import structlog
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_coordination.port import Store
+from regnum_model.epochs import is_plausible
 from regnum_model.ids import (
     NO_EPOCH,
+    NO_LEADER,
     TOPIC_DELETED_EPOCH,
     BrokerEpoch,
     BrokerId,
@@ -22,8 +25,9 @@ from regnum_model.ids import (
     LogId,
     PartitionKey,
     TopicId,
+    is_topic_id,
 )
-from regnum_model.nodes import LeaderAndIsr, Membership
+from regnum_model.nodes import MAX_EPOCH, MAX_PARTITIONS, LeaderAndIsr, Membership
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
@@ -31,6 +35,7 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_broker.follower import Fetchers
 from regnum_broker.leader import Leadership
+from regnum_broker.leader_epochs import recorded_leader_epoch
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryFailedError
 from regnum_broker.partition import Following, Partition
@@ -73,7 +78,17 @@ class _Job:
 class Orders:
     """The one task that changes roles. Belongs to the event loop."""
 
-    def __init__(self, *, replicas: Replicas, fetchers: Fetchers, storage: Storage, lag_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        fetchers: Fetchers,
+        storage: Storage,
+        store: Callable[[], Store | None],
+        lag_s: float,
+        clock: Clock,
+    ) -> None:
+        self._store: Final = store
         self._replicas: Final = replicas
         self._fetchers: Final = fetchers
         self._storage: Final = storage
@@ -141,7 +156,7 @@ class Orders:
             if index % SLICE == 0:
                 await asyncio.sleep(0)
             order = _decode(message)
-            if order is None or order.key in taking:
+            if order is None or order.key in taking or not await self._believes(order):
                 results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 continue
             verdict, results[index] = self._judge(order)
@@ -165,6 +180,14 @@ class Orders:
             if cause:
                 self._record_roles(orders, began_unix_nano, cause)
         return results
+
+    async def _believes(self, order: _Order) -> bool:
+        """Whether the leader epoch may be true: once in the log, a number out of nowhere would stay for ever."""
+        partition, epoch = self._replicas.get(order.key), order.state.leader_epoch
+        standing = UNSEEN if partition is None else partition.standing
+        if is_plausible(epoch, max(standing.leader_epoch, standing.recorded_epoch)):
+            return True
+        return epoch <= await recorded_leader_epoch(self._store(), order.topic, order.key)
 
     def _judge(self, order: _Order) -> tuple[Verdict, Code]:
         directory = self._storage.directory
@@ -289,6 +312,9 @@ class Orders:
         results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
         for index, message in enumerate(partitions):
+            if not is_topic_id(message.topic_id) or not -1 <= message.partition < MAX_PARTITIONS:
+                results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
+                continue
             async for key in _in_slices(self._named_by(message), begun=index):
                 if not self._may_stop(key, message):
                     results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
@@ -348,6 +374,21 @@ def _record(directory: LogDirectory, orders: Sequence[_Order], *, broker: Broker
     return {key: start for key, _, start in leading}
 
 
+def _numbers_fit(message: control_pb2.LeaderAndIsrPartition) -> bool:
+    """Whether no number is beyond what a node of the store may hold: it would stay in the log for ever."""
+    state = message.state
+    ids = (*state.isr, *state.elr, *state.replicas, *(member.broker_id for member in message.members))
+    return (
+        0 <= state.partition < MAX_PARTITIONS
+        and 0 <= state.leader_epoch <= MAX_EPOCH
+        and state.version >= 0
+        and state.leader >= NO_LEADER
+        and min(ids, default=0) >= 0
+        and min((member.broker_epoch for member in message.members), default=0) >= 0
+        and 0 <= message.recorded_controller_epoch <= MAX_EPOCH
+    )
+
+
 def _decode(message: control_pb2.LeaderAndIsrPartition) -> _Order | None:
     """The order of a partition; None when it contradicts itself."""
     state = message.state
@@ -355,7 +396,7 @@ def _decode(message: control_pb2.LeaderAndIsrPartition) -> _Order | None:
         check_topic_name(message.topic)
     except InvalidTopicNameError:
         return None
-    if not message.topic_id or state.partition < 0 or state.leader_epoch < 0 or not state.isr or state.version < 0:
+    if not is_topic_id(message.topic_id) or not _numbers_fit(message):
         return None
     members = {
         BrokerId(member.broker_id): Membership(
@@ -363,7 +404,7 @@ def _decode(message: control_pb2.LeaderAndIsrPartition) -> _Order | None:
         )
         for member in message.members
     }
-    if not {*state.isr, *state.elr} <= members.keys():
+    if not state.isr or not {*state.isr, *state.elr} <= members.keys():
         return None
     return _Order(
         key=PartitionKey(TopicId(message.topic_id), state.partition),

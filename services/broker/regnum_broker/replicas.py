@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, TopicId
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.errors import Code
 
@@ -40,7 +40,6 @@ class Replicas:
         self._addresses: Final[dict[BrokerId, Address]] = {}
         self._client_listeners: Final[dict[BrokerId, types_pb2.Endpoint]] = {}
         self._fetches: Final[dict[BrokerId, int]] = {}
-        self._newest_epochs: Final[dict[BrokerId, BrokerEpoch]] = {}
         self._log: Final = structlog.get_logger("replicas")
 
     def __iter__(self) -> Iterator[Partition]:
@@ -182,8 +181,3 @@ class Replicas:
     def fetches(self) -> dict[BrokerId, int]:
         """How many fetch requests every other broker has sent so far."""
         return {id: self._fetches.get(id, 0) for id in self._addresses if id != self.broker}
-
-    def newest_epoch_of(self, broker: BrokerId, epoch: BrokerEpoch) -> BrokerEpoch:
-        """Highest broker epoch that fetches of a broker have carried, this one included."""
-        newest = self._newest_epochs[broker] = max(epoch, self._newest_epochs.get(broker, epoch))
-        return newest

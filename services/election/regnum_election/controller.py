@@ -18,6 +18,7 @@ from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_model import paths
 from regnum_model.bucket import Limit
+from regnum_model.epochs import is_plausible
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_model.quotas import QuotaEntity
@@ -214,8 +215,7 @@ class Controller:
             case IsrsWritten() | ReplicasOffline() | ReplicasUsable() | ReplicasDeleted():
                 await self._handle_report(event)
             case Superseded(seen=seen):
-                if seen > self._reign.epoch:
-                    raise DeposedError(f"a broker has seen controller epoch {seen}", seen=seen)
+                self._superseded(seen)
             case Mutation():
                 await self._step(event)
             case _:
@@ -236,6 +236,13 @@ class Controller:
                 await self._deleter.answered(broker, topic_id, succeeded=succeeded)
             case _:
                 assert_never(event)
+
+    def _superseded(self, seen: ControllerEpoch) -> None:
+        """Give way to a later controller; a number that no reign can have reached deposes nobody."""
+        if not is_plausible(seen, self._reign.epoch):
+            self._log.error("a controller epoch that is not believed", seen=seen)
+        elif seen > self._reign.epoch:
+            raise DeposedError(f"a broker has seen controller epoch {seen}", seen=seen)
 
     async def _step(self, mutation: Mutation) -> None:
         more: bool | None = None

@@ -6,11 +6,12 @@ serves whom, see ``ownership``).
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, Literal, TypeVar, assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
+from regnum_model.epochs import is_plausible
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
@@ -41,12 +42,14 @@ class Propagation:
         open_stream: Callable[[Address], BrokerStream],
         clock: Clock,
         spawn: Spawn,
+        believes: Callable[[ControllerEpoch], Awaitable[bool]],
         first_image: Callable[[], None] = lambda: None,
     ) -> None:
         self._id = id
         self._open_stream = open_stream
         self._clock = clock
         self._spawn = spawn
+        self._believes = believes
         self._first_image = first_image
         self._builder = PayloadBuilder()
         self._image = Image()
@@ -85,7 +88,16 @@ class Propagation:
         """The brokers that this process serves, by id."""
         return tuple(lane for _, (lane, _) in sorted(self._lanes.items()))
 
-    def check(self, epoch: ControllerEpoch) -> None:
+    async def admit(self, epoch: ControllerEpoch) -> None:
+        """Refuse a controller that has been replaced or cannot be; remember a newer one. Raises RegnumError."""
+        if epoch > self._highest and not await self._believes(epoch):
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"controller epoch {epoch} is far above the one in the store; whoever sent it is no controller",
+            )
+        self._check(epoch)
+
+    def _check(self, epoch: ControllerEpoch) -> None:
         """Refuse a controller that has been replaced; remember a newer one. Raises RegnumError."""
         if epoch < self._highest:
             raise RegnumError(
@@ -98,7 +110,7 @@ class Propagation:
     async def take(self, change: Change) -> None:
         """Take a change of the controller, unless it is known or does not join on. Raises RegnumError."""
         async with self._taking:
-            self.check(change.controller_epoch)
+            self._check(change.controller_epoch)
             match self._image.judge(change):
                 case Verdict.APPLIES:
                     await self._apply(change)
@@ -208,7 +220,8 @@ class Propagation:
 
     def seen(self, epoch: ControllerEpoch) -> None:
         """A broker knows a later controller epoch: the next change of an earlier one is refused."""
-        self._highest = max(self._highest, epoch)
+        if is_plausible(epoch, self._image.controller_epoch):
+            self._highest = max(self._highest, epoch)
 
     async def progressed(self) -> None:
         """A broker acknowledged something, or there is something to acknowledge."""

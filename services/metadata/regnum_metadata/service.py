@@ -10,6 +10,7 @@ import structlog
 from regnum.metadata.v1 import metadata_pb2_grpc, propagation_pb2_grpc
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
+from regnum_coordination.recipes.believed_epochs import BelievedEpochs
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
@@ -49,12 +50,14 @@ class MetadataService:
         self._incarnations = Incarnations(settings.run_dir, f"metadata-{self._id}")
         self._listeners: dict[str, Address] = {}
         self._has_image = asyncio.Event()
+        self._store: Store | None = None
         self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
         self._propagation = Propagation(
             id=self._id,
             open_stream=GrpcBrokerStream,
             clock=clock,
             spawn=supervisor.start,
+            believes=BelievedEpochs(lambda: self._store, clock).believes,
             first_image=self._has_image.set,
         )
         self._client = GrpcServer(
@@ -105,6 +108,7 @@ class MetadataService:
 
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""
+        self._store = store
         await ensure_folders(store, (paths.METADATA_IDS,), self._clock)
         incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
         previous = self._incarnations.previous() | {incarnation}

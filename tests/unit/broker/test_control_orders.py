@@ -146,6 +146,64 @@ async def test_orders_that_contradict_themselves_are_refused_one_by_one(world: B
     assert [result.error_code for result in response.results] == [wrong, wrong, wrong, right, wrong]
 
 
+@pytest.mark.parametrize("topic_id", [".", "..", "", "a/b", "x", "T" * 23, "T" * 21 + "/"])
+async def test_what_is_no_topic_id_names_no_folder(world: BrokerWorld, topic_id: str) -> None:
+    state = await world.elect(1, [1], tell=[])
+    order = world.order(state, 0)
+    order.topic_id = topic_id
+    response = await world.send(1, [order])
+    assert response.results[0].error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert await stop(world, topic_id=topic_id) == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert len(world.brokers[BrokerId(1)].broker.replicas) == 0
+    assert world.brokers[BrokerId(1)].supervisor.failure is None
+
+
+async def test_a_controller_epoch_out_of_nowhere_is_refused_and_the_controller_goes_on(world: BrokerWorld) -> None:
+    for epoch in (2**31 - 1, 2**16 + 1):
+        error = await refusal(world.send(1, [], controller_epoch=epoch))
+        assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    await world.elect(1, [1])
+    assert world.brokers[BrokerId(1)].leads()
+
+
+async def test_a_high_controller_epoch_is_believed_when_the_store_says_so(world: BrokerWorld) -> None:
+    await world.store.create(paths.CONTROLLER_EPOCH, b"1000000")
+    await world.send(1, [], controller_epoch=1_000_000)
+    error = await refusal(world.send(1, [], controller_epoch=999_999))
+    assert error.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
+
+
+async def test_a_leader_epoch_out_of_nowhere_is_refused_and_the_next_reign_goes_on(world: BrokerWorld) -> None:
+    good = await world.elect(1, [1])
+    for epoch in (2**31 - 1, 2**16 + 1):
+        wrong = world.order(replace(good, leader_epoch=LeaderEpoch(epoch)), 1)
+        response = await world.send(1, [wrong])
+        assert response.results[0].error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    await world.elect(1, [1], epoch=1)
+    result = await world.produce(1, batch_of(b"still the leader"))
+    assert result.error_code == errors_pb2.ERROR_CODE_NONE
+
+
+async def test_a_high_leader_epoch_is_believed_when_the_store_says_so(world: BrokerWorld) -> None:
+    await world.elect(1, [1], epoch=1_000_000)
+    assert world.brokers[BrokerId(1)].leads()
+
+
+async def test_numbers_that_no_node_may_hold_are_refused(world: BrokerWorld) -> None:
+    good = await world.elect(1, [1], tell=[])
+    huge = world.order(good, 0, partition=2**31 - 1)
+    leader = world.order(good, 0)
+    leader.state.leader = -2
+    replica = world.order(good, 0)
+    replica.state.replicas.append(-1)
+    member = world.order(good, 0)
+    member.members[0].broker_epoch = -1
+    recorded = world.order(good, 0)
+    recorded.recorded_controller_epoch = 2**31 - 1
+    response = await world.send(1, [huge, leader, replica, member, recorded])
+    assert {result.error_code for result in response.results} == {errors_pb2.ERROR_CODE_INVALID_REQUEST}
+
+
 async def test_another_life_of_a_topic_takes_the_name_and_leaves_the_old_files(world: BrokerWorld) -> None:
     await world.elect(1, [1])
     await world.produce(1, batch_of(b"former"))

@@ -113,7 +113,7 @@ async def broker() -> AsyncIterator[Broker]:
     made.store_answers.set()
     sessions = Sessions(made.open, clock)
     storage = type("Storage", (), {"directory": Directory()})()
-    orders = Orders(replicas=made.led, fetchers=None, storage=storage, lag_s=10.0, clock=clock)
+    orders = Orders(replicas=made.led, fetchers=None, storage=storage, store=lambda: None, lag_s=10.0, clock=clock)
     registering = Registering(
         broker=BrokerId(1),
         incarnation="incarnation",

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import log_pb2
+from regnum.broker.v1 import log_pb2, replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_broker.leader import FollowerStream, Leadership
 from regnum_coordination.port import Check, Delete
 from regnum_model import paths
-from regnum_model.ids import BrokerId
+from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_testing.batches import batch_of, values_of
-from regnum_testing.broker_world import BrokerWorld
+from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.waiting import eventually
 
 
@@ -225,6 +226,34 @@ async def test_a_follower_hears_of_its_leader_before_the_leader_does(world: Brok
     await world.send(1, [order])
     result = await world.produce(1, batch_of(b"a"))
     assert result.error_code == errors_pb2.ERROR_CODE_NONE
+
+
+async def test_a_fetch_with_a_broker_epoch_out_of_nowhere_locks_nobody_out(world: BrokerWorld) -> None:
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], min_insync=2)
+    address = world.brokers[BrokerId(1)].settings.internal_listen
+    stub = replication_pb2_grpc.ReplicationServiceStub(world.channel(address))
+    hostile = stub.FetchReplica(timeout=10)
+    position = replication_pb2.FetchPosition(topic_id=TOPIC_ID, partition=0, last_fetched_epoch=-1)
+    await hostile.write(
+        replication_pb2.FetchReplicaRequest(replica_id=2, broker_epoch=2**63 - 1, max_wait_ms=0, positions=[position])
+    )
+    await hostile.read()
+    hostile.cancel()
+    result = await world.produce(1, batch_of(b"by both"))
+    assert result.error_code == errors_pb2.ERROR_CODE_NONE
+    assert (await world.state()).isr == (1, 2)
+
+
+async def test_a_fetch_of_an_earlier_life_than_the_member_is_not_counted(world: BrokerWorld) -> None:
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], min_insync=2)
+    leadership = world.brokers[BrokerId(1)].partition().role
+    assert isinstance(leadership, Leadership)
+    epoch, node = await world.registration(2)
+    for life, counted in ((BrokerEpoch(epoch - 1), False), (epoch, True)):
+        stream = FollowerStream(broker=BrokerId(2), broker_epoch=life, registration=node.registration, polled_s=0.0)
+        assert leadership.record_fetch(stream, offset=0, now_s=0.0) is counted
 
 
 async def test_a_wiped_follower_copies_everything_again(world: BrokerWorld, tmp_path: Path) -> None:

@@ -244,6 +244,19 @@ async def test_a_lost_or_restored_epoch_node_is_healed(
     assert (await one.store.get("/controller_epoch")).data == b"10"
 
 
+@pytest.mark.parametrize("written", [b"999999999", b"2147483646", b"2147483647", b"99999999999999999999"])
+async def test_no_number_in_the_epoch_node_uses_the_epochs_up(
+    server: MemoryServer, one: Candidate, two: Candidate, clock: FakeClock, written: bytes
+) -> None:
+    server.overwrite("/controller_epoch", written)
+    one.leadership.saw_epoch(ControllerEpoch(41))
+    first = await _run(clock, one.leadership.campaign())
+    assert first.epoch == 42
+    await one.leadership.resign(first)
+    second = await _run(clock, two.leadership.campaign())
+    assert second.epoch == 43
+
+
 async def test_resigning_twice_leaves_the_successor_alone(one: Candidate, two: Candidate) -> None:
     reign = await one.leadership.campaign()
     await one.leadership.resign(reign)

@@ -9,7 +9,7 @@ from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Check, Operation, OperationResult
 from regnum_election.controller import Controller
-from regnum_election.events import BrokerDead, IsrsWritten, LeaderCutOff
+from regnum_election.events import BrokerDead, IsrsWritten, LeaderCutOff, Superseded
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.relief import CutOff
 from regnum_election.topic_creation import Created
@@ -401,6 +401,15 @@ async def test_a_broker_that_has_seen_a_later_epoch_deposes(cluster: FakeCluster
     with pytest.raises(DeposedError) as deposed:
         await cluster.running
     assert deposed.value.seen == 41
+
+
+async def test_a_broker_that_shows_an_epoch_out_of_nowhere_deposes_nobody(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    controller.queue.put(Superseded(seen=ControllerEpoch(2**31 - 1)))
+    await create(controller, wanted("orders", partitions=1))
+    assert cluster.running is not None
+    assert not cluster.running.done()
 
 
 async def test_creation_is_refused_item_by_item(cluster: FakeCluster) -> None:

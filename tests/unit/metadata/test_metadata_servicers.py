@@ -9,10 +9,16 @@ from regnum.types.v1 import errors_pb2
 from regnum_metadata.propagation import Propagation
 from regnum_metadata.servicers.metadata import MetadataServicer
 from regnum_metadata.servicers.propagation import PropagationServicer
-from regnum_model.ids import MetadataId
+from regnum_model.epochs import is_plausible
+from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, image, topic
+
+
+async def near_the_first(epoch: int) -> bool:
+    return is_plausible(epoch, 0)
+
 
 Part = propagation_pb2.PublishChangesRequest
 
@@ -22,6 +28,7 @@ def propagation() -> Propagation:
         id=MetadataId(1),
         open_stream=lambda _address: ReceivingBroker(),
         clock=SystemClock(),
+        believes=near_the_first,
         spawn=lambda name, coroutine: asyncio.get_running_loop().create_task(coroutine, name=name),
     )
 
@@ -107,3 +114,15 @@ async def test_metadata_for_clients_comes_from_the_image() -> None:
     assert [state.leader for state in chosen.topics[0].topic.partitions] == [1, 2]
     without = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(brokers_only=True, topics=["b"]), None)
     assert (len(without.brokers), len(without.topics)) == (2, 0)
+
+
+async def test_a_controller_epoch_out_of_nowhere_is_refused_and_the_controller_goes_on() -> None:
+    target = propagation()
+    for epoch in (2**31 - 1, 2**16 + 1):
+        with pytest.raises(RegnumError) as caught:
+            await PropagationServicer(target).PublishChanges(sent(part(0, last=True, epoch=epoch)), None)
+        assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    # Nor is a broker believed that says it has heard of one.
+    answer = await PropagationServicer(target).PublishChanges(sent(part(0, last=True)), None)
+    target.seen(ControllerEpoch(2**31 - 1))
+    assert (answer.controller_epoch, target.highest_epoch) == (3, 3)

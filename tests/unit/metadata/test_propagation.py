@@ -19,6 +19,10 @@ EPOCH = ControllerEpoch(1)
 WAIT_S = 10.0
 
 
+async def anybody(epoch: int) -> bool:
+    return True
+
+
 class World:
     """Metadata processes and brokers of one cluster, without any wire."""
 
@@ -27,7 +31,9 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
 
     def process(self, id: MetadataId = ONE) -> Propagation:
-        propagation = Propagation(id=id, open_stream=self._open, clock=SystemClock(), spawn=self._spawn)
+        propagation = Propagation(
+            id=id, open_stream=self._open, clock=SystemClock(), spawn=self._spawn, believes=anybody
+        )
         propagation.processes_are(frozenset({id}))
         return propagation
 

@@ -25,7 +25,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from regnum_model.ids import ControllerEpoch, ElectionId
-from regnum_model.nodes import ControllerNode, MalformedNodeError, decode_controller_epoch, encode_controller_epoch
+from regnum_model.nodes import (
+    MAX_EPOCH,
+    ControllerNode,
+    MalformedNodeError,
+    decode_controller_epoch,
+    encode_controller_epoch,
+)
 from regnum_model.paths import CONTROLLER, CONTROLLER_EPOCH
 
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
@@ -109,7 +115,7 @@ class Leadership:
 
     def saw_epoch(self, epoch: ControllerEpoch) -> None:
         """Remember an epoch that somebody showed: the next win takes at least that plus one (safety rule S7)."""
-        self._highest_seen = max(self._highest_seen, epoch)
+        self._highest_seen = min(max(self._highest_seen, epoch), ControllerEpoch(MAX_EPOCH - 1))
 
     async def campaign(self) -> Reign:
         """Return when this process has won. Raises SessionExpired."""
@@ -195,7 +201,7 @@ class Leadership:
                 return None
 
     async def _write_win(self, epoch: Node | None) -> Reign | None:
-        number = ControllerEpoch(max((0 if epoch is None else _epoch_in(epoch)), self._highest_seen) + 1)
+        number = self._next_epoch(epoch)
         mine = ControllerNode(election_id=self._id, timestamp=str(self._clock.wall_ms()))
         content = encode_controller_epoch(number)
         operations: list[Operation] = [
@@ -209,6 +215,14 @@ class Leadership:
         if won.stat is None or numbered.stat is None:
             raise AssertionError("a create and a set leave stats")
         return Reign(epoch=number, epoch_version=numbered.stat.version, creation_id=won.stat.creation_id)
+
+    def _next_epoch(self, epoch: Node | None) -> ControllerEpoch:
+        number = max(0 if epoch is None else _epoch_in(epoch), self._highest_seen) + 1
+        if number > MAX_EPOCH:
+            # No reign came that far: somebody wrote it. Written on, the number would not be readable any more.
+            _LOG.warning("%s has no room for another epoch; counting on from the highest seen", CONTROLLER_EPOCH)
+            number = self._highest_seen + 1
+        return ControllerEpoch(number)
 
     async def _remove(self, epoch: Node | None, node: Node) -> None:
         """Delete ``/controller`` as read, if the epoch is still as it was read before it."""

@@ -96,7 +96,7 @@ class ReplicaControlServicer(control_pb2_grpc.ReplicaControlServiceServicer):
                 yield answer
 
     async def _admit(self, controller_epoch: int, broker_epoch: int) -> None:
-        self._fence.check_controller(ControllerEpoch(controller_epoch))
+        await self._fence.admit_controller(ControllerEpoch(controller_epoch))
         await self._fence.check_broker(BrokerEpoch(broker_epoch))
         # While the broker registered, a newer controller may have spoken.
         self._fence.check_controller(ControllerEpoch(controller_epoch))

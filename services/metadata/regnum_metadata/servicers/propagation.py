@@ -14,6 +14,9 @@ from regnum_metadata.propagation import Propagation
 PARTS_MAX: Final = 100_000
 """Parts of one change, at most."""
 
+VERSION_MAX: Final = 2**31 - 1
+"""Largest version within one controller epoch: the epoch stands above it in what clients see."""
+
 WAIT_S_MAX: Final = 10.0
 """Longest wait of DescribeLag."""
 
@@ -38,7 +41,7 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
         complete = False
         parts = 0
         async for part in request_iterator:
-            self._propagation.check(ControllerEpoch(part.controller_epoch))
+            await self._propagation.admit(ControllerEpoch(part.controller_epoch))
             head = part if head is None else head
             if complete or part.part != parts or parts == PARTS_MAX or not _belongs_to(head, part):
                 raise RegnumError(
@@ -47,7 +50,7 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
             topics.extend(part.topics)
             complete = part.last
             parts += 1
-        if head is None or not complete or not 0 <= head.from_version < head.to_version:
+        if head is None or not complete or not 0 <= head.from_version < head.to_version <= VERSION_MAX:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the change is not complete; send all its parts")
         await self._propagation.take(_change(head, tuple(topics)))
         return propagation_pb2.PublishChangesResponse(
