@@ -37,6 +37,7 @@ from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ReserveKeeping
 from regnum_broker.metadata_cache import MetadataCache
+from regnum_broker.offline import OfflineReplicas
 from regnum_broker.orders import Orders
 from regnum_broker.produce import Producing
 from regnum_broker.producer_ids import ProducerIds
@@ -127,6 +128,7 @@ class Broker:
             clock=clock,
         )
         fetchers = Fetchers(lambda leader: self._leader_stream(leader, channels, storage), supervisor)
+        offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
         orders = Orders(
             replicas=replicas,
             fetchers=fetchers,
@@ -190,6 +192,7 @@ class Broker:
             ),
         )
         supervisor.start("storage", storage.run_until_failed())
+        supervisor.start("offline replicas", offline.run())
         supervisor.start("orders", orders.run())
         supervisor.start("isr writer", writer.run())
         for server in (internal, client):

@@ -20,7 +20,7 @@ from regnum_service.errors import Code, RegnumError
 
 from regnum_broker.follower_streams import FollowerStreams
 from regnum_broker.leader import FollowerStream, Leadership
-from regnum_broker.log.errors import CorruptLogError, OffsetOutOfRangeError
+from regnum_broker.log.errors import DirectoryFailedError, OffsetOutOfRangeError, StorageError, UnknownReplicaError
 from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.partition import Partition
 from regnum_broker.purgatory import Signal
@@ -375,7 +375,12 @@ def _read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[byt
             data = log.read(offset, bytes_max=max(room, 1))
         except OffsetOutOfRangeError:
             found.append(errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
-        except CorruptLogError:
+        except UnknownReplicaError:
+            # Deleted while the read waited for a thread.
+            found.append(errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
+        except DirectoryFailedError:
+            raise
+        except StorageError:
             found.append(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
         else:
             found.append(data)

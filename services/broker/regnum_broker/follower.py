@@ -36,7 +36,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_broker.identity import Identity
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.epochs import EpochEnd
-from regnum_broker.log.errors import NotContiguousError
+from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
 from regnum_broker.partition import Following, Partition
 from regnum_broker.replication import truncation, watermark
 from regnum_broker.storage import Storage
@@ -367,18 +367,23 @@ def _store(directory: LogDirectory, followed: _Followed, answer: replication_pb2
     error: str | None = None
     before, high_watermark = log.log_end_offset, partition.high_watermark
     if followed.stands:
-        if answer.HasField("diverging_epoch"):
-            _truncate(partition, answer.diverging_epoch)
-        elif answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
-            _return_into_range(partition, answer)
-        else:
-            try:
+        try:
+            if answer.HasField("diverging_epoch"):
+                _truncate(partition, answer.diverging_epoch)
+            elif answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
+                _return_into_range(partition, answer)
+            else:
                 log.append_replicated(answer.records)
-            except (CorruptBatchError, NotContiguousError) as refusal:
-                error = str(refusal)
+        except DirectoryFailedError:
+            raise
+        except (CorruptBatchError, StorageError) as refusal:
+            # A replica that is damaged goes offline by itself; the others of the answer go on, and so does the broker.
+            error = str(refusal)
     if log.log_end_offset < high_watermark:
         # Whoever opens the directory next takes the checkpoint's word, and the log may have grown again by then.
-        directory.checkpoint_high_watermarks({partition.key: log.log_end_offset})
+        with contextlib.suppress(ResourceExhaustedError):
+            # On a full disk the next checkpoint that fits says it.
+            directory.checkpoint_high_watermarks({partition.key: log.log_end_offset})
     return _Outcome(followed, before, log.log_end_offset, high_watermark, error)
 
 

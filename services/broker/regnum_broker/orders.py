@@ -37,7 +37,7 @@ from regnum_broker.follower import Fetchers
 from regnum_broker.leader import Leadership
 from regnum_broker.leader_epochs import recorded_leader_epoch
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.errors import DirectoryFailedError
+from regnum_broker.log.errors import DirectoryFailedError, StorageError
 from regnum_broker.partition import Following, Partition
 from regnum_broker.replicas import Replicas
 from regnum_broker.replication.orders import Standing, Verdict, judge
@@ -171,11 +171,15 @@ class Orders:
                 starts = await self._storage.write(
                     lambda: _record(self._storage.directory, orders, broker=self._replicas.broker)
                 )
-            except DirectoryFailedError as error:
+            except StorageError as error:
                 self._log.critical("orders not recorded", reason=str(error))
                 for index, _ in taking.values():
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
                 return results
+            for key in taking.keys() - starts.keys():
+                # Found damaged by what was under way under its former role.
+                results[taking[key][0]] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+            orders = [order for order in orders if order.key in starts]
             await self._give_roles(orders, starts, cause)
             if cause:
                 self._record_roles(orders, began_unix_nano, cause)
@@ -360,18 +364,21 @@ async def _in_slices(keys: Iterable[PartitionKey], *, begun: int = 0) -> AsyncIt
 
 
 def _record(directory: LogDirectory, orders: Sequence[_Order], *, broker: BrokerId) -> dict[PartitionKey, int]:
-    """On the writer thread, after every append handed in before: make missing replicas, record epochs to be led in."""
-    missing = [(order.key, order.topic) for order in orders if order.key not in directory.replicas]
+    """On the writer thread, after every append handed in before: make missing replicas, record epochs to be led in.
+
+    Returns where each log ends; what is offline by now is left out.
+    """
+    usable = [order for order in orders if order.key not in directory.offline]
+    missing = [(order.key, order.topic) for order in usable if order.key not in directory.replicas]
     if missing:
         directory.create_replicas(missing)
+    ends = {order.key: directory.replicas[order.key].log_end_offset for order in usable}
     leading = [
-        (order.key, order.state.leader_epoch, directory.replicas[order.key].log_end_offset)
-        for order in orders
-        if order.state.leader == broker
+        (order.key, order.state.leader_epoch, ends[order.key]) for order in usable if order.state.leader == broker
     ]
     if leading:
         directory.record_leader_epochs(leading)
-    return {key: start for key, _, start in leading}
+    return ends
 
 
 def _numbers_fit(message: control_pb2.LeaderAndIsrPartition) -> bool:

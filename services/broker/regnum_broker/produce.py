@@ -29,7 +29,7 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.leader import Leadership
-from regnum_broker.log.errors import StorageError
+from regnum_broker.log.errors import DirectoryFailedError, StorageError
 from regnum_broker.log.parts import Appended, AppendOutcome
 from regnum_broker.log.producers import Duplicate, Fenced, OutOfOrder
 from regnum_broker.purgatory import AckOutcome
@@ -277,7 +277,13 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
         return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
     except CorruptBatchError as error:
         return _Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
-    (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
+    try:
+        (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
+    except DirectoryFailedError:
+        raise
+    except StorageError as error:
+        # Its own partition's trouble: what was appended to the others is to be told of.
+        return _Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
     return _translate(outcome)
 
 

@@ -1,0 +1,147 @@
+"""Damage that turns up while a broker runs costs one replica, or one request, and nobody else anything."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from regnum.broker.v1 import control_pb2, log_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_broker.follower import Fetchers
+from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.orders import Orders
+from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
+from regnum_service.supervisor import Supervisor
+from regnum_testing.batches import batch_of
+from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
+from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
+from regnum_testing.waiting import eventually, within
+
+LEADER = log_pb2.ACKS_LEADER
+STORAGE_ERROR = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
+    made = BrokerWorld(tmp_path)
+    await made.begin()
+    await made.start(1, 2)
+    yield made
+    await made.close()
+
+
+def damage(world: BrokerWorld, id: int, partition: int) -> None:
+    """Make the first batch's head of a replica unreadable as one."""
+    folder = world.brokers[BrokerId(id)].settings.data_dir / "replicas" / f"{TOPIC_ID}-{partition}"
+    (segment,) = folder.glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[8:12] = b"\xff\xff\xff\xff"
+    segment.write_bytes(content)
+
+
+async def test_a_truncation_that_meets_a_damaged_byte_takes_one_replica_offline(world: BrokerWorld) -> None:
+    """Steps: 2 follows two partitions; both have a tail that their next leader lacks; one is damaged on 2's disk."""
+    for number in (0, 1):
+        await world.elect(2, [1, 2], partition=number)
+        await world.produce(2, batch_of(b"common"), partition=number)
+        await world.elect(1, [1, 2], partition=number, epoch=1, tell=[1])
+        for _ in range(3):
+            await world.produce(2, batch_of(b"orphan"), partition=number, acks=LEADER)
+        await world.produce(1, batch_of(b"new"), partition=number, acks=LEADER)
+    damage(world, 2, 0)
+    broker = world.brokers[BrokerId(2)]
+    for number in (0, 1):
+        await world.elect(1, [1, 2], partition=number, epoch=2, tell=[1])
+        item = world.order(await world.state(partition=number), 2, partition=number)
+        await world.send(2, [item])
+
+    async def offline() -> bool:
+        return broker.broker.replicas.get(PartitionKey(TOPIC_ID, 0)) is None
+
+    await eventually(offline)
+    await world.log_ends_at(2, 2, number=1)
+    result = await world.produce(1, batch_of(b"more"), partition=1)
+    assert result.error_code == errors_pb2.ERROR_CODE_NONE
+    assert broker.supervisor.failure is None
+    refused = await world.send(2, [world.order(await world.state(), 9)])
+    assert [result.error_code for result in refused.results] == [STORAGE_ERROR]
+    assert (await world.produce(2, batch_of(b"x"))).error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_an_order_for_a_replica_that_is_found_damaged_meanwhile_is_refused_and_the_others_are_carried_out(
+    tmp_path: Path,
+) -> None:
+    """Steps: damage to 0 is found; an order for 0 and 1 is judged; the writer takes 0 offline, then records both."""
+    async with LeadingReplicas(tmp_path) as leader:
+        supervisor = Supervisor("broker")
+        orders = Orders(
+            replicas=leader.replicas,
+            fetchers=Fetchers(lambda _: pytest.fail("nobody is followed"), supervisor),
+            storage=leader.storage,
+            store=lambda: None,
+            lag_s=10.0,
+            clock=leader.clock,
+        )
+        supervisor.start("orders", orders.run())
+        directory, held = leader.storage.directory, threading.Event()
+        holding = await leader.storage.write_later(held.wait)
+        damage_found = CorruptLogError(PartitionKey(TOPIC_ID, 0), "said the test")
+        taking = await leader.storage.write_later(lambda: directory.take_offline(damage_found))
+        ordering = asyncio.create_task(
+            orders.lead_and_follow(
+                [order_to_lead(number, directory.log_id) for number in (0, 1)], broker_epoch=BrokerEpoch(1)
+            )
+        )
+
+        async def judged() -> bool:
+            return leader.partition(1).role is None
+
+        await eventually(judged)
+        held.set()
+        assert await within(ordering) == [STORAGE_ERROR, errors_pb2.ERROR_CODE_NONE]
+        assert await taking
+        await holding
+        assert leader.partition(0).role is None
+        assert leader.leadership(1).state.leader_epoch == 1
+        await supervisor.unwind()
+
+
+def order_to_lead(number: int, log_id: str) -> control_pb2.LeaderAndIsrPartition:
+    return control_pb2.LeaderAndIsrPartition(
+        topic="t",
+        topic_id=TOPIC_ID,
+        state=types_pb2.PartitionState(partition=number, leader=1, leader_epoch=1, isr=[1], replicas=[1], version=1),
+        members=[control_pb2.Member(broker_id=1, broker_epoch=1, log_id=log_id)],
+        min_insync_replicas=1,
+    )
+
+
+async def test_a_replica_deleted_while_a_followers_read_waits_costs_that_read(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path, readers=1) as leader:
+        follower = FetchingFollower(leader.session())
+        await leader.append(0)
+        await leader.append(1)
+        held = threading.Event()
+        holding = asyncio.create_task(leader.storage.read(held.wait))
+        await asyncio.sleep(0)
+        asking = follower.asking((0, 0), (1, 0))
+        await asyncio.sleep(0)
+        key = PartitionKey(TOPIC_ID, 0)
+        directory = leader.storage.directory
+        await leader.storage.write(lambda: directory.delete_replicas([key]))
+        leader.replicas.remove(key)
+        held.set()
+        await holding
+        answer = await within(asking)
+        assert [(item.partition, bool(item.records), item.error_code) for item in answer.partitions] == [(1, True, 0)]
+
+
+async def test_a_replica_deleted_while_its_role_stands_is_unknown_to_its_follower(tmp_path: Path) -> None:
+    """The files go on the writer's thread, the role on the event loop: a read may come between."""
+    async with LeadingReplicas(tmp_path) as leader:
+        await leader.append(0)
+        directory = leader.storage.directory
+        await leader.storage.write(lambda: directory.delete_replicas([PartitionKey(TOPIC_ID, 0)]))
+        answer = await FetchingFollower(leader.session()).ask((0, 0))
+        assert [item.error_code for item in answer.partitions] == [errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID]
