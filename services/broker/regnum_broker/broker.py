@@ -192,7 +192,6 @@ class Broker:
             ),
         )
         supervisor.start("storage", storage.run_until_failed())
-        supervisor.start("offline replicas", offline.run())
         supervisor.start("orders", orders.run())
         supervisor.start("isr writer", writer.run())
         for server in (internal, client):
@@ -203,8 +202,7 @@ class Broker:
         supervisor.start("lifeline", lifeline.run())
         supervisor.start("loop lag", LoopLag(clock).run())
         self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
-        supervisor.start("checkpoints", checkpointing.run())
-        supervisor.start("reserve", ReserveKeeping(storage=storage, clock=clock).run())
+        self._start_upkeep(checkpointing, offline, storage)
         registering = Registering(
             broker=self._id,
             incarnation=encode_id(uuid.uuid4()),
@@ -233,6 +231,12 @@ class Broker:
                 await shutdown.run()
 
         supervisor.defer("leadership", hand_over, timeout_s=2 * HAND_OVER_TIMEOUT_S)
+
+    def _start_upkeep(self, checkpointing: Checkpointing, offline: OfflineReplicas, storage: Storage) -> None:
+        """What keeps the log directory in order."""
+        self._supervisor.start("checkpoints", checkpointing.run())
+        self._supervisor.start("reserve", ReserveKeeping(storage=storage, clock=self._clock).run())
+        self._supervisor.start("offline replicas", offline.run())
 
     def _start_watches(self, *, sessions: Sessions, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
         """What looks by the clock at who is heard, and who is not."""
