@@ -12,7 +12,8 @@ from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Node
 from regnum_model import paths
-from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, LogId, PartitionKey
+from regnum_model.epochs import is_plausible
+from regnum_model.ids import NO_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, LogId, PartitionKey
 from regnum_service.errors import RegnumError
 
 from regnum_election.cluster import Broker, Cluster, Partition, Topic
@@ -69,7 +70,10 @@ class Survey:
                 await asyncio.sleep(0)
             picture = self._context.picture
             offline = picture.offline_at(one.key)
-            own = {id: UNUSABLE if id in offline else answers[id, one.key] for id in one.partition.replicas}
+            own = {
+                id: UNUSABLE if id in offline else _believed(answers[id, one.key], one.known_epoch)
+                for id in one.partition.replicas
+            }
             found[number] = one, assess(one.partition.replicas, one.state, own, leaving=picture.leaving)
         return rejected, found
 
@@ -160,6 +164,17 @@ def is_of(broker: Broker, log: ReplicaLog) -> bool:
 
 def _has_leader(partition: Partition, picture: Cluster) -> bool:
     return partition.trouble is None and partition.held is not None and partition.held.state.leader in picture.brokers
+
+
+def _believed(answer: Answer, known: LeaderEpoch) -> Answer:
+    """The answer; none where it would use up epochs that nobody can have led in."""
+    if known == NO_EPOCH or not isinstance(answer, ReplicaLog):
+        return answer
+    shown = max(answer.last_written_epoch, answer.current_epoch)
+    if is_plausible(shown, known):
+        return answer
+    message = f"it shows leader epoch {shown}, far above the {known} of the store; its files are damaged"
+    return NoLog(code=errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, message=message)
 
 
 def _answer(broker: Broker, epoch: BrokerEpoch, info: control_pb2.ReplicaLogInfo | None) -> Answer:

@@ -296,6 +296,20 @@ async def test_a_replica_that_its_broker_has_refused_is_not_chosen_again(cluster
     assert 1 in one.assessment.unknown
 
 
+async def test_an_epoch_out_of_nowhere_is_not_believed(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    key = PartitionKey(await create(controller, "t", 1, 2), 0)
+    hold(cluster, 1, key, epoch=0, end=10, heard=2**31 - 2)
+    hold(cluster, 2, key, epoch=0, end=7)
+    await lose_all_logs(cluster, 1, 2)
+    one = await recover_one(controller, accept_loss=True)
+    assert one.rejection is None
+    state = await cluster.state("t", 0)
+    assert state.leader == 2
+    assert state.leader_epoch < 100
+
+
 async def test_what_nobody_can_give_back_stays_offline_and_says_so(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
