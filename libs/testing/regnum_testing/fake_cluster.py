@@ -23,7 +23,7 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import Code, RegnumError
 
 from regnum_testing.fake_election import FakeElection
-from regnum_testing.fake_member import FakeMember
+from regnum_testing.fake_listener import FakeMember
 from regnum_testing.fake_quotas import FakeQuotas
 from regnum_testing.fake_recoveries import FakeRecoveries
 

@@ -7,7 +7,7 @@ from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_service.errors import RegnumError
 
-from regnum_testing.fake_member import FakeMember
+from regnum_testing.fake_listener import FakeMember
 
 if TYPE_CHECKING:
     from regnum_testing.fake_cluster import FakeCluster
