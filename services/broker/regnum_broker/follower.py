@@ -81,6 +81,8 @@ class _Followed:
     """Not asked for before this moment."""
     refused_with: int = errors_pb2.ERROR_CODE_NONE
     """Error of the last answer."""
+    not_stored: str | None = None
+    """Why the records of the last answer were not stored; None: they were."""
 
     @property
     def stands(self) -> bool:
@@ -314,8 +316,13 @@ class LeaderStream:
         followed.changed = True
         if outcome.error is not None:
             followed.not_before_s = self._clock.monotonic() + PAUSE_S
-            self._log.warning("records not stored", partition=_name(partition), reason=outcome.error)
-        elif answer.HasField("diverging_epoch") or answer.error_code:
+            # On a full disk every partition is refused once a second: the first time says it all.
+            if followed.not_stored != outcome.error:
+                followed.not_stored = outcome.error
+                self._log.warning("records not stored", partition=_name(partition), reason=outcome.error)
+            return
+        followed.not_stored = None
+        if answer.HasField("diverging_epoch") or answer.error_code:
             self._log.info("truncated", partition=_name(partition), log_end=outcome.log_end)
             if followed.following.cause and outcome.log_end < outcome.log_end_before:
                 self._record_truncation(outcome)

@@ -37,7 +37,7 @@ from regnum_broker.follower import Fetchers
 from regnum_broker.leader import Leadership
 from regnum_broker.leader_epochs import recorded_leader_epoch
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.errors import DirectoryFailedError, StorageError
+from regnum_broker.log.errors import StorageError
 from regnum_broker.partition import Following, Partition
 from regnum_broker.replicas import Replicas
 from regnum_broker.replication.orders import Standing, Verdict, judge
@@ -327,7 +327,7 @@ class Orders:
         if deleting:
             try:
                 await self._storage.write(lambda: self._storage.directory.delete_replicas(list(deleting)))
-            except DirectoryFailedError as error:
+            except StorageError as error:
                 self._log.critical("replicas not deleted", reason=str(error))
                 for index in deleting.values():
                     results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR

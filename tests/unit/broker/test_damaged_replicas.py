@@ -1,6 +1,7 @@
 """Damage that turns up while a broker runs costs one replica, or one request, and nobody else anything."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,13 +9,19 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import control_pb2, log_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_broker.current_leaders import CurrentLeaders
+from regnum_broker.fence import Fence
+from regnum_broker.fetch import Fetching, OffsetLookup
 from regnum_broker.follower import Fetchers
 from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.metadata_cache import MetadataCache
+from regnum_broker.offline import OfflineReplicas
 from regnum_broker.orders import Orders
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
+from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
 from regnum_testing.waiting import eventually, within
 
@@ -107,6 +114,29 @@ async def test_an_order_for_a_replica_that_is_found_damaged_meanwhile_is_refused
         await supervisor.unwind()
 
 
+async def test_a_deletion_that_a_full_disk_refuses_is_an_answer(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with LeadingReplicas(tmp_path, disk=disk) as leader:
+        supervisor = Supervisor("broker")
+        orders = Orders(
+            replicas=leader.replicas,
+            fetchers=Fetchers(lambda _: pytest.fail("nobody is followed"), supervisor),
+            storage=leader.storage,
+            store=lambda: None,
+            lag_s=10.0,
+            clock=leader.clock,
+        )
+        supervisor.start("orders", orders.run())
+        stop = control_pb2.StopReplicaPartition(topic="t", topic_id=TOPIC_ID, leader_epoch=-2, delete=True)
+        disk.fail_writes = errno.ENOSPC
+        assert await within(orders.stop([stop], broker_epoch=BrokerEpoch(1))) == [STORAGE_ERROR]
+        disk.fail_writes = None
+        assert await within(orders.stop([stop], broker_epoch=BrokerEpoch(1))) == [errors_pb2.ERROR_CODE_NONE]
+        assert leader.replicas.get(PartitionKey(TOPIC_ID, 0)) is None
+        assert supervisor.failure is None
+        await supervisor.unwind()
+
+
 def order_to_lead(number: int, log_id: str) -> control_pb2.LeaderAndIsrPartition:
     return control_pb2.LeaderAndIsrPartition(
         topic="t",
@@ -145,3 +175,79 @@ async def test_a_replica_deleted_while_its_role_stands_is_unknown_to_its_followe
         await leader.storage.write(lambda: directory.delete_replicas([PartitionKey(TOPIC_ID, 0)]))
         answer = await FetchingFollower(leader.session()).ask((0, 0))
         assert [item.error_code for item in answer.partitions] == [errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID]
+
+
+async def test_a_read_without_a_descriptor_is_refused_and_may_be_repeated(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with LeadingReplicas(tmp_path, disk=disk) as leader:
+        await leader.append(0)
+        leader.lead(0, epoch=1, isr=(1,))
+        follower = FetchingFollower(leader.session())
+        disk.fail_reads = errno.EMFILE
+        assert await fetched(leader, 0) == (STORAGE_ERROR, False)
+        assert [item.error_code for item in (await follower.ask((0, 0), epoch=1)).partitions] == [STORAGE_ERROR]
+        disk.fail_reads = None
+        assert await fetched(leader, 0) == (errors_pb2.ERROR_CODE_NONE, True)
+        assert [bool(item.records) for item in (await follower.ask((0, 0), epoch=1)).partitions] == [True]
+        assert not leader.storage.directory.failed
+        assert not leader.storage.directory.offline
+
+
+async def test_a_bad_sector_on_a_consumers_read_takes_one_replica_offline(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with LeadingReplicas(tmp_path, disk=disk) as leader:
+        supervisor = Supervisor("broker")
+        reported: list[PartitionKey] = []
+        offline = OfflineReplicas(
+            replicas=leader.replicas,
+            fetchers=Fetchers(lambda _: pytest.fail("nobody is followed"), supervisor),
+            storage=leader.storage,
+            report=reported.extend,
+        )
+        supervisor.start("offline replicas", offline.run())
+        for number in (0, 1):
+            await leader.append(number)
+            leader.lead(number, epoch=1, isr=(1,))
+        disk.fail_reads = errno.EIO
+        assert await fetched(leader, 0) == (STORAGE_ERROR, False)
+        disk.fail_reads = None
+        key = PartitionKey(TOPIC_ID, 0)
+
+        async def told() -> bool:
+            return reported == [key]
+
+        await eventually(told)
+        assert list(leader.storage.directory.offline) == [key]
+        assert leader.replicas.get(key) is None
+        assert await fetched(leader, 1) == (errors_pb2.ERROR_CODE_NONE, True)
+        await leader.append(1)
+        assert supervisor.failure is None
+        assert not leader.storage.directory.failed
+        await supervisor.unwind()
+
+
+async def test_one_damaged_replica_refuses_no_question_about_another(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path) as leader:
+        for number in (0, 1):
+            await leader.append(number)
+            leader.lead(number, epoch=1, isr=(1,))
+        directory = leader.storage.directory
+        await leader.storage.write(lambda: directory.delete_replicas([PartitionKey(TOPIC_ID, 0)]))
+        fetching = fetching_of(leader)
+        queries = [log_pb2.OffsetQuery(topic="t", partition=number, timestamp_ms=1) for number in (0, 1)]
+        lookups = [answer for query in queries if isinstance(answer := fetching.list_offsets(query), OffsetLookup)]
+        await fetching.look_up(lookups)
+        results = [lookup.result for lookup in lookups]
+        assert [(result.error_code, result.offset) for result in results] == [(STORAGE_ERROR, -1), (0, 0)]
+
+
+def fetching_of(leader: LeadingReplicas) -> Fetching:
+    leaders = CurrentLeaders(leader.replicas, MetadataCache(Fence(), leader.replicas.learn_listeners))
+    return Fetching(replicas=leader.replicas, leaders=leaders, storage=leader.storage)
+
+
+async def fetched(leader: LeadingReplicas, partition: int) -> tuple[int, bool]:
+    """Error and whether there were records, for a consumer."""
+    item = log_pb2.FetchPartition(topic="t", partition=partition)
+    (result,) = (await fetching_of(leader).fetch(log_pb2.FetchRequest(partitions=[item]))).results
+    return result.error_code, bool(result.record_batches)
