@@ -3,12 +3,14 @@
 Goals: a person may write or damage any node; the controller takes up what is whole, gives an id to what is new,
 restores an id that was lost, and never invents a state: epoch 0 is written only for partitions marked ``creating``.
 
+Constraint: the controller writes a topic node and its guard together. So an id that no guard knows was restored by
+hand, and records of it may be on the brokers' disks: it is nothing new, even where it is marked ``creating``.
+
 Algorithm: the guard ``/brokers/topic_ids/<id>`` and the id that leaderAndISR nodes repeat are the witnesses.
 
     topic id in node | leaderAndISR nodes    | guard               | result
     present          | any                   | names this topic    | accepted as it is
-    present          | none                  | none                | accepted: guard made, all partitions creating
-    present          | some                  | none                | accepted, all partitions in trouble
+    present          | any                   | none                | accepted, all partitions in trouble
     present          | any                   | names another topic | refused
     absent           | none                  | -                   | accepted: id minted, all partitions creating
     absent           | some, all the same id | names this topic    | accepted: id restored
@@ -17,12 +19,16 @@ Algorithm: the guard ``/brokers/topic_ids/<id>`` and the id that leaderAndISR no
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from regnum_model.ids import TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
 from regnum_election.cluster import HeldState, Partition
+
+STATE_MISSING: Final = "leaderAndISR is missing; restore it, or see regnum partitions recover"
+"""Trouble of a partition that is past its creation and has no state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +114,13 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         return _known(topic_id, node, states, rewrite=False)
     if owner is not None:
         return Refused(reason=f"topic id {topic_id} belongs to topic {owner}; remove the id, and a new one is given")
-    if not states:
-        return _new(topic_id, node)
     guard = f"guard /brokers/topic_ids/{topic_id}"
     reason = f"{guard} is missing though the topic has state; restore it, or see regnum partitions recover"
+    if not states:
+        reason = (
+            f"{guard} and all states are missing though the topic has an id, so it was restored by hand; see regnum "
+            "partitions recover, or take the id out of the node if the topic is new"
+        )
     partitions = {number: Partition(replicas=replicas, trouble=reason) for number, replicas in node.partitions.items()}
     return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=False, make_guard=False)
 
@@ -119,7 +128,7 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
 def judge_state(topic_id: TopicId, found: FoundNode | None, *, creating: bool) -> HeldState | str | None:
     """What a leaderAndISR node holds; the reason when it cannot be used; None when it may still be created."""
     if found is None:
-        return None if creating else "leaderAndISR is missing; restore it, or see regnum partitions recover"
+        return None if creating else STATE_MISSING
     try:
         state = LeaderAndIsr.decode(found.data)
     except MalformedNodeError as error:

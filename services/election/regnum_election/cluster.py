@@ -91,6 +91,8 @@ class Topic:
     """Partition numbers, ascending."""
     mutation: str | None = None
     """Id of the mutation that made it (safety rule S20)."""
+    creation_id: int | None = None
+    """Creation id of the topic node: another one means that it was removed and written again. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,11 +168,13 @@ class Cluster:
         return replace(self, offline=_without(self.offline, {id: list(keys)}))
 
     def with_topics(self, added: Iterable[tuple[Topic, Mapping[int, Partition]]]) -> Self:
-        """Topics with all their partitions; replaces a topic of the same id."""
-        added = tuple(added)
-        picture = self.without_topics(topic.id for topic, _ in added if topic.id in self.topics)
-        # The replicas are the same ones, and so is what their brokers said of them.
-        picture = replace(picture, offline=self.offline)
+        """Topics with all their partitions; each replaces the topic of the same id, and one of the same name.
+
+        Two lives of a name never stand side by side: the states of both would be written under one path.
+        """
+        added = tuple({topic.name: (topic, members) for topic, members in added}.values())
+        former = {id for topic, _ in added if (id := self.names.get(topic.name)) not in {None, topic.id}}
+        picture = self.without_topics((*(topic.id for topic, _ in added), *(id for id in former if id is not None)))
         topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
         entries: dict[BrokerId, list[PartitionKey]] = {}
         for topic, members in added:
@@ -182,10 +186,15 @@ class Cluster:
                 for broker in partition.replicas:
                     entries.setdefault(broker, []).append(key)
         assigned = picture.assigned.mutate()
+        offline = picture.offline.mutate()
         for broker, keys in entries.items():
             assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
+            # Where the replicas are the same ones, so is what their brokers said of them.
+            if kept := [key for key in keys if broker in self.offline and key in self.offline[broker]]:
+                offline[broker] = offline.get(broker, Map()).update(dict.fromkeys(kept))
         return replace(
             picture,
+            offline=offline.finish(),
             topics=topics.finish(),
             names=names.finish(),
             partitions=partitions.finish(),
@@ -194,7 +203,7 @@ class Cluster:
 
     def without_topics(self, ids: Iterable[TopicId]) -> Self:
         """Topics are gone with their partitions."""
-        removed = [topic for id in ids if (topic := self.topics.get(id)) is not None]
+        removed = [topic for id in dict.fromkeys(ids) if (topic := self.topics.get(id)) is not None]
         if not removed:
             return self
         topics, names, partitions = self.topics.mutate(), self.names.mutate(), self.partitions.mutate()

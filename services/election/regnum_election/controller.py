@@ -277,6 +277,8 @@ class Controller:
             if self._adopter.has_damage:
                 self._put_internal("corrections by hand", self._adopter.look_again())
                 self.looks_for_corrections += 1
+            if self._adopter.is_in_doubt:
+                self._put_internal("topic nodes made anew", self._adopter.compare())
 
     async def _watch_brokers(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,7 +13,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId, encode_id
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 
-from regnum_election.adoption import Accepted, FoundNode, Refused, judge_topic, needs_states
+from regnum_election.adoption import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, needs_states
 from regnum_election.broker_changes import settle
 from regnum_election.cluster import Cluster, Partition, Topic
 from regnum_election.context import ControllerContext
@@ -24,6 +24,9 @@ from regnum_election.writing import NotTaken
 
 TOPICS_PER_READ: Final = 100
 """Topics judged together."""
+
+TOPICS_PER_COMPARISON: Final = 500
+"""Topic nodes that are read together to see whether they are the ones known."""
 
 PARTITIONS_PER_TURN: Final = 1_000
 """Partitions taken into the picture between two turns of the event loop (safety rule S22)."""
@@ -44,24 +47,29 @@ class TopicAdopter:
         self._context = context
         self._deleter = deleter
         self._reported: dict[str, str] = {}
+        self._listed = False
 
     @property
     def has_damage(self) -> bool:
         """Whether something waits for a person's correction."""
         return bool(self._reported or self._context.troubled)
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether topic nodes may have been removed and written again at once, which no listing shows."""
+        return self._listed
+
     async def look(self, names: Collection[str]) -> AsyncGenerator[None, None]:
         """Topic names as a watch showed them: take up what is new, delete what a person removed."""
         context = self._context
+        self._listed = True
         # The list may be older than our own writes: what differs is read again before it counts.
         added = [name for name in sorted(names) if name not in context.picture.names and name not in context.clearing]
         missing = [name for name in context.picture.names if name not in names]
         if added:
             accepted = await self.take_up(added)
             keys = [key for id in accepted for key in context.picture.of_topic(id)]
-            context.dispatch.show(context.picture)
-            await context.publish(keys)
-            await settle(context, keys, ())
+            await self._bring_in(keys)
             yield
         standing = await context.store.read_many([paths.topic(name) for name in missing])
         for name in missing:
@@ -69,6 +77,50 @@ class TopicAdopter:
                 continue
             async for _ in self.removed_by_hand(name):
                 yield
+
+    async def compare(self) -> AsyncGenerator[None, None]:
+        """Topic nodes that a person removed and wrote again at once: the listing is the same, the creation ids are not.
+
+        A topic node is small beside its topic, and this happens after changes only, and not more often than corrections
+        are looked for.
+        """
+        context = self._context
+        self._listed = False
+        names = sorted(context.picture.names)
+        for start in range(0, len(names), TOPICS_PER_COMPARISON):
+            some = names[start : start + TOPICS_PER_COMPARISON]
+            nodes = await context.store.read_many([paths.topic(name) for name in some])
+            anew = [name for name in some if self._is_anew(name, nodes.get(paths.topic(name)))]
+            if anew:
+                context.log.warning("topic nodes removed and written again", topics=anew)
+                await self._take_up_anew(anew)
+            yield
+
+    def _is_anew(self, name: str, node: Node | None) -> bool:
+        topic = self._context.picture.topic_named(name)
+        if topic is None or node is None or topic.creation_id is None:
+            return False
+        return topic.creation_id != node.stat.creation_id
+
+    async def _take_up_anew(self, names: list[str]) -> None:
+        context = self._context
+        before = context.picture
+        keys = [key for id in await self.take_up(names) for key in context.picture.of_topic(id)]
+        changed = {
+            key: known
+            for key in keys
+            if (known := before.partitions.get(key)) is not None and known.held != context.picture.partitions[key].held
+        }
+        applied = await context.change(list(changed), partial(self._reaffirm, changed))
+        await context.tell(applied)
+        await self._bring_in(keys)
+
+    async def _bring_in(self, keys: Sequence[PartitionKey]) -> None:
+        """Tell of partitions that came into the picture, and give them leaders."""
+        context = self._context
+        context.dispatch.show(context.picture)
+        await context.publish(keys)
+        await settle(context, keys, ())
 
     async def look_again(self) -> AsyncGenerator[None, None]:
         """What was refused, or in trouble, may have been corrected by hand: no watch tells of that."""
@@ -98,8 +150,7 @@ class TopicAdopter:
         context.dispatch.show(context.picture)
         applied = await context.change([key for key in healed if key in damaged], partial(self._reaffirm, damaged))
         await context.tell(applied)
-        await context.publish(healed)
-        await settle(context, healed, ())
+        await self._bring_in(healed)
         yield
 
     def _reaffirm(
@@ -154,9 +205,11 @@ class TopicAdopter:
                 case Accepted(topic_id=id) if id in context.deletions:
                     context.clearing[name] = id
                 case Accepted():
+                    if not await self._makes_room(name, verdict, added):
+                        continue
                     topic = await self._repair(name, node, verdict)
                     if topic is not None:
-                        added.append((topic, verdict.partitions))
+                        added.append((topic, _remembering(context.picture, topic.id, verdict.partitions)))
         before = context.picture.partitions
         for some in _portions(added):
             weight = STATE_BYTES * sum(len(members) for _, members in some)
@@ -212,7 +265,48 @@ class TopicAdopter:
             version=version,
             partitions=tuple(sorted(verdict.partitions)),
             mutation=verdict.node.mutation,
+            creation_id=node.stat.creation_id,
         )
+
+    async def _makes_room(
+        self, name: str, verdict: Accepted, added: Sequence[tuple[Topic, Mapping[int, Partition]]]
+    ) -> bool:
+        """Whether a topic may come into the picture: not beside another life of its name, nor under a name of another.
+
+        A life whose node was removed, and written again as that of a new topic, is deleted (safety rule S14).
+        """
+        context, id = self._context, verdict.topic_id
+        standing = next((topic for topic, _ in added if topic.id == id), context.picture.topics.get(id))
+        if standing is not None and standing.name != name:
+            self._report(name, f"topic id {id} belongs to topic {standing.name}; remove the id, and a new one is given")
+            return False
+        former = context.picture.names.get(name)
+        if former is None or former == id:
+            return True
+        if not verdict.make_guard:
+            # Only a slip of the pen, perhaps: nothing is deleted for it, and nothing written under the name.
+            reason = f"the topic node names id {id} where {former} was; write that one back, or remove the topic node"
+            self._report(name, reason)
+            await self._take_out_of_reach(former, reason)
+            return False
+        refused = await self._deleter.begin(former, mutation=None)
+        if refused is None:
+            context.log.warning("topic was made anew by hand, deleting what it was", topic=name, topic_id=former)
+            context.defer("delete a former life", self._deleter.clear(former))
+            return True
+        context.log.error("topic was made anew by hand, and what it was stays", topic_id=former, reason=refused.message)
+        context.picture = context.picture.without_topics((former,))
+        context.dispatch.show(context.picture)
+        context.metadata.publish(context.picture, (), {former: name})
+        return True
+
+    async def _take_out_of_reach(self, id: TopicId, reason: str) -> None:
+        context = self._context
+        keys = context.picture.of_topic(id)
+        reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
+        if reached:
+            context.trouble(dict.fromkeys(reached, reason))
+            await context.publish(reached)
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
@@ -235,11 +329,7 @@ class TopicAdopter:
             reason = "topic node and guard are both gone; restore them, or delete the rest of the topic"
             if refused is not None and refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST:
                 reason = refused.message
-            keys = context.picture.of_topic(topic_id)
-            reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
-            if reached:
-                context.trouble(dict.fromkeys(reached, reason))
-                await context.publish(reached)
+            await self._take_out_of_reach(topic_id, reason)
             return
         context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=topic_id)
         async for _ in self._deleter.clear(topic_id):
@@ -309,6 +399,18 @@ def _portions(
             portion, partitions = [], 0
     if portion:
         yield portion
+
+
+def _remembering(picture: Cluster, id: TopicId, members: Mapping[int, Partition]) -> Mapping[int, Partition]:
+    """Partitions as judged; one that was past its creation stays so, whatever marks a restored node carries."""
+
+    def seen(number: int, partition: Partition) -> Partition:
+        known = picture.partitions.get(PartitionKey(id, number))
+        if not partition.creating or known is None or known.creating:
+            return partition
+        return Partition(replicas=partition.replicas, trouble=STATE_MISSING)
+
+    return {number: seen(number, partition) for number, partition in members.items()}
 
 
 def _news_of_trouble(

@@ -14,7 +14,7 @@ from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeExists
-from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
+from regnum_coordination.port import Check, Create, Group, Refused, Set, Stat, Written
 from regnum_model import paths
 from regnum_model.ids import PartitionKey, TopicId, encode_id
 from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
@@ -127,8 +127,8 @@ async def _write_topics(context: ControllerContext, creation: Creation, plans: d
     added: list[tuple[Topic, dict[int, Partition]]] = []
     for (i, plan), outcome in zip(plans.items(), await context.store.write_batch(groups), strict=True):
         match outcome:
-            case Written():
-                added.append(_picture_of(plan.name, nodes[i]))
+            case Written(results=results):
+                added.append(_picture_of(plan.name, nodes[i], results[0].stat))
                 keys.extend(PartitionKey(ids[i], number) for number in plan.assignment)
                 creation.outcomes[i] = Created(
                     topic_id=ids[i],
@@ -151,11 +151,16 @@ async def _write_topics(context: ControllerContext, creation: Creation, plans: d
     return keys
 
 
-def _picture_of(name: str, node: TopicNode) -> tuple[Topic, dict[int, Partition]]:
+def _picture_of(name: str, node: TopicNode, stat: Stat | None) -> tuple[Topic, dict[int, Partition]]:
     if node.topic_id is None:
         raise AssertionError("a topic that the controller makes has an id")
     topic = Topic(
-        name=name, id=node.topic_id, version=0, partitions=tuple(sorted(node.partitions)), mutation=node.mutation
+        name=name,
+        id=node.topic_id,
+        version=0,
+        partitions=tuple(sorted(node.partitions)),
+        mutation=node.mutation,
+        creation_id=None if stat is None else stat.creation_id,
     )
     return topic, {number: Partition(replicas=replicas, creating=True) for number, replicas in node.partitions.items()}
 

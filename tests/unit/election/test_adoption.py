@@ -54,10 +54,14 @@ def test_new_topic_gets_an_id_and_marks() -> None:
         assert all(partition.creating for partition in verdict.partitions.values())
 
 
-def test_new_topic_may_bring_its_id() -> None:
-    verdict = accepted(judge(node(id=TOPIC_ID)))
+@pytest.mark.parametrize("creating", [(), (0,)])
+def test_an_id_that_nothing_around_it_knows_was_restored_and_is_never_made_anew(creating: tuple[int, ...]) -> None:
+    verdict = accepted(judge(node(id=TOPIC_ID, creating=creating)))
     assert verdict.topic_id == TOPIC_ID
-    assert verdict.make_guard
+    assert not verdict.make_guard
+    assert not verdict.rewrite
+    assert not verdict.partitions[0].creating
+    assert "regnum partitions recover" in (verdict.partitions[0].trouble or "")
 
 
 def test_id_with_states_and_no_guard_is_trouble() -> None:

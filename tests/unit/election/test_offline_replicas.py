@@ -37,7 +37,7 @@ async def create(controller: Controller, name: str, *assignment: tuple[int, ...]
         assignment=tuple((number, replicas(*ids)) for number, ids in enumerate(assignment)),
         mutation=None,
     )
-    answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create((request,), validate_only=False, wait_s=60.0, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created), outcome
     return tuple(PartitionKey(outcome.topic_id, number) for number in range(len(assignment)))
