@@ -14,6 +14,7 @@ from regnum_broker.leader import Leadership
 from regnum_broker.partition import Partition
 from regnum_broker.settings import BrokerSettings
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.errors import ConnectionLoss
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_model import paths
@@ -68,6 +69,8 @@ class BrokerWorld:
         self.store = MemoryStore(self.server)
         self.brokers: dict[BrokerId, RunningBroker] = {}
         self.controller_epoch = 1
+        self.store_away = False
+        """Whether brokers that ask for a new session get none."""
         self._root = root
         self._lag_s = lag_s
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -95,6 +98,8 @@ class BrokerWorld:
             sessions: list[int] = []
 
             async def open_session(sessions: list[int] = sessions) -> Store:
+                if self.store_away:
+                    raise ConnectionLoss("the test took the store away")
                 store = MemoryStore(self.server)
                 sessions.append(store.session_id)
                 return store

@@ -273,6 +273,26 @@ async def test_a_lost_session_registers_anew_and_gives_leadership_up(world: Brok
     assert error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
 
 
+async def test_a_leader_that_everybody_else_is_cut_off_from_serves_only_what_it_leads_alone(world: BrokerWorld) -> None:
+    """Safety rule S8: no store, no controller, and the follower of partition 0 has not been told to fetch."""
+    await world.start(2)
+    await world.elect(1, [1, 2], partition=0, tell=[1])
+    await world.elect(1, [1], partition=1)
+    running = world.brokers[BrokerId(1)]
+    world.store_away = True
+    world.server.expire(running.sessions[-1])
+
+    async def sent_away() -> bool:
+        result = await world.produce(1, batch_of(b"a"), acks=log_pb2.ACKS_LEADER)
+        return result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+
+    await eventually(sent_away)
+    assert running.leads(0)
+    alone = await world.produce(1, batch_of(b"a"), acks=log_pb2.ACKS_LEADER, partition=1)
+    assert alone.error_code == errors_pb2.ERROR_CODE_NONE
+    world.store_away = False
+
+
 async def test_a_fenced_broker_sends_clients_away_and_does_not_register_without_a_lifeline(world: BrokerWorld) -> None:
     await world.elect(1, [1])
     running = world.brokers[BrokerId(1)]
