@@ -44,6 +44,8 @@ class ConsumerSettings:
     """About how many bytes one answer carries at most."""
     partition_max_bytes: int = 1024 * 1024
     """About how many bytes of one partition an answer carries at most."""
+    buffer_bytes: int = 64 * 1024 * 1024
+    """About how many bytes are fetched ahead and not yet read, of all partitions together."""
     request_timeout_s: float = 10.0
     """Deadline of one call, on top of ``fetch_wait_ms``."""
     topic_wait_s: float = 5.0
@@ -179,6 +181,7 @@ class Consumer:
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
             partition_max_bytes=settings.partition_max_bytes,
+            buffer_bytes=settings.buffer_bytes,
             request_timeout_s=settings.request_timeout_s,
         )
         try:
@@ -259,6 +262,11 @@ class Consumer:
     def position(self, partition: TopicPartition) -> int:
         """Offset of the record that comes next from an assigned partition."""
         return self._cursor(partition).position
+
+    @property
+    def unread_bytes(self) -> int:
+        """What was fetched and not yet begun to be read, of all partitions."""
+        return sum(cursor.unread_bytes for cursor in self._turn)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """First offset of each log. Waits for leaders for ``offsets_timeout_s`` at most."""

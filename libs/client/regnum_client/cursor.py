@@ -41,6 +41,7 @@ class Cursor:
         "position",
         "topic_id",
         "trouble",
+        "unread_bytes",
     )
 
     def __init__(self, partition: TopicPartition, topic_id: TopicId, offset: int) -> None:
@@ -57,6 +58,8 @@ class Cursor:
         self.error: RegnumError | None = None
         """Raised to the reader until a ``seek``; nothing is fetched meanwhile."""
         self.trouble: Final = Trouble()
+        self.unread_bytes = 0
+        """Size of the chunks that nobody has begun to read."""
         self._chunks: deque[Chunk] = deque()
 
     def wants_more(self, chunks_max: int) -> bool:
@@ -70,6 +73,13 @@ class Cursor:
         self.in_flight = False
         self.error = None
         self._chunks.clear()
+        self.unread_bytes = 0
+
+    def go_on_at(self, offset: int) -> None:
+        """Fetch on at an offset, because the log has nothing at ``fetch_offset``; what was fetched stays to be read."""
+        if self.position == self.fetch_offset:
+            self.position = offset
+        self.fetch_offset = offset
 
     def take_in(self, buffer: bytes) -> bool:
         """Batches came from ``fetch_offset`` on. False: there was no record at or after it."""
@@ -79,12 +89,17 @@ class Cursor:
         if next_offset <= self.fetch_offset:
             return False
         self._chunks.append(Chunk(buffer, self.fetch_offset, next_offset))
+        self.unread_bytes += len(buffer)
         self.fetch_offset = next_offset
         return True
 
     def next_chunk(self) -> Chunk | None:
         """The oldest unread chunk, which is then the reader's."""
-        return self._chunks.popleft() if self._chunks else None
+        if not self._chunks:
+            return None
+        chunk = self._chunks.popleft()
+        self.unread_bytes -= len(chunk.buffer)
+        return chunk
 
     @property
     def has_chunk(self) -> bool:

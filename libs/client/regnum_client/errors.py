@@ -130,7 +130,8 @@ class UnreadableBatchError(RegnumError):
         skip = (
             "; see the broker's log for what is wrong with its disk"
             if next_offset is None
-            else f"; seek() to {next_offset} (--from {next_offset} of `regnum consume`) to leave it out"
+            else f"; seek() to {next_offset} to leave it out "
+            f"(-p {partition.partition} --from {next_offset} of `regnum consume`)"
         )
         super().__init__(
             errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,

@@ -11,6 +11,7 @@ replaced is abandoned as in ``sender``.
 """
 
 import asyncio
+import logging
 import random
 from collections import Counter
 from typing import Final
@@ -32,7 +33,10 @@ from regnum_client.hints import take_hint
 from regnum_client.metadata import Metadata
 from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.positions import ResetPolicy
+from regnum_client.read_ahead import ReadAhead
 from regnum_client.records import TopicPartition
+
+_LOG: Final = logging.getLogger("regnum_client")
 
 CHUNKS_MAX: Final = 2
 """Unread answers of one partition: one being read, one in reserve."""
@@ -44,6 +48,8 @@ COMPARE_EVERY_S: Final = 2.5
 """Between two comparisons at most; partitions that have just become quiet are compared more often."""
 SLOW_S: Final = 0.5
 """A poll that is this late is looked at."""
+STORAGE_ERROR_S: Final = 30.0
+"""A leader that cannot read its own disk for so long, with nobody to take over, is the reader's to know."""
 GONE_S: Final = 5.0
 """A topic that no broker knows for so long is gone."""
 LARGE_BYTES: Final = 64 * 1024
@@ -55,15 +61,22 @@ IDLE_S: Final = 60.0
 class _Poll:
     """A fetch call under way."""
 
-    __slots__ = ("abandoned", "address", "asked", "leader", "look_s", "task")
+    __slots__ = ("abandoned", "address", "asked", "leader", "look_s", "share_bytes", "task")
 
     def __init__(
-        self, leader: BrokerId, address: Address, asked: list[tuple[Cursor, int, LeaderTerm]], *, look_s: float
+        self,
+        leader: BrokerId,
+        address: Address,
+        asked: list[tuple[Cursor, int, LeaderTerm]],
+        *,
+        look_s: float,
+        share_bytes: int,
     ) -> None:
         self.leader: Final = leader
         self.address: Final = address
         self.asked: Final = asked
         self.look_s = look_s
+        self.share_bytes: Final = share_bytes
         self.abandoned = False
         self.task: asyncio.Task[None] | None = None
 
@@ -85,6 +98,7 @@ class Fetcher:
         min_bytes: int,
         max_bytes: int,
         partition_max_bytes: int,
+        buffer_bytes: int,
         request_timeout_s: float,
     ) -> None:
         self._connections: Final = connections
@@ -96,11 +110,11 @@ class Fetcher:
         self._reset: Final = reset
         self._wait_ms: Final = wait_ms
         self._min_bytes: Final = min_bytes
-        self._max_bytes: Final = max_bytes
+        self._read_ahead: Final = ReadAhead(buffer_bytes=buffer_bytes, poll_bytes_max=max_bytes, polls_max=POLLS_MAX)
         self._partition_max_bytes: Final = partition_max_bytes
         self._request_timeout_s: Final = request_timeout_s
         self.cursors: Final[dict[TopicPartition, Cursor]] = {}
-        """Assigned partitions."""
+        """Assigned partitions; those that were served last come last."""
         self.arrived: Final = asyncio.Event()
         """Set when a chunk or an error came in."""
         self.failure: BaseException | None = None
@@ -160,8 +174,14 @@ class Fetcher:
                 again_s = min(again_s, pause_s)
             elif self._polls_to[term.leader] < POLLS_MAX:
                 gathered.setdefault(term.leader, []).append((cursor, cursor.generation, term))
-        for leader, asked in gathered.items():
-            self._poll(leader, asked, view, now_s)
+        if gathered:
+            unread_bytes = sum(cursor.unread_bytes for cursor in self.cursors.values())
+            polled = {leader for leader, polls in self._polls_to.items() if polls}
+            share_bytes = self._read_ahead.share_bytes(len(polled | gathered.keys()))
+            for leader, asked in gathered.items():
+                # Without room, the next record that is read or the next poll that ends lets the task turn again.
+                if self._read_ahead.reserve(share_bytes, unread_bytes=unread_bytes):
+                    self._poll(leader, asked, view, now_s, share_bytes)
         again_s = min([again_s, *(poll.look_s for poll in self._polls)])
         return max(0.0, again_s - now_s)
 
@@ -218,16 +238,23 @@ class Fetcher:
         self.arrived.set()
 
     def _poll(
-        self, leader: BrokerId, asked: list[tuple[Cursor, int, LeaderTerm]], view: ClusterView, now_s: float
+        self,
+        leader: BrokerId,
+        asked: list[tuple[Cursor, int, LeaderTerm]],
+        view: ClusterView,
+        now_s: float,
+        share_bytes: int,
     ) -> None:
         address = view.address_of(leader)
         if address is None:
+            self._read_ahead.release(share_bytes)
             for cursor, _, term in asked:
                 self._failed(cursor, term, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not live")
             return
         for cursor, _, _ in asked:
             cursor.in_flight = True
-        poll = _Poll(leader, address, asked, look_s=now_s + self._wait_ms / 1000 + SLOW_S)
+        look_s = now_s + self._wait_ms / 1000 + SLOW_S
+        poll = _Poll(leader, address, asked, look_s=look_s, share_bytes=share_bytes)
         self._polls[poll] = None
         self._polls_to[leader] += 1
         poll.task = asyncio.create_task(self._carry(poll), name=f"fetch-{leader}")
@@ -239,7 +266,7 @@ class Fetcher:
                 header=self._header,
                 max_wait_ms=self._wait_ms,
                 min_bytes=self._min_bytes,
-                max_bytes=self._max_bytes,
+                max_bytes=poll.share_bytes,
                 form=RECORD_FORM_BATCHES,
                 partitions=[
                     FetchPartition(
@@ -248,7 +275,7 @@ class Fetcher:
                         partition=cursor.partition.partition,
                         offset=cursor.fetch_offset,
                         current_leader_epoch=term.epoch,
-                        max_bytes=self._partition_max_bytes,
+                        max_bytes=min(self._partition_max_bytes, poll.share_bytes),
                     )
                     for cursor, _, term in poll.asked
                 ],
@@ -277,6 +304,7 @@ class Fetcher:
             for cursor, generation, _ in poll.asked:
                 if cursor.generation == generation:
                     cursor.in_flight = False
+            self._read_ahead.release(poll.share_bytes)
             del self._polls[poll]
             self._polls_to[poll.leader] -= 1
             self.wake()
@@ -294,6 +322,8 @@ class Fetcher:
             try:
                 if result.record_batches and cursor.take_in(result.record_batches):
                     cursor.heard_s = None
+                    if self.cursors.get(cursor.partition) is cursor:
+                        self.cursors[cursor.partition] = self.cursors.pop(cursor.partition)
                     self.arrived.set()
             except CorruptBatchError as error:
                 cursor.error = UnreadableBatchError(
@@ -325,8 +355,8 @@ class Fetcher:
                 cursor.error = error
                 self.arrived.set()
             return
-        if cursor.generation == generation and not cursor.has_chunk:
-            cursor.seek(found[cursor.partition])
+        if cursor.generation == generation:
+            cursor.go_on_at(found[cursor.partition])
 
     def _failed(self, cursor: Cursor, term: LeaderTerm, code: Code, message: str, *, whole_call: bool = False) -> None:
         traits = traits_of(code)
@@ -336,11 +366,27 @@ class Fetcher:
             self._give_up(cursor, code, f"{where}: {message}")
             return
         refresh = traits.refresh_metadata or whole_call
-        cursor.trouble.failed(
-            term, message, refresh=refresh, now_s=self._clock.monotonic(), chance=self._chance.random()
-        )
+        now_s = self._clock.monotonic()
+        cursor.trouble.failed(term, message, refresh=refresh, now_s=now_s, chance=self._chance.random())
+        self._tell(cursor, code, message, now_s)
         if refresh:
             self._metadata.request()
+
+    def _tell(self, cursor: Cursor, code: Code, message: str, now_s: float) -> None:
+        """Trouble that lasts is not kept from people."""
+        lasted_s = cursor.trouble.lasted_s(now_s)
+        where = f"{cursor.partition.topic}-{cursor.partition.partition}"
+        if code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR and lasted_s >= STORAGE_ERROR_S:
+            # Whoever goes on by seek() has as long again.
+            cursor.trouble.succeeded()
+            self._give_up(
+                cursor,
+                code,
+                f"{where} cannot be read for {lasted_s:.0f} s, because of its leader's disk: {message}. See "
+                f"`regnum topics describe {cursor.partition.topic}`; seek() to go on trying",
+            )
+        elif cursor.trouble.is_to_be_told(now_s):
+            _LOG.warning("%s cannot be read for %.0f s and is tried again: %s", where, lasted_s, message)
 
     def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> None:
         news, self._looked_with = view is not self._looked_with, view

@@ -11,7 +11,9 @@ from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, traits_of
 
+from regnum_client.cluster_view import LeaderTerm
 from regnum_client.connections import Connections, call
+from regnum_client.hints import take_hint
 from regnum_client.metadata import Metadata
 from regnum_client.pace import retry_delay_ms
 from regnum_client.records import TopicPartition
@@ -60,7 +62,11 @@ class OffsetLookup:
                 if not error.traits.retriable or lasted_s >= timeout_s:
                     raise error
                 await self._clock.sleep(retry_delay_ms(lasted_s * 1000, self._chance.random()) / 1000)
-                await self._metadata.newer_than(self._clock.monotonic(), timeout_s=timeout_s - lasted_s)
+                try:
+                    await self._metadata.newer_than(self._clock.monotonic(), timeout_s=timeout_s - lasted_s)
+                except RegnumError:
+                    # The time is up; what a leader said says more than that metadata did not come.
+                    raise error from None
         return found
 
     async def _round(
@@ -70,10 +76,11 @@ class OffsetLookup:
         view = self._metadata.view
         errors: list[RegnumError] = []
         by_address: dict[Address, list[TopicPartition]] = {}
+        terms: dict[TopicPartition, LeaderTerm] = {}
         for partition in partitions:
             term = view.leader_term(*partition)
             address = None if term is None else view.address_of(term.leader)
-            if address is None:
+            if term is None or address is None:
                 errors.append(
                     RegnumError(
                         errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
@@ -81,6 +88,7 @@ class OffsetLookup:
                     )
                 )
             else:
+                terms[partition] = term
                 by_address.setdefault(address, []).append(partition)
         for address, asked in by_address.items():
             request = ListOffsetsRequest(
@@ -96,6 +104,7 @@ class OffsetLookup:
                 errors.append(error)
                 continue
             for partition, result in zip(asked, answer.results, strict=True):
+                take_hint(self._metadata, partition, terms[partition], result)
                 if result.error_code == errors_pb2.ERROR_CODE_NONE:
                     found[partition] = result.offset
                 else:

@@ -5,25 +5,35 @@ from typing import Final
 from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.pace import retry_delay_ms
 
+TOLD_AFTER_S: Final = 5.0
+"""A change of leader is over by then."""
 _NEVER: Final = float("-inf")
 
 
 class Trouble:
     """Says when the leader of a partition may be tried (again)."""
 
-    __slots__ = ("_failed_term", "_fresh_after_s", "_not_before_s", "_since_s", "last_answer")
+    __slots__ = ("_failed_term", "_fresh_after_s", "_not_before_s", "_since_s", "_told", "last_answer")
 
     def __init__(self) -> None:
         self._failed_term: LeaderTerm | None = None
         self._not_before_s = _NEVER
         self._fresh_after_s = _NEVER
         self._since_s: float | None = None
+        self._told = False
         self.last_answer = ""
         """What the last failure said; empty when there was none."""
 
     def lasted_s(self, now_s: float) -> float:
         """How long nothing has gone well; 0 when the last try did."""
         return 0.0 if self._since_s is None else now_s - self._since_s
+
+    def is_to_be_told(self, now_s: float) -> bool:
+        """It has lasted so long that somebody should hear of it; true once for each trouble."""
+        if self._told or self.lasted_s(now_s) < TOLD_AFTER_S:
+            return False
+        self._told = True
+        return True
 
     def needs_metadata(self, view: ClusterView, term: LeaderTerm | None) -> bool:
         """The picture is older than the failure that called for a new one, and knows no later term either."""
@@ -39,6 +49,7 @@ class Trouble:
         """It went well."""
         self._failed_term = None
         self._since_s = None
+        self._told = False
 
     def failed(self, term: LeaderTerm, answer: str, *, refresh: bool, now_s: float, chance: float) -> None:
         """It failed; ``refresh``: ask for metadata before the next try; ``chance`` in [0, 1)."""

@@ -4,6 +4,8 @@ import asyncio
 import heapq
 import itertools
 
+from regnum_service.clock import SystemClock
+
 
 class FakeClock:
     """A Clock whose time is moved by ``advance``. Sleepers wake in the order of their deadlines."""
@@ -53,6 +55,16 @@ class FakeClock:
     def skip(self, seconds: float) -> None:
         """Move time without waking anybody: what a blocked event loop looks like."""
         self._now_s += seconds
+
+
+class SkippingClock(SystemClock):
+    """Real time, for tests over real sockets, that a test can move on."""
+
+    skipped_s = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds, those that were skipped among them."""
+        return super().monotonic() + self.skipped_s
 
 
 async def settle(turns: int = 20) -> None:

@@ -92,6 +92,10 @@ class FakeCluster:
         self.producer_ids = 1000
         self.answers: dict[tuple[str, int], deque[Code]] = {}
         """Errors that produce answers in place of appending, by partition."""
+        self.fetch_answers: dict[tuple[str, int], Code] = {}
+        """Errors that fetch answers for a partition."""
+        self.fetched_bytes_max: list[int] = []
+        """What fetches allowed an answer to carry, in their order."""
         self.answers_after_append: dict[tuple[str, int], deque[Code]] = {}
         """Errors that produce answers although it has appended."""
         self.cluster_id = "fake"
@@ -313,6 +317,8 @@ class FakeBroker(
 
     def _fetch(self, request: log_pb2.FetchRequest) -> log_pb2.FetchResponse:
         answer = log_pb2.FetchResponse()
+        self.cluster.fetched_bytes_max.append(request.max_bytes)
+        room = request.max_bytes or 8 << 20
         for part in request.partitions:
             result = answer.results.add(topic=part.topic, partition=part.partition)
             found = self.cluster.find(part.topic, part.partition, part.topic_id, self.number)
@@ -323,6 +329,10 @@ class FakeBroker(
                 result.error_code, result.error_message = found, "said the test"
                 self._name_leader(part.topic, part.partition, result)
                 continue
+            if (part.topic, part.partition) in self.cluster.fetch_answers:
+                result.error_code = self.cluster.fetch_answers[(part.topic, part.partition)]
+                result.error_message = "said the test"
+                continue
             result.high_watermark, result.log_start_offset = found.end, found.log_start
             if not found.log_start <= part.offset <= found.end:
                 result.error_code = errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
@@ -330,12 +340,16 @@ class FakeBroker(
                 continue
             chosen: list[bytes] = []
             size = 0
+            if room <= 0:
+                continue
+            bytes_max = min(part.max_bytes or 1 << 20, room)
             for header, batch in found.batches:
-                if header.next_offset <= part.offset or (chosen and size + len(batch) > (part.max_bytes or 1 << 20)):
+                if header.next_offset <= part.offset or (chosen and size + len(batch) > bytes_max):
                     continue
                 chosen.append(batch)
                 size += len(batch)
             result.record_batches = b"".join(chosen)
+            room -= size
         return answer
 
     def _name_leader(self, topic: str, partition: int, result: log_pb2.ProduceResult | log_pb2.FetchResult) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+import struct
 from collections.abc import AsyncIterator, Callable
 
+import google_crc32c
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client import (
@@ -17,11 +19,14 @@ from regnum_client import (
     TopicPartition,
     UnreadableBatchError,
 )
+from regnum_client.fetcher import STORAGE_ERROR_S
 from regnum_client.records import ConsumedRecord
-from regnum_records.build import build_batch
-from regnum_records.header import read_header
+from regnum_client.trouble import TOLD_AFTER_S
+from regnum_records.build import CodecName, build_batch
+from regnum_records.header import CRC_START, HEADER_BYTES, read_header
 from regnum_records.record import NewRecord
 from regnum_service.errors import RegnumError
+from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_cluster import FakeCluster
 
 DEADLINE_S = 20.0
@@ -182,6 +187,102 @@ async def test_an_offset_that_is_gone_can_be_replaced(cluster: FakeCluster, poli
         await until(lambda: consumer.position(T0) == first)
         write(cluster, 110, 111)
         assert (await read(consumer, 1))[0].offset == first
+
+
+async def test_what_was_fetched_before_an_offset_that_is_gone_is_still_read(cluster: FakeCluster) -> None:
+    """Retention overtakes a slow reader: what it has in hand is not thrown away with what is gone."""
+    write(cluster, 0, 60)
+    async with consumer_of(cluster, reset=ResetPolicy.EARLIEST, partition_max_bytes=200) as consumer:
+        await consumer.assign("t")
+        first = await read(consumer, 1)
+        log = cluster.partitions[T0]
+        await until(lambda: consumer.unread_bytes == sum(len(batch) for _, batch in log.batches[1:3]))
+        log.batches, log.log_start = log.batches[5:], 50
+        rest = offsets(await read(consumer, 39))
+    assert offsets(first) + rest == [*range(30), *range(50, 60)]
+
+
+async def test_what_is_fetched_ahead_has_a_bound_for_all_partitions_together(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=30)
+    for partition in range(30):
+        for _ in range(20):
+            records = [NewRecord(value=b"x" * 1000)]
+            cluster.partitions[("wide", partition)].append(build_batch(records, timestamp_ms=1000))
+    async with consumer_of(cluster, buffer_bytes=60_000, partition_max_bytes=5_000) as consumer:
+        await consumer.assign("wide")
+
+        async def quiet() -> int:
+            while True:
+                before = cluster.calls["Fetch"]
+                for _ in range(200):
+                    await asyncio.sleep(0.001)
+                if cluster.calls["Fetch"] == before:
+                    return before
+
+        async with asyncio.timeout(DEADLINE_S):
+            await quiet()
+        assert max(cluster.fetched_bytes_max) <= 60_000 // 12, "a share for each of four polls to each of three leaders"
+        # A poll brings its share and a batch more at most.
+        assert consumer.unread_bytes <= 60_000 + 3 * 4 * 1_100
+        assert len(await read(consumer, 600)) == 600
+
+
+async def test_a_partition_without_room_for_its_batch_is_read_all_the_same(cluster: FakeCluster) -> None:
+    for _ in range(5):
+        cluster.partitions[T0].append(build_batch([NewRecord(value=b"x" * 10_000)], timestamp_ms=1000))
+    async with consumer_of(cluster, buffer_bytes=100) as consumer:
+        await consumer.assign("t")
+        assert offsets(await read(consumer, 5)) == list(range(5))
+
+
+async def test_a_disk_that_cannot_be_read_is_told_and_then_raised(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(cluster, 0, 10)
+    clock = SkippingClock()
+    cluster.fetch_answers[T0] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+    settings = ConsumerSettings(fetch_wait_ms=50)
+    async with Consumer(cluster.bootstrap, settings=settings, chance=random.Random(5), clock=clock) as consumer:
+        await consumer.assign("t")
+        await until(lambda: cluster.calls["Fetch"] >= 2)
+        asked = cluster.calls["GetMetadata"]
+        clock.skipped_s += TOLD_AFTER_S
+        await until(lambda: bool(caplog.records))
+        assert "t-0 cannot be read" in caplog.text
+        assert "said the test" in caplog.text
+        # Another broker may lead by now.
+        await until(lambda: cluster.calls["GetMetadata"] > asked)
+        clock.skipped_s += STORAGE_ERROR_S
+        with pytest.raises(RegnumError, match=r"t-0 cannot be read for .*its leader's disk: said the test") as caught:
+            await read(consumer, 1)
+        assert caught.value.code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
+        assert len(caplog.records) == 1, "once"
+        del cluster.fetch_answers[T0]
+        consumer.seek(T0, 0)
+        assert offsets(await read(consumer, 10)) == list(range(10))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_a_batch_that_cannot_be_decompressed_is_named_and_can_be_left_out(
+    cluster: FakeCluster, codec: CodecName
+) -> None:
+    """Its checksum is right: it was made wrong, so no replica has a better one."""
+    for start in (0, 2_000, 4_000):
+        records = [NewRecord(value=random.Random(number).randbytes(20)) for number in range(start, start + 2_000)]
+        cluster.partitions[T0].append(build_batch(records, timestamp_ms=1000, codec=codec))
+    batches = cluster.partitions[T0].batches
+    damaged = bytearray(batches[1][1])
+    damaged[HEADER_BYTES:] = bytes(byte ^ 0x5A for byte in damaged[HEADER_BYTES:])
+    struct.pack_into(">I", damaged, 17, google_crc32c.value(bytes(damaged[CRC_START:])))
+    batches[1] = (read_header(damaged), bytes(damaged))
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("t")
+        assert offsets(await read(consumer, 2_000)) == list(range(2_000))
+        with pytest.raises(UnreadableBatchError, match=r"offset 2000 of t-0 .*seek\(\) to 4000") as caught:
+            await read(consumer, 1)
+        assert caught.value.next_offset == 4_000
+        consumer.seek(T0, caught.value.next_offset)
+        assert offsets(await read(consumer, 2_000)) == list(range(4_000, 6_000))
 
 
 async def test_a_bad_batch_is_named_and_can_be_left_out(cluster: FakeCluster) -> None:

@@ -13,7 +13,7 @@ from regnum_client.metadata import SET_BACK_S, Metadata
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import Channels
-from regnum_service.clock import SystemClock
+from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_cluster import FakeCluster
 
 DEADLINE_S = 20.0
@@ -30,15 +30,6 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.sleep(0.005)
-
-
-class SkippingClock(SystemClock):
-    """Real time that a test can move on."""
-
-    skipped_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.skipped_s
 
 
 class Picture:
