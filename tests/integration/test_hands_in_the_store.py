@@ -152,3 +152,15 @@ async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(clus
         async with Consumer(cluster.bootstrap) as consumer:
             ends = await consumer.end_offsets([TopicPartition("scribbled", 1)])
         assert ends[TopicPartition("scribbled", 1)] >= 1
+
+
+async def test_the_registration_of_an_election_process_that_somebody_removes_is_made_again(hand: Hand) -> None:
+    """Brokers and standbys find the process by it."""
+    before = await hand.get("/election/ids/1")
+    assert before
+    await hand.delete("/election/ids/1")
+
+    async def restored() -> bool:
+        return await hand.get("/election/ids/1") == before
+
+    await until(restored, within_s=5.0)

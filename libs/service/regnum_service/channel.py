@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 import grpc
+from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_telemetry.rpc_client import TracedChannel
+
+from regnum_service.errors import RegnumError
 
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest message that any listener or channel takes."""
@@ -52,9 +55,13 @@ class Channels:
     def __init__(self, open_one: Callable[[Address], grpc.aio.Channel] = open_channel) -> None:
         self._open_one = open_one
         self._channels: dict[Address, grpc.aio.Channel] = {}
+        self._closed = False
 
     def get(self, address: Address) -> grpc.aio.Channel:
-        """The channel to an address."""
+        """The channel to an address. Raises RegnumError once all have been closed."""
+        if self._closed:
+            # Whoever comes so late would open one that nobody closes.
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "this process stops and calls nobody")
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self._open_one(address)
@@ -67,7 +74,8 @@ class Channels:
             await channel.close()
 
     async def close(self) -> None:
-        """Close all channels."""
+        """Close all channels, for good."""
+        self._closed = True
         channels = tuple(self._channels.values())
         self._channels.clear()
         for channel in channels:

@@ -1,5 +1,6 @@
 """A metadata process that only takes what the controller publishes, for tests of the election service."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -28,6 +29,8 @@ class FakeMetadata:
         self.version = 0
         self.down = False
         self.creation_id = 0
+        self.dies = False
+        """Whether questions are cancelled, as they are when the process goes and its channel is closed."""
 
     async def register(self) -> None:
         """Make its node (anew)."""
@@ -86,6 +89,8 @@ class FakeMetadata:
 
     async def lag(self, request: propagation_pb2.DescribeLagRequest) -> propagation_pb2.DescribeLagResponse:
         """Nobody is behind."""
+        if self.dies:
+            raise asyncio.CancelledError
         return propagation_pb2.DescribeLagResponse(controller_epoch=request.controller_epoch, version=self.version)
 
     async def close(self) -> None:

@@ -88,6 +88,8 @@ class FakeBroker:
     """Whether calls fail."""
     offline: set[PartitionKey] = field(default_factory=set)
     """Replicas that it cannot use, and refuses."""
+    answers_max: int | None = None
+    """Results that one answer holds, whatever was ordered; None: all of them."""
     held: asyncio.Event | None = None
     """While set and not fired, LeaderAndIsr does not return."""
 
@@ -134,7 +136,7 @@ class FakeChannel:
             results.append(
                 control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.state.partition, error_code=error)
             )
-        return control_pb2.LeaderAndIsrResponse(results=results)
+        return control_pb2.LeaderAndIsrResponse(results=results[: self._broker.answers_max])
 
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
         """Take it."""
@@ -144,7 +146,7 @@ class FakeChannel:
         return control_pb2.StopReplicaResponse(
             results=[
                 control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.partition)
-                for item in request.partitions
+                for item in request.partitions[: self._broker.answers_max]
             ]
         )
 

@@ -117,7 +117,7 @@ class Broker:
         def controller_moved(location: ControllerLocation | None) -> None:
             lifeline.move(location)
 
-        finder = ControllerFinder(sessions=sessions, clock=clock, moved=controller_moved)
+        finder = ControllerFinder(sessions=sessions, clock=clock, moved=controller_moved, spawn=supervisor.start)
         calls = ControllerCalls(finder=finder, channels=channels, clock=clock)
         writer = IsrWriter(
             broker=self._id,

@@ -2,10 +2,10 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import structlog
@@ -53,10 +53,26 @@ class ControllerLocation:
 class ControllerFinder:
     """Follows /controller. Belongs to the event loop."""
 
-    def __init__(self, *, sessions: Sessions, clock: Clock, moved: Callable[[ControllerLocation | None], None]) -> None:
+    def __init__(
+        self,
+        *,
+        sessions: Sessions,
+        clock: Clock,
+        moved: Callable[[ControllerLocation | None], None],
+        spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            sessions: the broker's session.
+            clock: source of time.
+            moved: hears where the controller is now.
+            spawn: starts a supervised task.
+        """
         self._sessions: Final = sessions
         self._clock: Final = clock
         self._moved: Final = moved
+        self._spawn: Final = spawn
         self._location: ControllerLocation | None = None
         self._log: Final = structlog.get_logger("controller")
 
@@ -83,7 +99,7 @@ class ControllerFinder:
                 async for node in states:
                     if looking is not None:
                         looking.cancel()
-                    looking = asyncio.create_task(self._look(store, node), name="look the controller up")
+                    looking = self._spawn("look the controller up", self._look(store, node))
         finally:
             if looking is not None:
                 looking.cancel()

@@ -21,6 +21,7 @@ class GrpcControlChannel:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channel: grpc.aio.Channel | None = None
+        self._closed = False
 
     async def leader_and_isr(self, request: control_pb2.LeaderAndIsrRequest) -> control_pb2.LeaderAndIsrResponse:
         """One LeaderAndIsr."""
@@ -57,12 +58,16 @@ class GrpcControlChannel:
             ) from None
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up, for good."""
+        self._closed = True
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
     def _connected(self) -> grpc.aio.Channel:
+        if self._closed:
+            # Whoever still had it would open one that nobody closes.
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "that life of the broker is told no more")
         if self._channel is None:
             self._channel = open_channel(self._address)
         return self._channel

@@ -8,9 +8,10 @@ and until there is a controller the brokers, who registered anew as well, lead n
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import structlog
 from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
@@ -38,6 +39,9 @@ class KnownController:
     """Listener for clients; None when the process does not say."""
 
 
+Spawn = Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+"""Starts a supervised task."""
+
 RunReign = Callable[[Reign], Awaitable[DeposedError]]
 """Reigns until deposed; returns why."""
 
@@ -54,6 +58,7 @@ class Candidacy:
         detector: Detector,
         run_reign: RunReign,
         known: Callable[[KnownController | None], None],
+        spawn: Spawn,
         detects: bool,
     ) -> None:
         self._id = id
@@ -62,6 +67,7 @@ class Candidacy:
         self._detector = detector
         self._run_reign = run_reign
         self._known = known
+        self._spawn = spawn
         self._detects = detects
         self._log = structlog.get_logger("candidacy").bind(election_id=id)
         self._incumbent: Incumbent | None = None
@@ -79,19 +85,13 @@ class Candidacy:
             await self._reign(win)
 
     async def _campaign(self) -> Win:
-        win: Win | SessionExpired
-        async with asyncio.TaskGroup() as tasks:
-            observer = tasks.create_task(self._observe(), name="observe-incumbent")
-            try:
-                win = await self._leadership.campaign()
-            except SessionExpired as expired:
-                # Raised inside the group it would come out wrapped, and the process would end with its session.
-                win = expired
-            finally:
-                observer.cancel()
-        if isinstance(win, SessionExpired):
-            raise win
-        return win
+        # Supervised: a standby that has ceased to look, for whatever reason, would find out at the next failure.
+        observer = self._spawn("observe-incumbent", self._observe())
+        try:
+            return await self._leadership.campaign()
+        finally:
+            observer.cancel()
+            await asyncio.wait([observer])
 
     async def _observe(self) -> None:
         """Know the incumbent, and fence it when it is dead."""
@@ -106,7 +106,7 @@ class Candidacy:
                     await self._fence_own(incumbent)
                     lifeline = await self._introduce(incumbent)
                     if incumbent is not None and lifeline is not None and self._detects and incumbent.id != self._id:
-                        detection = asyncio.create_task(self._detect(incumbent, lifeline), name="detect-controller")
+                        detection = self._spawn("detect-controller", self._detect(incumbent, lifeline))
         except SessionExpired:
             # The campaign ends for the same reason and says so.
             return
@@ -158,7 +158,7 @@ class Candidacy:
         return lifeline
 
     async def _detect(self, incumbent: Incumbent, lifeline: Address) -> None:
-        noticed_unix_nano = await self._detector.wait_dead(lifeline)
+        noticed_unix_nano = await self._wait_dead(lifeline)
         now_unix_nano = tracing.now_unix_nano()
         self._predecessor = Predecessor(
             id=incumbent.id,
@@ -173,6 +173,18 @@ class Candidacy:
             self._predecessor = replace(self._predecessor, fenced_unix_nano=tracing.now_unix_nano())
         except SessionExpired:
             return
+
+    async def _wait_dead(self, lifeline: Address) -> int:
+        while True:
+            try:
+                return await self._detector.wait_dead(lifeline)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Not this task is cancelled but a call in it: there is still somebody to watch.
+                self._log.warning("the watch on the controller was cancelled by nobody; watching on")
+                await asyncio.sleep(0)
 
     async def _reign(self, win: Win) -> None:
         self._note(None)

@@ -105,6 +105,8 @@ class Controller:
         self.looks_for_corrections = 0
         """How often it was looked whether a person has corrected what was damaged."""
         self._queue = EventQueue()
+        self._in_hand: Event | None = None
+        """Taken from the queue, and not done."""
         self._log = structlog.get_logger("controller").bind(epoch=reign.epoch)
         self._metadata = MetadataPublisher(
             epoch=reign.epoch,
@@ -185,9 +187,10 @@ class Controller:
             self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
             self._ready.set()
             while True:
-                event = await self._queue.take()
+                event = self._in_hand = await self._queue.take()
                 await self._context.store.until_connected()
                 await self._handle(event)
+                self._in_hand = None
         finally:
             self._desk.close()
             for watch in watches:
@@ -195,7 +198,9 @@ class Controller:
             await self._quotas.close()
             await self._dispatch.close()
             await self._metadata.close()
-            for mutation in self._queue.drain():
+            # What was taken and not begun when the session ended has a caller as well.
+            in_hand = (self._in_hand,) if isinstance(self._in_hand, Mutation) else ()
+            for mutation in (*in_hand, *self._queue.drain()):
                 mutation.abandon()
                 await mutation.steps.aclose()
             self._context.let_go()
@@ -279,6 +284,8 @@ class Controller:
                 self.looks_for_corrections += 1
             if self._adopter.is_in_doubt:
                 self._put_internal("topic nodes made anew", self._adopter.compare())
+            if self._deleter.is_stuck:
+                self._put_internal("deletions that were held up", self._deleter.try_again())
 
     async def _watch_brokers(self) -> None:
         try:
@@ -357,18 +364,21 @@ class Controller:
     async def controlled_shutdown(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> int:
         """Move leadership away from a broker; returns how many partitions it still leads. Raises RegnumError."""
         result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        begun = False
 
         async def steps() -> AsyncGenerator[None, None]:
+            nonlocal begun
             error = self._broker_error(broker, epoch)
             if error is not None:
                 raise error
+            begun = True
             remaining = await controlled_shutdown(self._context, broker)
             if not result.done():
                 result.set_result(remaining)
             return
             yield
 
-        self._desk.submit("controlled shutdown", steps(), result, begun=lambda: True, urgent=True)
+        self._desk.submit("controlled shutdown", steps(), result, begun=lambda: begun, urgent=True)
         return await self._desk.answer(result, wait_s)
 
     async def allocate_producer_ids(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> tuple[int, int]:

@@ -8,20 +8,22 @@ controller.
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import structlog
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError, reason_of
+from regnum_service.errors import Code, RegnumError, reason_of
 from regnum_telemetry import tracing
 
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.orders import OrderBook
 from regnum_election.outbox import Outbox, StatesCall, Stop, StopsCall
+
+T = TypeVar("T")
 
 RETRY_INTERVAL_S: Final = 0.1
 """Pause after the first call in a row that got no answer; it doubles with each."""
@@ -375,15 +377,15 @@ class BrokerDispatch:
     def _take_answers(self, keys: Sequence[PartitionKey], response: control_pb2.LeaderAndIsrResponse) -> None:
         offline: set[PartitionKey] = set()
         usable: set[PartitionKey] = set()
-        for key, result in zip(keys, response.results, strict=False):
-            if result.error_code == errors_pb2.ERROR_CODE_NONE:
+        for key, code in _answers(keys, response.results):
+            if code == errors_pb2.ERROR_CODE_NONE:
                 self._owner.applied(self._broker.id, key)
                 if key in self._asked:
                     usable.add(key)
-            elif result.error_code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR:
+            elif code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR:
                 offline.add(key)
             else:
-                self._log.warning("replica refused", key=key, error=reason_of(result.error_code))
+                self._log.warning("replica refused", key=key, error=reason_of(code))
                 self._refused.add(key)
         self._asked.difference_update(offline, usable)
         self._offline -= usable
@@ -410,12 +412,12 @@ class BrokerDispatch:
             return
         self._succeeded("StopReplica")
         self._outbox.acknowledge(call)
-        for stop, result in zip(call.stops, response.results, strict=False):
-            succeeded = result.error_code == errors_pb2.ERROR_CODE_NONE
+        for stop, code in _answers(call.stops, response.results):
+            succeeded = code == errors_pb2.ERROR_CODE_NONE
             if stop.delete:
                 self._owner.listener.replicas_deleted(self._broker.id, stop.topic_id, succeeded=succeeded)
             if not succeeded:
-                self._log.warning("stop refused", stop=stop, error=reason_of(result.error_code))
+                self._log.warning("stop refused", stop=stop, error=reason_of(code))
                 if stop.delete:
                     self._refused_stops.add(stop)
         self._note_refusals()
@@ -445,3 +447,10 @@ def seen_epoch(error: RegnumError) -> ControllerEpoch:
     """The highest controller epoch that a refusal names; 0 when it names none."""
     text = error.metadata.get("controller_epoch", "")
     return ControllerEpoch(int(text) if text.isascii() and text.isdigit() else 0)
+
+
+def _answers(orders: Sequence[T], results: Sequence[control_pb2.ReplicaResult]) -> list[tuple[T, Code]]:
+    """Each order with its result; what the answer leaves out has not been said to be done, so it is ordered again."""
+    codes: list[Code] = [result.error_code for result in results[: len(orders)]]
+    codes += [errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR] * (len(orders) - len(codes))
+    return list(zip(orders, codes, strict=True))

@@ -72,6 +72,8 @@ class LifelineThread:
         self._lifelines: Lifelines | None = None
         self._server: GrpcServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._vital: set[asyncio.Task[None]] = set()
+        """Tasks that never end by themselves."""
         self._thread: threading.Thread | None = None
         self._epoch: ControllerEpoch | None = None
 
@@ -161,8 +163,10 @@ class LifelineThread:
             started.set_exception(error)
             return
         self._server, self._lifelines = server, lifelines
-        self._spawn("lifeline-watch", lifelines.watch())
-        self._spawn("lifeline-lag", lag.run())
+        self._vital = {
+            self._spawn("lifeline-watch", lifelines.watch()),
+            self._spawn("lifeline-lag", lag.run()),
+        }
         started.set_result(server.address)
         try:
             await self._stop.wait()
@@ -191,6 +195,9 @@ class LifelineThread:
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if task.cancelled():
+            # Readers are cancelled with their calls.
+            if task in self._vital and not task.cancelling():
+                self._supervisor.fail(task.get_name(), RuntimeError("ended by a CancelledError that nobody asked for"))
             return
         error = task.exception()
         # A broker that is killed in the middle of a message breaks its reader; that is what lifelines are for.

@@ -167,9 +167,13 @@ class MetadataPublisher:
         waits = [subscriber.everywhere(version) for subscriber in self._processes.values()]
         try:
             async with asyncio.timeout(wait_s):
-                await asyncio.gather(*waits)
+                # A process that goes takes its channel along, which cancels the call and not this task.
+                ends = await asyncio.gather(*waits, return_exceptions=True)
         except TimeoutError:
             return
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, asyncio.CancelledError):
+                raise end
 
     async def close(self) -> None:
         """The reign is over: nothing more is published."""

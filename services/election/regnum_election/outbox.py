@@ -12,6 +12,7 @@ has been sent.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 
@@ -106,11 +107,11 @@ class Outbox:
             chunk = self._full[self._part]
             return StatesCall(keys=chunk, marks=(), init=True, part=self._part, parts=len(self._full))
         if self._pending:
-            keys = tuple(key for key, _ in zip(self._pending, range(self._limit), strict=False))
+            keys = tuple(islice(self._pending, self._limit))
             marks = tuple(self._pending[key] for key in keys)
             return StatesCall(keys=keys, marks=marks, init=False, part=0, parts=1)
         if self._stops:
-            stops = tuple(stop for stop, _ in zip(self._stops.values(), range(self._limit), strict=False))
+            stops = tuple(islice(self._stops.values(), self._limit))
             return StopsCall(stops=stops)
         return None
 

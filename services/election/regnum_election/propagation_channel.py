@@ -5,8 +5,10 @@ from typing import Final
 
 import grpc
 from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
+from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
+from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
 PUBLISH_TIMEOUT_S: Final = 15.0
@@ -22,6 +24,7 @@ class GrpcPropagationChannel:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channel: grpc.aio.Channel | None = None
+        self._closed = False
 
     async def publish(
         self, parts: AsyncIterator[propagation_pb2.PublishChangesRequest]
@@ -42,12 +45,16 @@ class GrpcPropagationChannel:
             raise from_rpc_error(error) from error
 
     async def close(self) -> None:
-        """Hang up."""
+        """Hang up, for good."""
+        self._closed = True
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
     def _connected(self) -> grpc.aio.Channel:
+        if self._closed:
+            # Whoever still had it would open one that nobody closes.
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "that metadata process is told no more")
         if self._channel is None:
             self._channel = open_channel(self._address)
         return self._channel

@@ -9,11 +9,11 @@ from functools import partial
 import structlog
 from regnum.admin.v1 import admin_pb2_grpc
 from regnum.election.v1 import controller_pb2_grpc
-from regnum_coordination.errors import NodeExists
+from regnum_coordination.errors import NodeExists, SessionExpired
 from regnum_coordination.port import SessionState, Store
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.leadership import Leadership
-from regnum_coordination.recipes.membership import Membership, TakenByAnotherError
+from regnum_coordination.recipes.membership import Joined, Membership, TakenByAnotherError
 from regnum_coordination.recipes.sessions import run_sessions
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, encode_id
@@ -133,7 +133,11 @@ class ElectionService:
         await ensure_folders(store, paths.PERSISTENT_FOLDERS, self._clock)
         cluster_id = await self._cluster_id(store)
         incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
-        await self._register(store, incarnation)
+        membership = self._membership(store, incarnation)
+        try:
+            joined = await membership.join()
+        except TakenByAnotherError as error:
+            raise StartRefusedError(str(error)) from error
         detects = self._settings.lifeline_detection
         hesitate = partial(self._reach.hesitate, store) if detects else None
         leadership = Leadership(store, self._clock, id=self._id, hesitate=hesitate)
@@ -148,15 +152,30 @@ class ElectionService:
             detector=HealthWatchDetector(self._clock, connect),
             run_reign=run_reign,
             known=self._office.heard_of,
+            spawn=self._supervisor.start,
             detects=detects,
         )
         await self._serve(serving=True)
-        await candidacy.run()
+        registration = self._supervisor.start("registration", self._stay_registered(membership, joined))
+        try:
+            await candidacy.run()
+        finally:
+            registration.cancel()
 
-    async def _register(self, store: Store, incarnation: str) -> None:
-        previous = self._incarnations.previous()
+    async def _stay_registered(self, membership: Membership, joined: Joined) -> None:
+        """A registration that somebody removed is made again: brokers and candidates find this process by it."""
+        try:
+            await membership.stay(joined)
+        except SessionExpired:
+            # The candidacy ends for the same reason and says so.
+            return
+        except TakenByAnotherError as error:
+            raise StartRefusedError(str(error)) from error
+
+    def _membership(self, store: Store, incarnation: str) -> Membership:
+        previous = self._incarnations.previous() | {incarnation}
         self._incarnations.remember(incarnation)
-        membership = Membership(
+        return Membership(
             store,
             self._clock,
             path=paths.election_id(self._id),
@@ -164,10 +183,6 @@ class ElectionService:
             is_predecessor=lambda data: _incarnation_in(data) in previous,
             patience_s=self._settings.session_timeout_s + 2.0,
         )
-        try:
-            await membership.join()
-        except TakenByAnotherError as error:
-            raise StartRefusedError(str(error)) from error
 
     async def _cluster_id(self, store: Store) -> str:
         while True:

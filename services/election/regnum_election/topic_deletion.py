@@ -73,6 +73,8 @@ class TopicDeleter:
         self._numbers: dict[TopicId, tuple[str, ...]] = {}
         self._uncleared: set[TopicId] = set()
         """Topics whose nodes may still stand: until they are gone the record stays (safety rule S13)."""
+        self._stuck: dict[TopicId, None] = {}
+        """Those of them that nobody is at work on: somebody writes faster than they are deleted."""
 
     async def delete_topics(self, call: DeletionCall) -> AsyncGenerator[None, None]:
         """The steps of a DeleteTopics call."""
@@ -95,19 +97,33 @@ class TopicDeleter:
             yield
             async for _ in self.clear(found):
                 yield
-            call.outcomes[i] = Deleted(name=name, topic_id=found)
+            cleared = found not in self._uncleared
+            call.outcomes[i] = Deleted(name=name, topic_id=found) if cleared else _still_deleting(name)
         if not call.result.done():
             call.result.set_result(tuple(call.outcomes[i] for i in range(len(call.requests))))
 
-    def answered_before(self, request: DeletionRequest) -> Deleted | None:
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nodes of some topic were still there after all rounds; ``try_again`` goes on with them."""
+        return bool(self._stuck)
+
+    def try_again(self) -> AsyncGenerator[None, None]:
+        """Steps that go on with topics whose nodes could not be deleted."""
+        topics, self._stuck = tuple(self._stuck), {}
+        return self._clear_all(topics)
+
+    def answered_before(self, request: DeletionRequest) -> DeletionOutcome | None:
         """The answer to a repeat (safety rule S20)."""
         if request.mutation is None:
             return None
         if request.mutation in self._finished:
             return self._finished[request.mutation]
         for deletion in self._context.deletions.values():
-            if deletion.mutation == request.mutation and deletion.topic not in self._context.clearing:
-                return Deleted(name=deletion.topic, topic_id=deletion.topic_id)
+            if deletion.mutation != request.mutation:
+                continue
+            if self._context.clearing.get(deletion.topic) == deletion.topic_id:
+                return _still_deleting(deletion.topic)
+            return Deleted(name=deletion.topic, topic_id=deletion.topic_id)
         return None
 
     async def begin(
@@ -181,7 +197,8 @@ class TopicDeleter:
             else:
                 break
         else:
-            self._context.log.error("topic nodes cannot be deleted; the next reign tries again", topic=name)
+            self._context.log.error("topic nodes cannot be deleted; trying again later", topic=name)
+            self._stuck[topic_id] = None
             return
         if self._context.clearing.get(name) == topic_id:
             del self._context.clearing[name]
@@ -300,6 +317,13 @@ def read_deletions(nodes: Mapping[str, tuple[bytes, int]]) -> tuple[dict[TopicId
             continue
         deletions[TopicId(name)] = Deletion.recorded_as(TopicId(name), node, version=version)
     return deletions, unreadable
+
+
+def _still_deleting(name: str) -> Rejection:
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+        message=f"topic {name} is still being deleted and its name is not free yet; list the topics later",
+    )
 
 
 def _guards(data: bytes, name: str) -> bool:

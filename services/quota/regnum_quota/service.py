@@ -143,14 +143,12 @@ class QuotaService:
     async def _stay_registered(self, membership: Membership, joined: Joined) -> None:
         """A registration that somebody removed is made again, as long as the session lasts."""
         try:
-            while True:
-                await membership.wait_gone(joined)
-                self._log.warning("registration removed, registering again")
-                await self._clock.sleep(REOPEN_INTERVAL_S)
-                joined = await _join(membership)
+            await membership.stay(joined)
         except SessionExpired:
             # The candidacy ends for the same reason and says so.
             return
+        except TakenByAnotherError as error:
+            raise StartRefusedError(str(error)) from error
 
 
 async def _join(membership: Membership) -> Joined:

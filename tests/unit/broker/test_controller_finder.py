@@ -10,6 +10,7 @@ from regnum_coordination.recipes.folders import ensure_folders
 from regnum_model import paths
 from regnum_model.ids import ElectionId
 from regnum_model.nodes import Address, ControllerNode, ElectionNode
+from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock
 
 
@@ -41,7 +42,8 @@ async def test_a_store_that_is_silent_for_long_hides_the_controller_only_meanwhi
         return own
 
     sessions = Sessions(open_session, clock)
-    finder = ControllerFinder(sessions=sessions, clock=clock, moved=found.append)
+    supervisor = Supervisor("test")
+    finder = ControllerFinder(sessions=sessions, clock=clock, moved=found.append, spawn=supervisor.start)
     tasks = [asyncio.create_task(sessions.run()), asyncio.create_task(finder.run())]
     try:
         await clock.advance(1.0)
@@ -59,3 +61,4 @@ async def test_a_store_that_is_silent_for_long_hides_the_controller_only_meanwhi
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        await supervisor.unwind()

@@ -205,3 +205,38 @@ async def test_a_session_that_ends_meanwhile(server: MemoryServer, clock: FakeCl
     server.expire(store.session_id)
     with pytest.raises(SessionExpired):
         await within(task)
+
+
+async def test_a_registration_that_somebody_removes_is_made_again_as_long_as_the_session_lasts(
+    server: MemoryServer, clock: FakeClock
+) -> None:
+    store, hand = MemoryStore(server), MemoryStore(server)
+    membership = _membership(store, clock, "a", guard=None)
+    joined = await membership.join()
+    staying = asyncio.create_task(membership.stay(joined))
+    for _ in range(3):
+        await settle()
+        await hand.delete(PATH, version=None)
+        await settle()
+        # Not at once: whoever removes it again and again is not outrun.
+        assert await hand.exists(PATH) is None
+        await clock.advance(0.2)
+        assert (await hand.get(PATH)).stat.ephemeral_owner == store.session_id
+    server.expire(store.session_id)
+    with pytest.raises(SessionExpired):
+        await within(staying)
+
+
+async def test_a_registration_that_another_process_took_over_is_left_to_it(
+    server: MemoryServer, clock: FakeClock
+) -> None:
+    store, other = MemoryStore(server), MemoryStore(server)
+    membership = _membership(store, clock, "a", guard=None)
+    staying = asyncio.create_task(membership.stay(await membership.join()))
+    await settle()
+    await other.delete(PATH, version=None)
+    await other.create(PATH, b"b 0", ephemeral=True)
+    await clock.advance(10.0)
+    with pytest.raises(TakenByAnotherError):
+        await within(staying)
+    assert (await other.get(PATH)).data == b"b 0"

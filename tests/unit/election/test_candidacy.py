@@ -14,6 +14,7 @@ from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode
 from regnum_service.clock import SystemClock
+from regnum_service.supervisor import Supervisor
 from regnum_testing.reigning import until
 
 
@@ -22,15 +23,21 @@ class FakeDetector:
 
     def __init__(self) -> None:
         self.dead: dict[int, asyncio.Event] = {}
+        self.stray_cancellations = 0
+        """Calls that come to be cancelled although nobody cancels the task that waits for them."""
 
-    async def wait_dead(self, lifeline: Address) -> None:
+    async def wait_dead(self, lifeline: Address) -> int:
+        if self.stray_cancellations:
+            self.stray_cancellations -= 1
+            raise asyncio.CancelledError
         await self.dead.setdefault(lifeline.port, asyncio.Event()).wait()
+        return 0
 
 
 class Candidate:
     """One election process without a controller behind it."""
 
-    def __init__(self, server: MemoryServer, id: int, detector: FakeDetector) -> None:
+    def __init__(self, server: MemoryServer, id: int, detector: FakeDetector, supervisor: Supervisor) -> None:
         self.id = id
         self.server = server
         self.store = MemoryStore(server)
@@ -47,6 +54,7 @@ class Candidate:
             detector=detector,
             run_reign=self.run_reign,
             known=self.hear,
+            spawn=supervisor.start,
             detects=True,
         )
         self.task: asyncio.Task[None] | None = None
@@ -83,11 +91,12 @@ class Candidates:
         self.server = MemoryServer()
         self.detector = FakeDetector()
         self.outside = MemoryStore(self.server)
+        self.supervisor = Supervisor("test")
         self.all: list[Candidate] = []
 
     async def start(self, id: int) -> Candidate:
         await ensure_folders(self.outside, paths.PERSISTENT_FOLDERS, SystemClock())
-        candidate = Candidate(self.server, id, self.detector)
+        candidate = Candidate(self.server, id, self.detector, self.supervisor)
         self.all.append(candidate)
         await candidate.start()
         return candidate
@@ -97,6 +106,8 @@ class Candidates:
             if candidate.task is not None:
                 candidate.task.cancel()
                 await asyncio.wait([candidate.task])
+        await self.supervisor.unwind()
+        assert self.supervisor.failure is None
 
 
 @pytest.fixture
@@ -126,6 +137,16 @@ async def test_a_dead_controller_is_fenced_before_its_session_ends(candidates: C
     candidates.detector.dead[3_001].set()
     await until(lambda: two.reigning)
     assert two.reigns[0].epoch == 2
+
+
+async def test_a_standby_watches_on_when_a_call_is_cancelled_that_nobody_cancelled(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    candidates.detector.stray_cancellations = 3
+    two = await candidates.start(2)
+    await until(lambda: 3_001 in candidates.detector.dead)
+    candidates.detector.dead[3_001].set()
+    await until(lambda: two.reigning)
 
 
 async def test_who_was_the_controller_in_a_session_given_up_need_not_wait_for_its_end(candidates: Candidates) -> None:

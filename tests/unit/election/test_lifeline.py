@@ -220,6 +220,32 @@ async def test_a_broker_that_was_gone_before_the_election_is_told_so_once_the_re
     await late.die()
 
 
+class CancellingClock(SystemClock):
+    """Whoever waits by it is cancelled by nobody."""
+
+    async def sleep(self, seconds: float) -> None:
+        raise asyncio.CancelledError
+
+
+async def test_a_watch_that_a_stray_cancellation_ended_stops_the_process() -> None:
+    """It would look for silent brokers no more, and nobody would notice."""
+    supervisor, clock = Supervisor("test"), CancellingClock()
+    thread = LifelineThread(
+        Address(host="127.0.0.1", port=unused_port()),
+        clock=clock,
+        supervisor=supervisor,
+        main_lag=LoopLag(clock),
+        session_connected=lambda: True,
+        session_timeout_s=6.0,
+        report=lambda _epoch, _event: None,
+        fences=True,
+    )
+    await thread.start()
+    await until(lambda: supervisor.failure is not None)
+    await thread.stop()
+    await supervisor.unwind()
+
+
 # Probes
 
 

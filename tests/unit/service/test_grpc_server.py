@@ -377,6 +377,15 @@ async def test_channels_are_shared_until_dropped(server):
     await channels.close()
 
 
+async def test_channels_that_were_closed_stay_closed(server):
+    """What comes late would open one that nobody closes."""
+    channels = Channels()
+    channels.get(server.address)
+    await channels.close()
+    with pytest.raises(RegnumError):
+        channels.get(server.address)
+
+
 async def test_a_dropped_channel_takes_its_back_off_with_it(server, supervisor):
     """A channel that met a refused port waits before it tries again; a new one need not."""
     await server.stop(0)

@@ -12,6 +12,7 @@ to the guard as read; again. Another's: wait one session time-out for it to go, 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set
 from regnum_coordination.recipes.folders import ensure_folders, remove_below
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff, Clock
+
+_LOG = logging.getLogger(__name__)
 
 
 class TakenByAnotherError(Exception):
@@ -111,6 +114,20 @@ class Membership:
                 if node is None or node.stat.creation_id != joined.creation_id or self._is_defaced(node):
                     return
         raise SessionExpired("the watch on the registration ended; open a new store and register again")
+
+    async def stay(self, joined: Joined) -> None:
+        """Register again whenever the registration is gone, after a pause that grows while that goes on.
+
+        Ends by raising TakenByAnotherError or SessionExpired.
+        """
+        attempts = 0
+        while True:
+            registered_s = self._clock.monotonic()
+            await self.wait_gone(joined)
+            _LOG.warning("%s was removed; registering again", self._path)
+            attempts = attempts + 1 if self._clock.monotonic() - registered_s < self._patience_s else 1
+            await self._clock.sleep(self._backoff.pause_s(attempts))
+            joined = await self.join()
 
     def _is_defaced(self, node: Node) -> bool:
         return node.stat.ephemeral_owner == self._store.session_id and not self._is_predecessor(node.data)
