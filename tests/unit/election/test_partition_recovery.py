@@ -224,6 +224,30 @@ async def test_a_missing_guard_is_made_with_the_last_write_and_the_topic_is_whol
     assert (await following.topics.delete([_deletion("t")], wait_s=5.0, account=ANYBODY)).outcomes
 
 
+async def test_a_topic_whose_guard_and_states_are_all_gone_is_had_back_from_its_logs(cluster: FakeCluster) -> None:
+    """Its node was restored and nothing else: no creation, so nothing begins at epoch 0."""
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    id = await create(controller, "t", 1, 2, partitions=2)
+    keys = [PartitionKey(id, number) for number in range(2)]
+    for key in keys:
+        hold(cluster, 2, key, epoch=4, end=9)
+    await cluster.end_reign()
+    for key in keys:
+        await cluster.outside.delete(paths.leader_and_isr("t", key.partition), version=None)
+        await cluster.outside.delete(paths.partition("t", key.partition), version=None)
+    await cluster.outside.delete(paths.topic_id(id), version=None)
+    following = await cluster.reign(2)
+    done = (await recover(following, accept_loss=True)).recoveries
+    assert [one.rejection for one in done] == [None, None]
+    for key in keys:
+        state = await cluster.state("t", key.partition)
+        assert state.leader == 2
+        assert state.leader_epoch > 1_000
+        await until(lambda key=key: cluster.all_told((1, 2), key, 2))
+    assert json.loads((await cluster.outside.get(paths.topic_id(id))).data)["topic"] == "t"
+
+
 async def test_two_calls_at_once_elect_once(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2)
     controller = await cluster.reign()
