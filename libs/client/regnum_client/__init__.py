@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from regnum_client.admin import Admin
     from regnum_client.client_quotas import ClientQuota, QuotaAlteration
+    from regnum_client.configs import CLUSTER_CONFIG, ConfigAlteration, ConfigEntry, ConfigResource, ConfigSource
     from regnum_client.consumer import Consumer, ConsumerSettings
     from regnum_client.errors import (
         BufferFullError,
@@ -38,6 +39,11 @@ _HOMES: Final = {
     "ClientQuota": "client_quotas",
     "QuotaAlteration": "client_quotas",
     "QuotaEntity": "client_quotas",
+    "CLUSTER_CONFIG": "configs",
+    "ConfigAlteration": "configs",
+    "ConfigEntry": "configs",
+    "ConfigResource": "configs",
+    "ConfigSource": "configs",
     "Consumer": "consumer",
     "ConsumerSettings": "consumer",
     "BufferFullError": "errors",
@@ -64,6 +70,7 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "CLUSTER_CONFIG",
     "DEFAULT",
     "EARLIEST",
     "LATEST",
@@ -71,6 +78,10 @@ __all__ = [
     "BufferFullError",
     "ClientClosedError",
     "ClientQuota",
+    "ConfigAlteration",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
     "ConsumedRecord",
     "Consumer",
     "ConsumerSettings",

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
-from regnum_client.commands import cluster, failovers, local, partitions, quotas, records, topics
+from regnum_client.commands import cluster, configs, failovers, local, partitions, quotas, records, topics
 from regnum_client.invocation import CommandFailedError, Failure, Group, Output, output_of
 from regnum_client.rendering import emit_failure
 
@@ -42,6 +42,7 @@ partitions.add_to(app)
 records.add_to(app)
 cluster.add_to(app)
 quotas.add_to(app)
+configs.add_to(app)
 failovers.add_to(app)
 
 

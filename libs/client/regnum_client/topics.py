@@ -16,8 +16,8 @@ class NewTopic:
     """Name: 1 to 249 of [a-zA-Z0-9._-]."""
     partitions: int = 1
     """Number of partitions; 0 together with an assignment."""
-    replication_factor: int = 0
-    """Replicas of each partition. 0: the cluster's default."""
+    replication_factor: int | None = None
+    """Replicas of each partition. None: the cluster's setting default.replication.factor."""
     assignment: Mapping[int, Sequence[int]] | None = None
     """Broker ids of each partition, the preferred leader first. None: the controller places the replicas."""
 

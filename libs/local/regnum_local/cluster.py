@@ -30,7 +30,18 @@ from regnum_local.child import Child
 from regnum_local.data_dir import DataDirLock, end_leftovers
 from regnum_local.files import read_json, write_json
 from regnum_local.identity import ProcessIdentity
-from regnum_local.plan import EMPTY, STORES, Launch, Member, Plan, Role, command, grow, store_url
+from regnum_local.plan import (
+    EMPTY,
+    REPLICATION_FACTOR_MAX,
+    STORES,
+    Launch,
+    Member,
+    Plan,
+    Role,
+    command,
+    grow,
+    store_url,
+)
 from regnum_local.running_store import check_running
 from regnum_local.runtime_record import RuntimeRecord, remove_record, write_record
 from regnum_local.store_choice import StoreChoice, choose_store
@@ -363,6 +374,7 @@ class LocalCluster:
             store=self._store_program,
             data_dir=self._data_dir,
             coordination=self.coordination,
+            replication_factor=min(REPLICATION_FACTOR_MAX, len(self._plan.of(Role.BROKER))),
             extra=self._extra,
         )
         log_path = self._data_dir / "logs" / f"{member.name}.log"

@@ -17,6 +17,10 @@ MAX_TXN_OPS: Final = 2_000
 """Operations that the embedded etcd takes in one transaction, and that the services may therefore send."""
 
 
+REPLICATION_FACTOR_MAX: Final = 3
+"""Default replication factor of a new cluster that has as many brokers."""
+
+
 TRACES: Final = "traces"
 """Folder of the spans of all services, below the folder of the cluster."""
 
@@ -181,6 +185,8 @@ class Launch:
     """Folder of the cluster."""
     coordination: str
     """URL of the store."""
+    replication_factor: int = REPLICATION_FACTOR_MAX
+    """Default replication factor of a cluster that is new."""
     extra: Mapping[Role, Sequence[str]]
     """Further flags for the services of a role."""
 
@@ -205,6 +211,7 @@ def command(member: Member, launch: Launch) -> list[str]:
             return [*launch.store, str(zookeeper.configuration_path(launch.data_dir / member.name)), *extra]
         case Role.ELECTION:
             flags = ["--election-id", str(member.id), "--run-dir", home]
+            flags += ["--default-replication-factor", str(launch.replication_factor)]
         case Role.METADATA:
             flags = ["--metadata-id", str(member.id), "--run-dir", home]
         case Role.QUOTA:

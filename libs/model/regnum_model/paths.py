@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from regnum_model.configs import TOPICS as TOPIC_CONFIGS
 from regnum_model.ids import BrokerId, ElectionId, MetadataId, TopicId
 from regnum_model.quotas import FOLDERS as QUOTA_FOLDERS
 
@@ -25,6 +26,7 @@ PERSISTENT_FOLDERS: Final = (
     TOPICS,
     TOPIC_IDS,
     DELETE_TOPICS,
+    TOPIC_CONFIGS,
     *QUOTA_FOLDERS,
 )
 """Folders that an election process creates before it campaigns."""

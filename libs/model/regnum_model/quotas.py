@@ -18,11 +18,11 @@ from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 from regnum_model.bucket import DEFAULT_BURST_S, Limit
+from regnum_model.configs import CLUSTER, decode_config, encode_config
 from regnum_model.nodes import Address, MalformedNodeError
 
 USERS: Final = "/config/users"
 CLIENTS: Final = "/config/clients"
-CLUSTER: Final = "/config/cluster"
 CHANGES: Final = "/config/changes"
 CLIENTS_BELOW: Final = "clients"
 """Name of the folder of client ids below a user."""
@@ -135,23 +135,12 @@ class QuotaNode:
 
     def encode(self) -> bytes:
         """JSON."""
-        content = {"version": 1, "config": dict(sorted(self.config.items()))}
-        return json.dumps(content, separators=(",", ":")).encode("utf-8")
+        return encode_config(self.config)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; an empty node says nothing. Raises MalformedNodeError."""
-        if not data:
-            return cls()
-        try:
-            content: Any = json.loads(data.decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            # ValueError: no UTF-8, no JSON, or a number with more digits than Python reads.
-            raise MalformedNodeError(f"not JSON: {error}") from None
-        config = content.get("config") if isinstance(content, dict) else None
-        if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
-            raise MalformedNodeError('a quota is {"version":1,"config":{"controller_mutation_rate":"5"}}')
-        return cls(config=config)
+        return cls(config=decode_config(data, example='{"version":1,"config":{"controller_mutation_rate":"5"}}'))
 
     @property
     def limit(self) -> Limit | None:

@@ -22,6 +22,7 @@ from regnum_records.read import read_records
 from regnum_service.clock import SystemClock
 from regnum_service.errors import Code, RegnumError
 
+from regnum_testing.fake_configs import FakeConfigs
 from regnum_testing.fake_election import FakeElection
 from regnum_testing.fake_listener import FakeMember
 from regnum_testing.fake_quotas import FakeQuotas
@@ -108,6 +109,7 @@ class FakeCluster:
         """What produce calls asked for, in their order."""
         self.quotas = FakeQuotas(SystemClock())
         self.recoveries = FakeRecoveries()
+        self.configs = FakeConfigs()
         self.before_produce: ProduceHook | None = None
         self.failures: list[tuple[str, BaseException]] = []
 

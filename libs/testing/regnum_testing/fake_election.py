@@ -124,6 +124,23 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
         self._authority()
         return self.cluster.quotas.describe(request)
 
+    async def IncrementalAlterConfigs(  # noqa: N802
+        self, request: admin_pb2.IncrementalAlterConfigsRequest, _context: Context
+    ) -> admin_pb2.IncrementalAlterConfigsResponse:
+        """Change settings."""
+        self.cluster.calls["IncrementalAlterConfigs"] += 1
+        self._authority()
+        answer = self.cluster.configs.alter(request)
+        self._answer_or_not()
+        return answer
+
+    async def DescribeConfigs(  # noqa: N802
+        self, request: admin_pb2.DescribeConfigsRequest, _context: Context
+    ) -> admin_pb2.DescribeConfigsResponse:
+        """Show settings."""
+        self._authority()
+        return self.cluster.configs.describe(request, self.cluster.topic_ids.keys())
+
     async def RecoverPartitions(  # noqa: N802
         self, request: admin_pb2.RecoverPartitionsRequest, _context: Context
     ) -> admin_pb2.RecoverPartitionsResponse:

@@ -21,6 +21,7 @@ from regnum_election.quota_stand_in import Account
 from regnum_election.reign import DeposedError, Reign
 from regnum_model import paths
 from regnum_model.bucket import Limit
+from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, MIN_INSYNC_REPLICAS
 from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_service.clock import Clock, SystemClock
@@ -255,6 +256,7 @@ class FakeCluster:
         *,
         wait: bool = True,
         min_insync: int = 2,
+        default_factor: int = 3,
         balance_interval_s: float = 300.0,
         corrections_interval_s: float = 300.0,
         metadata_detector: DeathDetector | None = None,
@@ -281,7 +283,7 @@ class FakeCluster:
             clock=self.clock,
             chance=random.Random(7),
             spawn=self.spawn,
-            min_insync_replicas=min_insync,
+            config_seeds={MIN_INSYNC_REPLICAS: min_insync, DEFAULT_REPLICATION_FACTOR: default_factor},
             balance_interval_s=balance_interval_s,
             corrections_interval_s=corrections_interval_s,
         )

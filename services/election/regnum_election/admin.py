@@ -9,6 +9,7 @@ from regnum_model.ids import BrokerId
 from regnum_model.quotas import ANONYMOUS, NAME_LENGTH_MAX
 from regnum_service.errors import RegnumError
 
+from regnum_election.config_messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.office import Office
 from regnum_election.quota_messages import entity_change, entity_message, entity_of
 from regnum_election.quota_stand_in import Account
@@ -36,7 +37,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """Changes to topics, partitions and quotas."""
+    """Changes to topics, partitions, quotas and settings."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -152,6 +153,28 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         )
         return await recovery_response(recovered)
 
+    async def IncrementalAlterConfigs(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.IncrementalAlterConfigsRequest, context: Context
+    ) -> admin_pb2.IncrementalAlterConfigsResponse:
+        """Change settings, each resource on its own."""
+        controller = await self._office.controller()
+        outcomes = await controller.configs.alter(
+            [alteration_of(alteration) for alteration in request.alterations],
+            validate_only=request.validate_only,
+            wait_s=wait_s(request.timeout_ms, context),
+        )
+        return alter_response(request.alterations, outcomes)
+
+    async def DescribeConfigs(  # noqa: N802 - the name in the proto
+        self,
+        request: admin_pb2.DescribeConfigsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> admin_pb2.DescribeConfigsResponse:
+        """Settings as they are in force."""
+        controller = await self._office.controller()
+        found = controller.configs.describe([resource_of(resource) for resource in request.resources])
+        return describe_response(request.resources, found)
+
 
 def wait_s(timeout_ms: int, context: Context) -> float:
     """How long a call may wait: what the caller says, within its deadline. Raises RegnumError."""
@@ -182,7 +205,7 @@ def _topic_request(topic: admin_pb2.NewTopic) -> TopicRequest:
     return TopicRequest(
         name=topic.name,
         partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
+        replication_factor=topic.replication_factor if topic.HasField("replication_factor") else None,
         assignment=tuple((item.partition, tuple(BrokerId(id) for id in item.replicas)) for item in topic.assignment),
         mutation=topic.mutation_id or None,
     )

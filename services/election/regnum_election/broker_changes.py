@@ -210,7 +210,7 @@ async def by_urgency(
         partition = context.picture.partitions[key]
         held = partition.held
         needs_leader = held is None or held.state.leader == NO_LEADER or held.state.leader in changed
-        (urgent if needs_leader or context.is_held_up(partition) else rest).append(key)
+        (urgent if needs_leader or context.is_held_up(key, partition) else rest).append(key)
     return urgent, rest
 
 
@@ -260,14 +260,14 @@ async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
     """Move leadership away from a live broker; returns how many partitions it still leads."""
     context.picture = context.picture.with_leaving(id)
 
-    def decide(_picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
+    def decide(picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:
             raise AssertionError("partitions without state are left out below")
         return hand_over(
             partition.held.state,
             partition.replicas,
             context.surroundings_of(key),
-            min_insync=context.min_insync(partition),
+            min_insync=picture.min_insync(key, partition),
         )
 
     keys = [key for key in context.picture.of_broker(id) if context.picture.partitions[key].held is not None]

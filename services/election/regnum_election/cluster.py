@@ -14,7 +14,10 @@ from typing import Self
 
 from immutables import Map
 from regnum_model.ids import BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
+from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
+
+from regnum_election.configs import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +116,17 @@ class Cluster:
     """Partitions by assigned broker."""
     offline: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
     """Partitions whose replica a live broker cannot use; forgotten with its broker epoch."""
+    settings: Settings = field(default_factory=Settings)
+    """Settings in force."""
 
     def topic_named(self, name: str) -> Topic | None:
         """The topic of that name."""
         id = self.names.get(name)
         return None if id is None else self.topics[id]
+
+    def min_insync(self, key: PartitionKey, partition: Partition) -> int:
+        """Effective min.insync.replicas of a partition of the picture."""
+        return effective_min_insync(self.settings.min_insync(self.topics[key.topic_id].name), len(partition.replicas))
 
     def of_broker(self, id: BrokerId) -> Iterable[PartitionKey]:
         """Keys of all partitions assigned to a broker."""

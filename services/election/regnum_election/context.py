@@ -17,7 +17,7 @@ from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey, TopicId
-from regnum_model.insync import effective_min_insync, may_let_go
+from regnum_model.insync import may_let_go
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
@@ -75,7 +75,6 @@ class ControllerContext:
         metadata: MetadataPublisher,
         clock: Clock,
         chance: random.Random,
-        min_insync_replicas: int,
         defer: Callable[[str, AsyncGenerator[None, None]], None],
     ) -> None:
         self.reign: Final = reign
@@ -96,7 +95,6 @@ class ControllerContext:
         """Topics of which some partition was in trouble; see ``trouble``."""
         self.failover: FailoverTrace | None = None
         """The failover whose new leaders are being decided, written and told."""
-        self._min_insync_replicas = min_insync_replicas
         self._folders: set[PartitionKey] = set()
 
     @property
@@ -156,24 +154,23 @@ class ControllerContext:
         finally:
             self.failover = None
 
-    def min_insync(self, partition: Partition) -> int:
-        """Effective min.insync.replicas."""
-        return effective_min_insync(self._min_insync_replicas, len(partition.replicas))
-
-    def settle(self, _picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
+    def settle(self, picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         """The ordinary decision: fit to the live brokers, or the first state of a partition that may get one."""
         if partition.held is None:
             return first_state(key.topic_id, partition.replicas, self.surroundings_of(key))
         return settle(
-            partition.held.state, partition.replicas, self.surroundings_of(key), min_insync=self.min_insync(partition)
+            partition.held.state,
+            partition.replicas,
+            self.surroundings_of(key),
+            min_insync=picture.min_insync(key, partition),
         )
 
-    def is_held_up(self, partition: Partition) -> bool:
+    def is_held_up(self, key: PartitionKey, partition: Partition) -> bool:
         """Whether a partition commits nothing because of eligible replicas that it no longer needs."""
         held = partition.held
         if held is None or not held.state.elr:
             return False
-        return may_let_go(held.state, min_insync=self.min_insync(partition))
+        return may_let_go(held.state, min_insync=self.picture.min_insync(key, partition))
 
     def let_go(self) -> None:
         """The reign is over: forget what is large. Reign and parts refer to one another, and old cycles stay."""

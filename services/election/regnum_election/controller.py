@@ -27,6 +27,8 @@ from regnum_service.errors import RegnumError
 
 from regnum_election.broker_changes import controlled_shutdown, fence_broker, look_at_brokers, take_up_isrs
 from regnum_election.cluster import Broker, Cluster
+from regnum_election.config_book import ConfigBook
+from regnum_election.config_calls import ConfigCalls
 from regnum_election.context import ControllerContext
 from regnum_election.desk import Desk, beside
 from regnum_election.dispatch import ControlChannel, Dispatch, Spawn
@@ -92,7 +94,7 @@ class Controller:
         clock: Clock,
         chance: random.Random,
         spawn: Spawn,
-        min_insync_replicas: int,
+        config_seeds: Mapping[str, int],
         balance_interval_s: float,
         corrections_interval_s: float = CORRECTIONS_INTERVAL_S,
     ) -> None:
@@ -104,6 +106,8 @@ class Controller:
         self._corrections_interval_s = corrections_interval_s
         self.looks_for_corrections = 0
         """How often it was looked whether a person has corrected what was damaged."""
+        self.looks_for_settings = 0
+        """How often it was looked whether a person has changed settings."""
         self._queue = EventQueue()
         self._in_hand: Event | None = None
         """Taken from the queue, and not done."""
@@ -118,7 +122,7 @@ class Controller:
             spawn=spawn,
         )
         self._dispatch = Dispatch(
-            book=OrderBook(reign, min_insync_replicas=min_insync_replicas),
+            book=OrderBook(reign),
             open_channel=open_channel,
             listener=self,
             clock=clock,
@@ -131,7 +135,6 @@ class Controller:
             metadata=self._metadata,
             clock=clock,
             chance=chance,
-            min_insync_replicas=min_insync_replicas,
             defer=self._put_internal,
         )
         self._relieving = Relieving(self._context)
@@ -149,6 +152,8 @@ class Controller:
             self._context, deleter=self._deleter, desk=self._desk, admissions=self._quotas.admissions
         )
         self._recoveries = PartitionRecoveries(self._context, self._desk)
+        self._config_book = ConfigBook(self._context, seeds=config_seeds)
+        self._configs = ConfigCalls(self._context, self._config_book, self._desk)
         self._adopter = TopicAdopter(self._context, self._deleter)
         self._ready = asyncio.Event()
 
@@ -181,7 +186,7 @@ class Controller:
         ]
         self._quotas.start(self._store)
         try:
-            await take_office(self._context, self._adopter)
+            await take_office(self._context, self._adopter, self._config_book)
             watches.append(self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)))
             self._picture_changed(self._context.picture)
             self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
@@ -279,6 +284,7 @@ class Controller:
         await self._ready.wait()
         while True:
             await self._context.clock.sleep(self._corrections_interval_s)
+            await self._look_for_settings()
             if self._adopter.has_damage:
                 self._put_internal("corrections by hand", self._adopter.look_again())
                 self.looks_for_corrections += 1
@@ -286,6 +292,17 @@ class Controller:
                 self._put_internal("topic nodes made anew", self._adopter.compare())
             if self._deleter.is_stuck:
                 self._put_internal("deletions that were held up", self._deleter.try_again())
+
+    async def _look_for_settings(self) -> None:
+        try:
+            steps = await self._config_book.look()
+        except DeposedError as error:
+            # The reign's own task finds out by itself.
+            self._log.info("settings not read", reason=str(error))
+            return
+        if steps is not None:
+            self._put_internal("settings by hand", steps)
+        self.looks_for_settings += 1
 
     async def _watch_brokers(self) -> None:
         try:
@@ -342,6 +359,11 @@ class Controller:
     def recoveries(self) -> PartitionRecoveries:
         """Partitions that nobody may lead."""
         return self._recoveries
+
+    @property
+    def configs(self) -> ConfigCalls:
+        """Settings of the cluster and of topics."""
+        return self._configs
 
     @property
     def quotas(self) -> Quotas:

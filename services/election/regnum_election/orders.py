@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
-from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, LeaderAndIsr
 
 from regnum_election.cluster import Broker, Cluster, HeldState, Partition
@@ -80,9 +79,8 @@ class OrderBook:
     changes.
     """
 
-    def __init__(self, reign: Reign, *, min_insync_replicas: int) -> None:
+    def __init__(self, reign: Reign) -> None:
         self._reign = reign
-        self._min_insync_replicas = min_insync_replicas
         self._built: dict[PartitionKey, tuple[HeldState, int, control_pb2.LeaderAndIsrPartition]] = {}
 
     def leader_and_isr(
@@ -114,7 +112,7 @@ class OrderBook:
     def _partition(
         self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState
     ) -> control_pb2.LeaderAndIsrPartition:
-        min_insync = effective_min_insync(self._min_insync_replicas, len(partition.replicas))
+        min_insync = picture.min_insync(key, partition)
         built = self._built.get(key)
         if built is not None and built[0] is held and built[1] == min_insync:
             return built[2]

@@ -34,7 +34,7 @@ class Relieving:
         if known is None or known.epoch != event.epoch:
             return
 
-        def decide(_picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
+        def decide(picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
             if partition.held is None:
                 raise AssertionError("only led partitions are looked at")
             return relieve(
@@ -43,7 +43,7 @@ class Relieving:
                 context.surroundings_of(key),
                 leader=leader,
                 cut_off=event.cut_off,
-                min_insync=context.min_insync(partition),
+                min_insync=picture.min_insync(key, partition),
             )
 
         keys = await self._due(leader)

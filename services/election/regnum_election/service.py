@@ -217,7 +217,7 @@ class ElectionService:
             clock=self._clock,
             chance=self._chance,
             spawn=self._supervisor.start,
-            min_insync_replicas=self._settings.min_insync_replicas,
+            config_seeds=self._settings.config_seeds,
             balance_interval_s=self._settings.leader_balance_interval_s,
         )
         self._office.hold(controller)

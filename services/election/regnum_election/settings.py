@@ -2,6 +2,7 @@
 
 from pydantic import Field
 from regnum_model.bucket import DEFAULT_BURST_S, Limit
+from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, VALUE_MAX
 from regnum_service.settings import AddressText, ServiceSettings
 
 
@@ -22,7 +23,16 @@ class ElectionSettings(ServiceSettings):
         default=None, description="Where others reach lifeline-listen, if not at that address."
     )
     min_insync_replicas: int = Field(
-        default=2, ge=1, description="min.insync.replicas of all topics; at most the replication factor applies."
+        default=DEFAULTS[MIN_INSYNC_REPLICAS],
+        ge=1,
+        le=VALUE_MAX,
+        description="min.insync.replicas of the cluster, for a store that has no such setting yet.",
+    )
+    default_replication_factor: int = Field(
+        default=DEFAULTS[DEFAULT_REPLICATION_FACTOR],
+        ge=1,
+        le=VALUE_MAX,
+        description="default.replication.factor of the cluster, for a store that has no such setting yet.",
     )
     leader_balance_interval_s: float = Field(
         default=300.0, gt=0.0, description="Seconds between two rounds that move leaders back to preferred replicas."
@@ -42,6 +52,14 @@ class ElectionSettings(ServiceSettings):
         gt=0.0,
         description="Partitions that may be created or deleted at once meanwhile; without, eleven times the rate.",
     )
+
+    @property
+    def config_seeds(self) -> dict[str, int]:
+        """Settings of the cluster, for a store that does not have them yet."""
+        return {
+            MIN_INSYNC_REPLICAS: self.min_insync_replicas,
+            DEFAULT_REPLICATION_FACTOR: self.default_replication_factor,
+        }
 
     @property
     def quota_stand_in(self) -> Limit | None:

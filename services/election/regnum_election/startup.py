@@ -16,6 +16,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
 from regnum_election.broker_changes import by_urgency, read_brokers, settle_in_steps, settle_some, tell_deletions
+from regnum_election.config_book import ConfigBook
 from regnum_election.context import ControllerContext
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.reign import DeposedError
@@ -26,15 +27,18 @@ PARTITIONS_PER_TURN: Final = 2_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
 
 
-async def take_office(context: ControllerContext, adopter: TopicAdopter) -> None:
+async def take_office(context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook) -> None:
     """Build the picture, settle it, and begin to tell every live broker."""
     trace = _begin_trace(context)
     with tracing.within("" if trace is None else trace.context):
-        await _take_office(context, adopter, trace)
+        await _take_office(context, adopter, configs, trace)
 
 
-async def _take_office(context: ControllerContext, adopter: TopicAdopter, trace: FailoverTrace | None) -> None:
+async def _take_office(
+    context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook, trace: FailoverTrace | None
+) -> None:
     started_s = context.clock.monotonic()
+    await configs.begin()
     for broker in (await read_brokers(context)).values():
         context.picture = context.picture.with_broker(broker)
     await _read_deletions(context)

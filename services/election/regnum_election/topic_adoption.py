@@ -154,7 +154,7 @@ class TopicAdopter:
         yield
 
     def _reaffirm(
-        self, damaged: Mapping[PartitionKey, Partition], _picture: Cluster, key: PartitionKey, partition: Partition
+        self, damaged: Mapping[PartitionKey, Partition], picture: Cluster, key: PartitionKey, partition: Partition
     ) -> Decision:
         if partition.held is None:
             return Refusal.NOTHING_TO_CHANGE
@@ -162,7 +162,7 @@ class TopicAdopter:
         return reaffirm(
             partition.held.state,
             context.surroundings_of(key),
-            min_insync=context.min_insync(partition),
+            min_insync=picture.min_insync(key, partition),
             known_epoch=LeaderEpoch(0) if known is None else known.state.leader_epoch,
         )
 

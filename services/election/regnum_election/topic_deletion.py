@@ -1,20 +1,21 @@
 """Deletion of topics, in steps that a failover can come between.
 
-Order (safety rule S13): the record ``/admin/delete_topics/<topic id>``; then the partition nodes; then the topic node
-and its guard in one multi, which frees the name; then brokers confirm one by one; the record goes last. A controller
-that comes in between finds the record and carries on from whatever is left.
+Order (safety rule S13): the record ``/admin/delete_topics/<topic id>``; then the partition nodes; then the topic node,
+its guard and its settings in one multi, which frees the name; then brokers confirm one by one; the record goes last.
+A controller that comes in between finds the record and carries on from whatever is left.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode, NotEmpty
 from regnum_coordination.port import Check, Create, Delete, Group, Refused, Set
 from regnum_model import paths
+from regnum_model.configs import topic_config
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import MAX_PARTITIONS, DeletionNode, MalformedNodeError, TopicIdNode, TopicNode
 
@@ -161,7 +162,10 @@ class TopicDeleter:
         context.clearing[topic.name] = topic_id
         self._uncleared.add(topic_id)
         self._numbers[topic_id] = tuple(str(key.partition) for key in keys)
-        context.picture = context.picture.without_topics((topic_id,))
+        context.picture = replace(
+            context.picture.without_topics((topic_id,)),
+            settings=context.picture.settings.of_topics({topic.name: None}),
+        )
         context.dispatch.show(context.picture)
         context.metadata.publish(context.picture, (), {topic_id: topic.name})
         tell_deletions(context)
@@ -173,13 +177,17 @@ class TopicDeleter:
         store = self._context.store
         guard_path = paths.topic_id(topic_id)
         for _ in range(ROUNDS_MAX):
-            guard = (await store.read_many((guard_path,))).get(guard_path)
+            config_path = topic_config(name)
+            found = await store.read_many((guard_path, config_path))
+            guard, config = found.get(guard_path), found.get(config_path)
             if guard is None or not _guards(guard.data, name):
                 # Topic and guard go together: whatever stands under the name now is another topic's.
                 break
             topic_path = paths.topic(name)
             topic = (await store.read_many((topic_path,))).get(topic_path)
             last: list[Delete] = [Delete(guard_path, guard.stat.version)]
+            if config is not None and (topic is None or _is_life_of(topic.data, topic_id)):
+                last.append(Delete(config_path, config.stat.version))
             if topic is None:
                 await self._delete_orphans(name, topic_id)
             elif _is_life_of(topic.data, topic_id):

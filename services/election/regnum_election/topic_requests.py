@@ -18,8 +18,8 @@ from regnum_election.placement import Assignment, PlacementError, place
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic at most."""
 
-DEFAULT_REPLICATION_FACTOR: Final = 3
-"""Replicas of each partition unless asked otherwise, if there are as many brokers."""
+CLUSTER_DEFAULT: Final = -1
+"""Replication factor as old clients write the default, and Kafka does."""
 
 MUTATION_ID_LENGTH_MAX: Final = 64
 """Characters of a mutation id."""
@@ -42,8 +42,8 @@ class TopicRequest:
     """Name as given."""
     partitions: int
     """Number of partitions; 0 with an assignment."""
-    replication_factor: int
-    """Replicas of each; 0 means the default."""
+    replication_factor: int | None
+    """Replicas of each; None or CLUSTER_DEFAULT means the cluster's default."""
     assignment: Sequence[tuple[int, Sequence[BrokerId]]]
     """Manual assignment as given; empty means the controller places."""
     mutation: str | None
@@ -185,12 +185,18 @@ def _room(request: TopicRequest, picture: Cluster) -> _Room | Rejection:
             "no broker is live that could keep a replica; start one, or try again when one is back",
         )
     factor = request.replication_factor
-    if factor == 0:
-        factor = min(DEFAULT_REPLICATION_FACTOR, len(usable))
+    if factor is None or factor == CLUSTER_DEFAULT:
+        factor = picture.settings.default_replication_factor
+        if factor > len(usable):
+            return _reject(
+                errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
+                f"the cluster's default replication factor {factor} does not fit {len(usable)} live brokers; start "
+                f"more brokers, or choose a factor from 1 to {len(usable)} for this topic",
+            )
     if not 1 <= factor <= len(usable):
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
-            f"replication factor {request.replication_factor} does not fit {len(usable)} live brokers; choose 1 to "
+            f"replication factor {factor} does not fit {len(usable)} live brokers; choose 1 to "
             f"{len(usable)}, or start more brokers",
         )
     widest = max(len(str(id)) for id in usable)
@@ -209,7 +215,7 @@ def _placed(request: TopicRequest, room: _Room, partitions: int, *, start: int, 
 def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
     request: TopicRequest, picture: Cluster
 ) -> Plan | Rejection:
-    if request.partitions not in {0, -1} or request.replication_factor not in {0, -1}:
+    if request.partitions not in {0, -1} or request.replication_factor not in {None, CLUSTER_DEFAULT}:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             "an assignment says how many partitions and replicas there are; leave both numbers out",

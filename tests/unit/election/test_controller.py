@@ -37,7 +37,7 @@ def wanted(name: str, partitions: int = 1, factor: int = 3, mutation: str | None
 
 def assigned(name: str, *replicas: int) -> TopicRequest:
     assignment = ((0, tuple(BrokerId(id) for id in replicas)),)
-    return TopicRequest(name=name, partitions=0, replication_factor=0, assignment=assignment, mutation=None)
+    return TopicRequest(name=name, partitions=0, replication_factor=None, assignment=assignment, mutation=None)
 
 
 async def create(controller: Controller, *requests: TopicRequest) -> list[TopicId]:

@@ -39,7 +39,7 @@ async def _reign_with_topic(cluster: FakeCluster) -> TopicId:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
     assignment = tuple((number, tuple(BrokerId(id) for id in (1, 2, 3))) for number in range(4))
-    request = TopicRequest(name="t", partitions=0, replication_factor=0, assignment=assignment, mutation=None)
+    request = TopicRequest(name="t", partitions=0, replication_factor=None, assignment=assignment, mutation=None)
     (outcome,) = (await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
     assert isinstance(outcome, Created)
     return outcome.topic_id

@@ -30,7 +30,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 async def create(controller: Controller, name: str, *replicas: int, partitions: int = 1) -> TopicId:
     assignment = tuple((number, tuple(BrokerId(id) for id in replicas)) for number in range(partitions))
-    request = TopicRequest(name=name, partitions=0, replication_factor=0, assignment=assignment, mutation=None)
+    request = TopicRequest(name=name, partitions=0, replication_factor=None, assignment=assignment, mutation=None)
     answered = await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created)

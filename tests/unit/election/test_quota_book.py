@@ -14,6 +14,7 @@ from regnum_election.reign import DeposedError
 from regnum_election.topic_requests import Rejection
 from regnum_election.writing import FencedStore
 from regnum_model.bucket import Limit
+from regnum_model.configs import DEFAULTS
 from regnum_model.quotas import BURST_KEY, CHANGES, DEFAULT, RATE_KEY, QuotaEntity, QuotaNode, change_path
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
@@ -59,7 +60,9 @@ async def announced(world: QuotaWorld) -> tuple[str, ...]:
 async def config(world: QuotaWorld, entity: QuotaEntity) -> dict[str, str] | None:
     if await world.cluster.outside.exists(entity.path) is None:
         return None
-    return dict(QuotaNode.decode((await world.cluster.outside.get(entity.path)).data).config)
+    config = QuotaNode.decode((await world.cluster.outside.get(entity.path)).data).config
+    # The settings of the cluster stand in the same node as its quota.
+    return {key: value for key, value in config.items() if key not in DEFAULTS} or (None if config else {})
 
 
 async def test_each_kind_of_entity_gets_its_node(world: QuotaWorld) -> None:
@@ -230,7 +233,7 @@ async def test_numbers_go_on_after_the_last_of_ten_digits(world: QuotaWorld) -> 
 
 async def test_a_hand_edit_counts_once_it_is_announced(world: QuotaWorld) -> None:
     outside = world.cluster.outside
-    await outside.create(CLUSTER.path, b'{"version":1,"config":{"controller_mutation_rate":"0.001"}}')
+    await outside.set(CLUSTER.path, b'{"version":1,"config":{"controller_mutation_rate":"0.001"}}', version=None)
     await outside.create("/config/users/%zz", b"{}")
     await outside.create("/config/clients/bad", b"[]")
     await outside.create(f"{CHANGES}/by-hand", b"")

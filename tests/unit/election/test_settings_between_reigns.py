@@ -6,6 +6,7 @@ import pytest
 from regnum_election.controller import Controller
 from regnum_election.topic_creation import Created
 from regnum_election.topic_requests import TopicRequest
+from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 
@@ -20,11 +21,18 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 async def create(controller: Controller, *replicas: int) -> PartitionKey:
     assignment = ((0, tuple(BrokerId(id) for id in replicas)),)
-    request = TopicRequest(name="t", partitions=0, replication_factor=0, assignment=assignment, mutation=None)
+    request = TopicRequest(name="t", partitions=0, replication_factor=None, assignment=assignment, mutation=None)
     answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created)
     return PartitionKey(outcome.topic_id, 0)
+
+
+async def say(cluster: FakeCluster, min_insync: int) -> None:
+    """A person writes another value into the store."""
+    node = await cluster.outside.get(CLUSTER)
+    config = {**decode_config(node.data, example=""), MIN_INSYNC_REPLICAS: str(min_insync)}
+    await cluster.outside.set(CLUSTER, encode_config(config), version=node.stat.version)
 
 
 async def lose_three_under_three(cluster: FakeCluster) -> PartitionKey:
@@ -39,7 +47,8 @@ async def lose_three_under_three(cluster: FakeCluster) -> PartitionKey:
 async def test_a_lower_value_lets_eligible_replicas_go_before_the_leader_hears_of_it(cluster: FakeCluster) -> None:
     key = await lose_three_under_three(cluster)
     before = len(cluster.brokers[BrokerId(1)].requests)
-    await cluster.reign(2, min_insync=2)
+    await say(cluster, 2)
+    await cluster.reign(2)
     await until(lambda: cluster.told(1)[key].min_insync_replicas == 2)
     state = await cluster.state("t", 0)
     assert (state.leader, state.leader_epoch, state.isr, state.elr) == (1, 0, (1, 2), ())
@@ -54,7 +63,8 @@ async def test_a_lower_value_lets_nobody_go_while_the_isr_is_wiped(cluster: Fake
     cluster.kill(2)
     await cluster.register(1, log_id="wiped-1")
     await cluster.register(2, log_id="wiped-2")
-    await cluster.reign(2, min_insync=2)
+    await say(cluster, 2)
+    await cluster.reign(2)
     state = await cluster.state("t", 0)
     assert (state.leader, state.isr, state.elr) == (NO_LEADER, (1, 2), (3,))
     await cluster.register(3)
@@ -67,6 +77,17 @@ async def test_the_next_reign_tells_leaders_another_value_though_nothing_is_writ
     key = await create(await cluster.reign(min_insync=2), 1, 2, 3)
     version = cluster.told(1)[key].state.version
     await cluster.end_reign()
-    await cluster.reign(2, min_insync=3)
+    await say(cluster, 3)
+    await cluster.reign(2)
     await until(lambda: cluster.told(1)[key].min_insync_replicas == 3)
     assert cluster.told(1)[key].state.version == version
+
+
+async def test_another_flag_changes_nothing_once_the_store_has_the_value(cluster: FakeCluster) -> None:
+    key = await lose_three_under_three(cluster)
+    await cluster.reign(2, min_insync=1, default_factor=1)
+    await until(lambda: len(cluster.brokers[BrokerId(2)].requests) > 1)
+    assert cluster.told(2)[key].min_insync_replicas == 3
+    assert (await cluster.state("t", 0)).elr == (3,)
+    assert cluster.controller is not None
+    assert cluster.controller.picture.settings.default_replication_factor == 3

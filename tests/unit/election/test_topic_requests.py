@@ -2,10 +2,12 @@
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.requests import NODE_BYTES_MAX
+from regnum_election.configs import Settings
 from regnum_election.topic_requests import (
     DeletionRequest,
     Plan,
@@ -17,6 +19,7 @@ from regnum_election.topic_requests import (
     repeated_names,
     weigh_topic,
 )
+from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import TopicNode
 from regnum_testing.election_values import broker, cluster, topic
@@ -31,7 +34,7 @@ NEXT = re.compile(r"[;,:] (or )?(give|choose|start|try|leave|list)|^give")
 def request(
     name: str = "t",
     partitions: int = 1,
-    factor: int = 0,
+    factor: int | None = None,
     assignment: tuple[tuple[int, tuple[int, ...]], ...] = (),
     mutation: str | None = None,
 ) -> TopicRequest:
@@ -66,7 +69,8 @@ def plan(wanted: TopicRequest, picture: object = THREE, **changes: object) -> Pl
         (request(partitions=-1), errors_pb2.ERROR_CODE_INVALID_PARTITIONS),
         (request(partitions=10_001), errors_pb2.ERROR_CODE_INVALID_PARTITIONS),
         (request(factor=4), errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR),
-        (request(factor=-1), errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR),
+        (request(factor=0), errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR),
+        (request(factor=-2), errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR),
         (request(mutation="m" * 65), errors_pb2.ERROR_CODE_INVALID_REQUEST),
         (request(partitions=1, assignment=((0, (1,)),)), errors_pb2.ERROR_CODE_INVALID_REQUEST),
         (request(partitions=0, factor=1, assignment=((0, (1,)),)), errors_pb2.ERROR_CODE_INVALID_REQUEST),
@@ -92,11 +96,21 @@ def test_no_broker_is_live() -> None:
     assert outcome.message.startswith("no broker is live")
 
 
-def test_default_factor_is_the_smaller_of_three_and_the_brokers() -> None:
-    for live, factor in ((1, 1), (2, 2), (3, 3), (5, 3)):
-        outcome = plan(request(partitions=4), cluster(*range(live)))
+@pytest.mark.parametrize("unset", [None, -1])
+def test_what_is_left_out_is_the_clusters_default_factor(unset: int | None) -> None:
+    for factor in (1, 2, 3):
+        picture = replace(THREE, settings=Settings(cluster={**DEFAULTS, DEFAULT_REPLICATION_FACTOR: factor}))
+        outcome = plan(request(factor=unset), picture)
         assert isinstance(outcome, Plan)
         assert {len(ids) for ids in outcome.assignment.values()} == {factor}
+
+
+def test_a_default_that_does_not_fit_is_refused_with_advice_and_not_made_smaller() -> None:
+    outcome = plan(request(), THREE.without_broker(BrokerId(1)))
+    assert isinstance(outcome, Rejection)
+    assert outcome.code == errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR
+    assert "default replication factor 3 does not fit 2 live brokers" in outcome.message
+    assert NEXT.search(outcome.message)
 
 
 def test_brokers_that_are_shutting_down_are_not_placed_on() -> None:

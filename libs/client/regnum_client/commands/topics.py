@@ -64,7 +64,9 @@ def create(
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            "--replication-factor", "-r", help="Replicas of each partition. Default: 3, or all brokers if fewer."
+            "--replication-factor",
+            "-r",
+            help="Replicas of each partition. Default: the cluster's, see `regnum configs describe --cluster`.",
         ),
     ] = None,
     assignment: Annotated[
@@ -103,7 +105,7 @@ def create(
                     NewTopic(
                         name=name,
                         partitions=partition_count,
-                        replication_factor=replication_factor or 0,
+                        replication_factor=replication_factor,
                         assignment=replicas,
                     )
                     for name in dict.fromkeys(topics)

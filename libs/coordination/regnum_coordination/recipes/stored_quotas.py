@@ -100,7 +100,7 @@ def newest_change(names: Iterable[str]) -> int:
 async def _entities(reader: Reader) -> dict[str, QuotaEntity]:
     """Whose quota may lie where."""
     clients, users = await asyncio.gather(reader.names(quotas.CLIENTS), reader.names(quotas.USERS))
-    found = {quotas.CLUSTER: QuotaEntity()}
+    found = {QuotaEntity().path: QuotaEntity()}
     for some in _slices(clients, NODES_PER_READ):
         for name in some:
             _add(found, f"{quotas.CLIENTS}/{name}", client=name)

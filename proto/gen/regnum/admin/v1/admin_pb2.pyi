@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from regnum.types.v1 import errors_pb2 as _errors_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
@@ -19,6 +20,78 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ConfigResourceType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConfigResourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigResourceType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFIG_RESOURCE_TYPE_UNSPECIFIED: _ConfigResourceType.ValueType  # 0
+    """Not said; refused."""
+    CONFIG_RESOURCE_TYPE_TOPIC: _ConfigResourceType.ValueType  # 2
+    """A topic, by name."""
+    CONFIG_RESOURCE_TYPE_BROKER: _ConfigResourceType.ValueType  # 4
+    """All brokers together, that is the cluster; the name is empty. No broker has settings of its own here."""
+
+class ConfigResourceType(_ConfigResourceType, metaclass=_ConfigResourceTypeEnumTypeWrapper):
+    """What settings belong to. The numbers are Kafka's."""
+
+CONFIG_RESOURCE_TYPE_UNSPECIFIED: ConfigResourceType.ValueType  # 0
+"""Not said; refused."""
+CONFIG_RESOURCE_TYPE_TOPIC: ConfigResourceType.ValueType  # 2
+"""A topic, by name."""
+CONFIG_RESOURCE_TYPE_BROKER: ConfigResourceType.ValueType  # 4
+"""All brokers together, that is the cluster; the name is empty. No broker has settings of its own here."""
+Global___ConfigResourceType: _TypeAlias = ConfigResourceType  # noqa: Y015
+
+class _AlterConfigOp:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AlterConfigOpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AlterConfigOp.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ALTER_CONFIG_OP_UNSPECIFIED: _AlterConfigOp.ValueType  # 0
+    """Not said; refused."""
+    ALTER_CONFIG_OP_SET: _AlterConfigOp.ValueType  # 1
+    """Gives it a value."""
+    ALTER_CONFIG_OP_DELETE: _AlterConfigOp.ValueType  # 2
+    """Takes it back to its default: of a topic that of the cluster, of the cluster that of the product."""
+
+class AlterConfigOp(_AlterConfigOp, metaclass=_AlterConfigOpEnumTypeWrapper):
+    """What is done to a setting."""
+
+ALTER_CONFIG_OP_UNSPECIFIED: AlterConfigOp.ValueType  # 0
+"""Not said; refused."""
+ALTER_CONFIG_OP_SET: AlterConfigOp.ValueType  # 1
+"""Gives it a value."""
+ALTER_CONFIG_OP_DELETE: AlterConfigOp.ValueType  # 2
+"""Takes it back to its default: of a topic that of the cluster, of the cluster that of the product."""
+Global___AlterConfigOp: _TypeAlias = AlterConfigOp  # noqa: Y015
+
+class _ConfigSource:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConfigSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigSource.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFIG_SOURCE_UNSPECIFIED: _ConfigSource.ValueType  # 0
+    """Not said."""
+    CONFIG_SOURCE_TOPIC: _ConfigSource.ValueType  # 1
+    """The topic's own."""
+    CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: _ConfigSource.ValueType  # 3
+    """The cluster's."""
+
+class ConfigSource(_ConfigSource, metaclass=_ConfigSourceEnumTypeWrapper):
+    """Where a value comes from. The numbers are Kafka's."""
+
+CONFIG_SOURCE_UNSPECIFIED: ConfigSource.ValueType  # 0
+"""Not said."""
+CONFIG_SOURCE_TOPIC: ConfigSource.ValueType  # 1
+"""The topic's own."""
+CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: ConfigSource.ValueType  # 3
+"""The cluster's."""
+Global___ConfigSource: _TypeAlias = ConfigSource  # noqa: Y015
 
 @_typing.final
 class CreateTopicsRequest(_message.Message):
@@ -74,7 +147,9 @@ class NewTopic(_message.Message):
     partitions: _builtins.int
     """Number of partitions; must be positive unless assignment is given, and then 0."""
     replication_factor: _builtins.int
-    """Replicas of each partition. 0 means the cluster's default (the smaller of 3 and the number of live brokers)."""
+    """Replicas of each partition. Unset or -1 means the cluster's setting default.replication.factor, and must be so when
+    assignment is given; 0 is refused. What does not fit the live brokers is refused with INVALID_REPLICATION_FACTOR.
+    """
     mutation_id: _builtins.str
     """Identifies this mutation (any unique string of at most 64 characters), so that a repeat is answered and not
     carried out again. Empty means the call must not be repeated after an unknown outcome.
@@ -88,15 +163,17 @@ class NewTopic(_message.Message):
         *,
         name: _builtins.str = ...,
         partitions: _builtins.int = ...,
-        replication_factor: _builtins.int = ...,
+        replication_factor: _builtins.int | None = ...,
         assignment: _abc.Iterable[Global___ReplicaAssignment] | None = ...,
         mutation_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor", "replication_factor", b"replication_factor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "mutation_id", b"mutation_id", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor", "assignment", b"assignment", "mutation_id", b"mutation_id", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__replication_factor: _TypeAlias = _typing.Literal["replication_factor"]  # noqa: Y015
+    _WhichOneofArgType__replication_factor: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replication_factor) -> _WhichOneofReturnType__replication_factor | None: ...
 
 Global___NewTopic: _TypeAlias = NewTopic  # noqa: Y015
 
@@ -847,3 +924,305 @@ class RecoverableReplica(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecoverableReplica: _TypeAlias = RecoverableReplica  # noqa: Y015
+
+@_typing.final
+class ConfigResource(_message.Message):
+    """A resource that has settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    type: Global___ConfigResourceType.ValueType
+    """What it is."""
+    name: _builtins.str
+    """Name of the topic; empty for BROKER."""
+    def __init__(
+        self,
+        *,
+        type: Global___ConfigResourceType.ValueType = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigResource: _TypeAlias = ConfigResource  # noqa: Y015
+
+@_typing.final
+class AlterableConfig(_message.Message):
+    """One change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OP_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Which setting: min.insync.replicas (topic, cluster) or default.replication.factor (cluster)."""
+    op: Global___AlterConfigOp.ValueType
+    """What is done to it."""
+    value: _builtins.str
+    """New value, a whole number from 1 to 32767 as text; empty for DELETE."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        op: Global___AlterConfigOp.ValueType = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "op", b"op", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterableConfig: _TypeAlias = AlterableConfig  # noqa: Y015
+
+@_typing.final
+class IncrementalAlterConfigsRequest(_message.Message):
+    """Asks for settings to be changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    ALTERATIONS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """Check only; change nothing."""
+    timeout_ms: _builtins.int
+    """How long to wait until live leaders are told, in milliseconds. 0 means the server's default."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def alterations(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigAlteration]:
+        """Changes, each resource at most once; at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        alterations: _abc.Iterable[Global___ConfigAlteration] | None = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations", "header", b"header", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IncrementalAlterConfigsRequest: _TypeAlias = IncrementalAlterConfigsRequest  # noqa: Y015
+
+@_typing.final
+class ConfigAlteration(_message.Message):
+    """Changes to the settings of one resource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    CONFIGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def resource(self) -> Global___ConfigResource:
+        """Whose settings."""
+
+    @_builtins.property
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterableConfig]:
+        """Changes, each setting at most once; what is not named stays."""
+
+    def __init__(
+        self,
+        *,
+        resource: Global___ConfigResource | None = ...,
+        configs: _abc.Iterable[Global___AlterableConfig] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfigAlteration: _TypeAlias = ConfigAlteration  # noqa: Y015
+
+@_typing.final
+class IncrementalAlterConfigsResponse(_message.Message):
+    """Answers IncrementalAlterConfigsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterConfigsResult]:
+        """One result for each alteration, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___AlterConfigsResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IncrementalAlterConfigsResponse: _TypeAlias = IncrementalAlterConfigsResponse  # noqa: Y015
+
+@_typing.final
+class AlterConfigsResult(_message.Message):
+    """Outcome for one resource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome. INVALID_CONFIG: no such setting, or no such value."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    @_builtins.property
+    def resource(self) -> Global___ConfigResource:
+        """Whose settings."""
+
+    def __init__(
+        self,
+        *,
+        resource: Global___ConfigResource | None = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterConfigsResult: _TypeAlias = AlterConfigsResult  # noqa: Y015
+
+@_typing.final
+class DescribeConfigsRequest(_message.Message):
+    """Asks for settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigResource]:
+        """Whose; at most 1,000. None: of the cluster, and of every topic that has settings of its own."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        resources: _abc.Iterable[Global___ConfigResource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeConfigsRequest: _TypeAlias = DescribeConfigsRequest  # noqa: Y015
+
+@_typing.final
+class DescribeConfigsResponse(_message.Message):
+    """Answers DescribeConfigsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeConfigsResult]:
+        """One result for each resource."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DescribeConfigsResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeConfigsResponse: _TypeAlias = DescribeConfigsResponse  # noqa: Y015
+
+@_typing.final
+class DescribeConfigsResult(_message.Message):
+    """The settings of one resource."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    CONFIGS_FIELD_NUMBER: _builtins.int
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    @_builtins.property
+    def resource(self) -> Global___ConfigResource:
+        """Whose settings."""
+
+    @_builtins.property
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedConfig]:
+        """Settings by name."""
+
+    def __init__(
+        self,
+        *,
+        resource: Global___ConfigResource | None = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        configs: _abc.Iterable[Global___DescribedConfig] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error_code", b"error_code", "error_message", b"error_message", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeConfigsResult: _TypeAlias = DescribeConfigsResult  # noqa: Y015
+
+@_typing.final
+class DescribedConfig(_message.Message):
+    """One setting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Which."""
+    value: _builtins.str
+    """The value in force."""
+    source: Global___ConfigSource.ValueType
+    """Where it comes from."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+        source: Global___ConfigSource.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "source", b"source", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribedConfig: _TypeAlias = DescribedConfig  # noqa: Y015

@@ -61,6 +61,16 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.FromString,
                 _registered_method=True)
+        self.IncrementalAlterConfigs = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/IncrementalAlterConfigs',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsResponse.FromString,
+                _registered_method=True)
+        self.DescribeConfigs = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribeConfigs',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -104,6 +114,21 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def IncrementalAlterConfigs(self, request, context):
+        """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
+        Answered when the live leaders have been told.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeConfigs(self, request, context):
+        """Shows settings as they are in force.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -131,6 +156,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RecoverPartitions,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.SerializeToString,
+            ),
+            'IncrementalAlterConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.IncrementalAlterConfigs,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsResponse.SerializeToString,
+            ),
+            'DescribeConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeConfigs,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -270,6 +305,60 @@ class AdminService:
             '/regnum.admin.v1.AdminService/RecoverPartitions',
             regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IncrementalAlterConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/IncrementalAlterConfigs',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribeConfigs',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

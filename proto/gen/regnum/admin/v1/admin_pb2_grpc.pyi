@@ -47,6 +47,12 @@ class AdminServiceStub:
     """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
     whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
     """
+    IncrementalAlterConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.IncrementalAlterConfigsRequest, _admin_pb2.IncrementalAlterConfigsResponse]
+    """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
+    Answered when the live leaders have been told.
+    """
+    DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]
+    """Shows settings as they are in force."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -67,6 +73,12 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
     whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
     """
+    IncrementalAlterConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.IncrementalAlterConfigsRequest, _admin_pb2.IncrementalAlterConfigsResponse]  # type: ignore[assignment]
+    """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
+    Answered when the live leaders have been told.
+    """
+    DescribeConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
+    """Shows settings as they are in force."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
@@ -114,5 +126,23 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
         whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
         """
+
+    @_abc_1.abstractmethod
+    def IncrementalAlterConfigs(
+        self,
+        request: _admin_pb2.IncrementalAlterConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.IncrementalAlterConfigsResponse, _abc.Awaitable[_admin_pb2.IncrementalAlterConfigsResponse]]:
+        """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
+        Answered when the live leaders have been told.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeConfigs(
+        self,
+        request: _admin_pb2.DescribeConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeConfigsResponse, _abc.Awaitable[_admin_pb2.DescribeConfigsResponse]]:
+        """Shows settings as they are in force."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

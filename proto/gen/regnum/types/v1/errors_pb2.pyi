@@ -68,6 +68,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The replication factor is not positive, or above the number of live brokers."""
     ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: _ErrorCode.ValueType  # 39
     """A manual replica assignment names unknown or repeated brokers, or its partitions do not number 0, 1, 2, ..."""
+    ERROR_CODE_INVALID_CONFIG: _ErrorCode.ValueType  # 40
+    """No such setting, or not a value that it may have."""
     ERROR_CODE_NOT_CONTROLLER: _ErrorCode.ValueType  # 41
     """This process is not the active controller."""
     ERROR_CODE_INVALID_REQUEST: _ErrorCode.ValueType  # 42
@@ -155,6 +157,8 @@ ERROR_CODE_INVALID_REPLICATION_FACTOR: ErrorCode.ValueType  # 38
 """The replication factor is not positive, or above the number of live brokers."""
 ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: ErrorCode.ValueType  # 39
 """A manual replica assignment names unknown or repeated brokers, or its partitions do not number 0, 1, 2, ..."""
+ERROR_CODE_INVALID_CONFIG: ErrorCode.ValueType  # 40
+"""No such setting, or not a value that it may have."""
 ERROR_CODE_NOT_CONTROLLER: ErrorCode.ValueType  # 41
 """This process is not the active controller."""
 ERROR_CODE_INVALID_REQUEST: ErrorCode.ValueType  # 42

@@ -1,0 +1,148 @@
+"""`regnum configs`: describe, alter."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from regnum_client.invocation import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DebugOption,
+    Group,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    run,
+    wrong_use,
+)
+from regnum_client.rendering import emit_rows
+
+if TYPE_CHECKING:
+    from regnum_client.configs import ConfigEntry, ConfigResource
+
+COLUMNS: Final = ("resource", "name", "value", "source")
+
+TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
+ClusterOption = Annotated[bool, typer.Option("--cluster", help="The settings of the cluster.")]
+
+group = typer.Typer(cls=Group, help="Settings of the cluster and of topics.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the command line; the singular works too."""
+    app.add_typer(group, name="configs")
+    app.add_typer(group, name="config", hidden=True)
+
+
+@group.command("describe")
+def describe(
+    *,
+    topic: TopicOption = None,
+    cluster: ClusterOption = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show what is in force: of the cluster and of topics with settings of their own, or of the one that is named."""
+    named = _named(topic, cluster=cluster)
+
+    async def work() -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
+        from regnum_client.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            if named:
+                return [(resource := _resource(topic), await admin.describe_config(resource))]
+            return _or_raise(await admin.describe_configs())
+
+    emit_rows(_rows(run(work())), output, columns=COLUMNS)
+
+
+@group.command("alter")
+def alter(
+    *,
+    topic: TopicOption = None,
+    cluster: ClusterOption = False,
+    set_values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Give a setting a value; may stand more than once."),
+    ] = None,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", metavar="NAME", help="Take a setting back to its default; may stand more than once."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Change settings; what is not named stays. In force at once: live leaders are told."""
+    if not _named(topic, cluster=cluster):
+        raise wrong_use("whose settings? Give --cluster, or --topic NAME")
+    if not set_values and not delete:
+        raise wrong_use("nothing to change; give --set NAME=VALUE, --delete NAME, or both")
+    values = _values(set_values or [])
+    if both := sorted(values.keys() & set(delete or [])):
+        raise wrong_use(f"--set and --delete both name {', '.join(both)}; give one of them")
+
+    async def work() -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
+        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.configs import ConfigAlteration  # noqa: PLC0415
+
+        resource = _resource(topic)
+        alteration = ConfigAlteration(resource=resource, set=values, delete=delete or [])
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            await admin.alter_config(alteration, validate_only=dry_run)
+            return [(resource, await admin.describe_config(resource))]
+
+    emit_rows(_rows(run(work())), output, columns=COLUMNS)
+
+
+def _named(topic: str | None, *, cluster: bool) -> bool:
+    """Whether the options name a resource; raises on those that exclude one another."""
+    if topic is not None and cluster:
+        raise wrong_use("--topic names one topic, --cluster all of them; give one of them")
+    return topic is not None or cluster
+
+
+def _resource(topic: str | None) -> "ConfigResource":
+    from regnum_client.configs import ConfigResource  # noqa: PLC0415
+
+    return ConfigResource(topic=topic)
+
+
+def _values(texts: Sequence[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in values:
+            raise wrong_use(f"--set {text!r} is not NAME=VALUE, or stands twice; give min.insync.replicas=2, once")
+        values[name] = value
+    return values
+
+
+def _or_raise(
+    answers: "Any",
+) -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
+    found = []
+    for resource, entries in answers.items():
+        if isinstance(entries, Exception):
+            raise entries
+        found.append((resource, entries))
+    return found
+
+
+def _rows(found: "Sequence[tuple[ConfigResource, tuple[ConfigEntry, ...]]]") -> list[dict[str, Any]]:
+    return [
+        {
+            "resource": "cluster" if resource.topic is None else f"topic {resource.topic}",
+            "topic": resource.topic,
+            "name": entry.name,
+            "value": entry.value,
+            "source": entry.source.value,
+        }
+        for resource, entries in found
+        for entry in entries
+    ]

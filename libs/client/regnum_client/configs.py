@@ -1,0 +1,106 @@
+"""Settings as callers give and get them, and as the wire has them. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import RegnumError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigResource:
+    """Whose settings."""
+
+    topic: str | None = None
+    """Name of a topic. None: the cluster."""
+
+    def __str__(self) -> str:
+        return "the cluster" if self.topic is None else f"topic {self.topic}"
+
+
+CLUSTER_CONFIG = ConfigResource()
+"""The settings of the cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigAlteration:
+    """Changes to the settings of one resource; what is not named stays."""
+
+    resource: ConfigResource
+    """Whose settings."""
+    set: Mapping[str, str] = field(default_factory=dict)
+    """New values by name: ``min.insync.replicas``, and for the cluster ``default.replication.factor``."""
+    delete: Collection[str] = ()
+    """Names of settings that go back to their default."""
+
+
+class ConfigSource(Enum):
+    """Where a value comes from."""
+
+    TOPIC = "topic"
+    """The topic's own."""
+    CLUSTER = "cluster"
+    """The cluster's."""
+    UNKNOWN = "unknown"
+    """A newer controller says something that this client does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting."""
+
+    name: str
+    """Which."""
+    value: str
+    """The value in force."""
+    source: ConfigSource
+    """Where it comes from."""
+
+
+_SOURCES = {
+    admin_pb2.CONFIG_SOURCE_TOPIC: ConfigSource.TOPIC,
+    admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: ConfigSource.CLUSTER,
+}
+
+
+def resource_to_wire(resource: ConfigResource) -> admin_pb2.ConfigResource:
+    """The message."""
+    if resource.topic is None:
+        return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER)
+    return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=resource.topic)
+
+
+def config_alteration_to_wire(alteration: ConfigAlteration) -> admin_pb2.ConfigAlteration:
+    """The message."""
+    configs = [
+        admin_pb2.AlterableConfig(name=name, op=admin_pb2.ALTER_CONFIG_OP_SET, value=value)
+        for name, value in sorted(alteration.set.items())
+    ]
+    configs += [
+        admin_pb2.AlterableConfig(name=name, op=admin_pb2.ALTER_CONFIG_OP_DELETE) for name in sorted(alteration.delete)
+    ]
+    return admin_pb2.ConfigAlteration(resource=resource_to_wire(alteration.resource), configs=configs)
+
+
+def altered_from_wire(result: admin_pb2.AlterConfigsResult, resource: ConfigResource) -> RegnumError | None:
+    """What became of one alteration; None says that it was done."""
+    if result.error_code == errors_pb2.ERROR_CODE_NONE:
+        return None
+    return RegnumError(result.error_code, result.error_message, metadata={"resource": str(resource)})
+
+
+def described_from_wire(
+    result: admin_pb2.DescribeConfigsResult,
+) -> tuple[ConfigResource, tuple[ConfigEntry, ...] | RegnumError]:
+    """The settings of one resource, or why they are not known."""
+    is_topic = result.resource.type == admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC
+    resource = ConfigResource(topic=result.resource.name if is_topic else None)
+    if result.error_code != errors_pb2.ERROR_CODE_NONE:
+        return resource, RegnumError(result.error_code, result.error_message, metadata={"resource": str(resource)})
+    entries = (
+        ConfigEntry(name=one.name, value=one.value, source=_SOURCES.get(one.source, ConfigSource.UNKNOWN))
+        for one in result.configs
+    )
+    return resource, tuple(sorted(entries, key=lambda entry: entry.name))

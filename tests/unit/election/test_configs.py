@@ -1,0 +1,96 @@
+"""What settings nodes mean, and what changes make of them."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from regnum.types.v1 import errors_pb2
+from regnum_election.config_changes import (
+    Alteration,
+    Operation,
+    Resource,
+    ResourceType,
+    altered,
+    check_alteration,
+    repeated_resources,
+)
+from regnum_election.configs import Settings, read_cluster, read_topic
+from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, encode_config, parse_value
+from regnum_model.nodes import MalformedNodeError
+
+CLUSTER = Resource(type=ResourceType.CLUSTER)
+TOPIC = Resource(type=ResourceType.TOPIC, name="t")
+KNOWN = {MIN_INSYNC_REPLICAS: 3, DEFAULT_REPLICATION_FACTOR: 2}
+
+
+def alteration(resource: Resource, **values: str | None) -> Alteration:
+    keys = {"min": MIN_INSYNC_REPLICAS, "factor": DEFAULT_REPLICATION_FACTOR}
+    operations = tuple(Operation(key=keys.get(name, name), value=value) for name, value in values.items())
+    return Alteration(resource=resource, operations=operations)
+
+
+def test_what_a_node_does_not_say_is_what_it_was_and_has_to_be_written() -> None:
+    for data in (None, b"", encode_config({"controller_mutation_rate": "5"})):
+        reading = read_cluster(data, KNOWN)
+        assert (reading.values, reading.missing, reading.problem) == (KNOWN, tuple(DEFAULTS), "")
+    reading = read_cluster(encode_config({MIN_INSYNC_REPLICAS: "1"}), KNOWN)
+    assert reading.values == {**KNOWN, MIN_INSYNC_REPLICAS: 1}
+    assert reading.missing == (DEFAULT_REPLICATION_FACTOR,)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2.0", " 2", "", "two", "32768", "9" * 5_000, "٢"])
+def test_a_value_that_is_no_number_of_replicas_leaves_the_one_before(text: str) -> None:
+    with pytest.raises(MalformedNodeError):
+        parse_value(MIN_INSYNC_REPLICAS, text)
+    reading = read_cluster(encode_config({MIN_INSYNC_REPLICAS: text, DEFAULT_REPLICATION_FACTOR: "5"}), KNOWN)
+    assert reading.values == {MIN_INSYNC_REPLICAS: 3, DEFAULT_REPLICATION_FACTOR: 5}
+    assert MIN_INSYNC_REPLICAS in reading.problem
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_are_too_strange_to_be_read(data: bytes) -> None:
+    assert read_cluster(data, KNOWN).values.keys() == KNOWN.keys()
+    with contextlib.suppress(MalformedNodeError):
+        read_topic(data)
+
+
+def test_a_topics_own_value_goes_before_the_clusters() -> None:
+    settings = Settings(cluster=KNOWN).of_topics({"own": 1})
+    assert (settings.min_insync("own"), settings.min_insync("other")) == (1, 3)
+    assert settings.of_topics({"own": None}).min_insync("own") == 3
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (alteration(CLUSTER, other="1"), errors_pb2.ERROR_CODE_INVALID_CONFIG),
+        (alteration(TOPIC, factor="1"), errors_pb2.ERROR_CODE_INVALID_CONFIG),
+        (alteration(CLUSTER, min="0"), errors_pb2.ERROR_CODE_INVALID_CONFIG),
+        (alteration(TOPIC, min="many"), errors_pb2.ERROR_CODE_INVALID_CONFIG),
+        (alteration(TOPIC), errors_pb2.ERROR_CODE_INVALID_REQUEST),
+    ],
+)
+def test_what_can_never_be_is_refused_before_anything_is_written(wanted: Alteration, code: int) -> None:
+    refused = check_alteration(wanted, repeated=frozenset())
+    assert refused is not None
+    assert refused.code == code
+
+
+def test_a_resource_or_a_setting_that_stands_twice_is_refused() -> None:
+    one = alteration(TOPIC, min="1")
+    refused = check_alteration(one, repeated=repeated_resources([one, alteration(TOPIC, min=None)]))
+    assert refused is not None
+    twice = Alteration(resource=CLUSTER, operations=one.operations * 2)
+    assert check_alteration(twice, repeated=frozenset()) is not None
+    assert check_alteration(one, repeated=repeated_resources([one])) is None
+
+
+def test_what_is_taken_back_is_the_default_and_other_keys_stay() -> None:
+    before = {MIN_INSYNC_REPLICAS: "5", "controller_mutation_rate": "7", "later.setting": "x"}
+    assert altered(before, alteration(CLUSTER, min=None)) == {**before, MIN_INSYNC_REPLICAS: "2"}
+    assert altered(before, alteration(TOPIC, min=None)) == {
+        "controller_mutation_rate": "7",
+        "later.setting": "x",
+    }
+    assert altered({}, alteration(TOPIC, min="007")) == {MIN_INSYNC_REPLICAS: "7"}
