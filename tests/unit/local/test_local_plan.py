@@ -89,6 +89,7 @@ def test_command_lines():
         store=("/etcd",),
         data_dir=Path("/d"),
         coordination=store_url(plan),
+        replication_factor=1,
         extra={Role.BROKER: ["--rack", "a"]},
     )
     assert store_url(plan).startswith("etcd://127.0.0.1:15000")
@@ -98,6 +99,7 @@ def test_command_lines():
     assert not any("fsync" in flag for flag in etcd)
     assert command(plan.get("election-1"), launch) == [
         *("/py", "-P", "-m", "regnum_election", "--election-id", "1", "--run-dir", "/d/election-1"),
+        *("--default-replication-factor", "1"),
         *("--traces-dir", "/d/traces"),
         *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15002"),
         *("--internal-listen", "127.0.0.1:15003", "--lifeline-listen", "127.0.0.1:15004"),

@@ -1,0 +1,137 @@
+"""Settings through the SDK and `regnum configs`: what is sent, stdout, stderr, exit status."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import NamedTuple
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, ConfigResource, NewTopic
+from regnum_client.command import main
+from regnum_client.topics import new_topic_to_wire
+from regnum_service.errors import RegnumError
+from regnum_testing.fake_cluster import FakeCluster
+
+MIN, FACTOR = "min.insync.replicas", "default.replication.factor"
+ORDERS = ConfigResource(topic="orders")
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs the command in this process, on a thread of its own: it has an event loop of its own."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    async def __call__(self, *arguments: str) -> Ran:
+        return await asyncio.to_thread(self._run, [*arguments, "--bootstrap", self._bootstrap])
+
+    def _run(self, arguments: Sequence[str]) -> Ran:
+        out, err = StringIO(), StringIO()
+        # The command takes the hook of its process for itself; this one is the tests'.
+        hook = sys.excepthook
+        try:
+            with redirect_stdout(out), redirect_stderr(err):
+                status = main(arguments)
+        finally:
+            sys.excepthook = hook
+        return Ran(status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        running.create("orders", partitions=1)
+        yield running
+
+
+@pytest.fixture
+def regnum(cluster: FakeCluster) -> Shell:
+    return Shell(cluster.bootstrap)
+
+
+async def test_settings_are_changed_and_described(cluster: FakeCluster) -> None:
+    async with Admin(cluster.bootstrap, timeout_s=5.0) as admin:
+        nowhere = ConfigResource(topic="nowhere")
+        done = await admin.alter_configs(
+            [
+                ConfigAlteration(resource=CLUSTER_CONFIG, set={FACTOR: "2"}),
+                ConfigAlteration(resource=ORDERS, set={FACTOR: "2"}),
+            ]
+        )
+        assert done[CLUSTER_CONFIG] is None
+        refused = done[ORDERS]
+        assert refused is not None
+        assert refused.code == errors_pb2.ERROR_CODE_INVALID_CONFIG
+        await admin.alter_config(ConfigAlteration(resource=ORDERS, set={MIN: "1"}))
+        found = await admin.describe_configs([CLUSTER_CONFIG, ORDERS, nowhere])
+        assert isinstance(found[nowhere], RegnumError)
+        cluster_entries, own = found[CLUSTER_CONFIG], found[ORDERS]
+        assert not isinstance(cluster_entries, RegnumError)
+        assert not isinstance(own, RegnumError)
+        assert [(one.name, one.value) for one in cluster_entries] == [(FACTOR, "2"), (MIN, "2")]
+        assert [(one.value, one.source.value) for one in own] == [("1", "topic")]
+        await admin.alter_config(ConfigAlteration(resource=ORDERS, delete=[MIN]))
+        assert [one.source.value for one in await admin.describe_config(ORDERS)] == ["cluster"]
+
+
+async def test_a_change_with_an_unknown_outcome_is_not_repeated(cluster: FakeCluster) -> None:
+    """It carries no mutation id; somebody else may have set another value meanwhile (safety rule S20)."""
+    cluster.elections[1].silent_answers = 1
+    async with Admin(cluster.bootstrap, timeout_s=5.0) as admin:
+        with pytest.raises(RegnumError, match="regnum configs describe"):
+            await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={MIN: "3"}))
+    assert cluster.calls["IncrementalAlterConfigs"] == 1
+
+
+@pytest.mark.parametrize(("factor", "set_on_the_wire"), [(None, None), (0, 0), (-1, -1), (3, 3)])
+def test_a_factor_that_is_left_out_and_one_of_zero_differ_on_the_wire(
+    factor: int | None, set_on_the_wire: int | None
+) -> None:
+    message = new_topic_to_wire(NewTopic(name="t", replication_factor=factor), "m")
+    assert (message.replication_factor if message.HasField("replication_factor") else None) == set_on_the_wire
+
+
+async def test_alter_and_describe(regnum: Shell, cluster: FakeCluster) -> None:
+    done = await regnum("configs", "alter", "--cluster", "--set", f"{MIN}=3", "--set", f"{FACTOR}=2", "-o", "json")
+    assert done.status == 0, done.err
+    assert {row["name"]: row["value"] for row in json.loads(done.out)} == {MIN: "3", FACTOR: "2"}
+    await regnum("configs", "alter", "--topic", "orders", "--set", f"{MIN}=1")
+    shown = await regnum("configs", "describe", "--topic", "orders", "-o", "json")
+    assert json.loads(shown.out) == [
+        {"resource": "topic orders", "topic": "orders", "name": MIN, "value": "1", "source": "topic"}
+    ]
+    await regnum("configs", "alter", "--topic", "orders", "--delete", MIN)
+    assert "cluster" in (await regnum("configs", "describe", "--topic", "orders")).out
+    everything = await regnum("configs", "describe", "-o", "json")
+    assert {row["name"] for row in json.loads(everything.out)} == {MIN, FACTOR}
+    dry = await regnum("configs", "alter", "--cluster", "--set", f"{MIN}=1", "--dry-run", "-o", "json")
+    assert dry.status == 0
+    assert cluster.configs.values[""][MIN] == "3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "advice"),
+    [
+        (["alter", "--set", f"{MIN}=1"], 2, "--cluster"),
+        (["alter", "--cluster"], 2, "--set"),
+        (["alter", "--cluster", "--set", MIN], 2, "NAME=VALUE"),
+        (["alter", "--cluster", "--set", f"{MIN}=1", "--delete", MIN], 2, "both"),
+        (["alter", "--cluster", "--topic", "t", "--set", f"{MIN}=1"], 2, "one of them"),
+        (["alter", "--cluster", "--set", "other=1"], 2, "a setting is one of"),
+        (["describe", "--topic", "nowhere"], 3, "nowhere"),
+    ],
+)
+async def test_wrong_use_says_what_to_do(regnum: Shell, arguments: list[str], status: int, advice: str) -> None:
+    ended = await regnum("configs", *arguments)
+    assert (ended.status, ended.out) == (status, "")
+    assert advice in ended.err
