@@ -64,7 +64,7 @@ class RunningBroker:
 class BrokerWorld:
     """Brokers, the store, and the controller's side of orders. Close it with ``close``."""
 
-    def __init__(self, root: Path, *, lag_s: float = 10.0) -> None:
+    def __init__(self, root: Path, *, lag_s: float = 10.0, disk_timeout_s: float = 20.0) -> None:
         self.server = MemoryServer()
         self.store = MemoryStore(self.server)
         self.brokers: dict[BrokerId, RunningBroker] = {}
@@ -73,6 +73,7 @@ class BrokerWorld:
         """Whether brokers that ask for a new session get none."""
         self._root = root
         self._lag_s = lag_s
+        self._disk_timeout_s = disk_timeout_s
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def begin(self) -> None:
@@ -90,6 +91,7 @@ class BrokerWorld:
                 "internal-listen": f"127.0.0.1:{unused_port()}",
                 "data-dir": self._root / f"broker-{id}",
                 "replica-lag-s": self._lag_s,
+                "disk-timeout-s": self._disk_timeout_s,
             }
             settings = load(
                 BrokerSettings, [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]

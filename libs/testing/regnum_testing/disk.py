@@ -1,6 +1,7 @@
 """A disk that fails when told to."""
 
 import errno
+import threading
 from collections.abc import Callable, Sequence
 
 from regnum_broker.log.system_calls import Disk, WriteBuffer
@@ -56,3 +57,19 @@ class FaultyDisk(Disk):
         if self.fail_syncs is not None:
             raise OSError(self.fail_syncs, errno.errorcode[self.fail_syncs])
         super().fdatasync(descriptor)
+
+
+class HangingDisk(Disk):
+    """A disk that stops answering writes when told to, until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = False
+        """Whether it was asked to write since it stopped answering."""
+
+    def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
+        """Write, once the disk answers."""
+        self.asked = not self.answers.is_set()
+        self.answers.wait()
+        return super().pwritev(descriptor, buffers, position)

@@ -1,5 +1,6 @@
 """``python -m regnum_broker``: composition root of a broker."""
 
+import os
 import sys
 
 import structlog
@@ -31,6 +32,11 @@ async def _main(told: BrokerSettings) -> int:
     status = await supervisor.run_until_stopped()
     if isinstance(supervisor.failure, StartRefusedError):
         sys.stderr.write(f"broker {told.broker_id} stops: {supervisor.failure}\n")
+    if broker.stuck:
+        # The end of the interpreter waits for all threads, and one of them waits for a disk that does not answer.
+        sys.stderr.write(f"broker {told.broker_id} ends without waiting for its disk\n")
+        sys.stderr.flush()
+        os._exit(status)
     return status
 
 

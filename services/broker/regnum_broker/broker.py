@@ -25,6 +25,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_broker.contacts import ContactWatch
 from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
 from regnum_broker.current_leaders import CurrentLeaders
+from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.fence import Fence
 from regnum_broker.fetch import Fetching
 from regnum_broker.fetch_session import FetchSession
@@ -81,9 +82,15 @@ class Broker:
         }
         self.registered: Final = asyncio.Event()
         """Set once the broker has registered for the first time."""
+        self._storage: Storage | None = None
         self.replicas: Final = Replicas(self._id)
         self._sessions: Final = Sessions(open_session, clock)
         self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a thread waits for the disk after everything was closed: the process must end without it."""
+        return self._storage is not None and self._storage.stuck
 
     async def start(self) -> None:
         """Open the log directory, serve, register.
@@ -96,7 +103,7 @@ class Broker:
         lag_s = self._settings.replica_lag_s
         channels = Channels()
         supervisor.defer("channels", channels.close)
-        storage = await self._open_storage()
+        storage = self._storage = await self._open_storage()
         checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock)
 
         async def close_storage() -> None:
@@ -237,6 +244,9 @@ class Broker:
         self._supervisor.start("checkpoints", checkpointing.run())
         self._supervisor.start("reserve", ReserveKeeping(storage=storage, clock=self._clock).run())
         self._supervisor.start("offline replicas", offline.run())
+        timeout_s = self._settings.disk_timeout_s
+        watch = DiskWatch(directory=storage.directory, timeout_s=timeout_s, clock=self._clock)
+        self._supervisor.start("disk watch", watch.run())
 
     def _start_watches(self, *, sessions: Sessions, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
         """What looks by the clock at who is heard, and who is not."""

@@ -292,7 +292,8 @@ class LeaderStream:
             return
         directory = self._storage.directory
         storing = await self._storage.write_later(
-            lambda: [_store(directory, followed, answer) for followed, answer in work]
+            lambda: [_store(directory, followed, answer) for followed, answer in work],
+            size_bytes=sum(len(answer.records) for _, answer in work),
         )
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
         storing.add_done_callback(_take_truncations)

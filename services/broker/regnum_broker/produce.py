@@ -41,6 +41,7 @@ TIMEOUT_MS_MAX: Final = 300_000
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one request."""
 
+_BUSY: Final = "more waits to be written here than this broker has memory for; nothing was appended: try again"
 _DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
 _DEPOSED_AFTER_APPEND: Final = (
     "this broker was replaced as leader, or may have been, after it had appended the records; they may be committed:"
@@ -161,8 +162,13 @@ class Producing:
         def job() -> list[_Outcome]:
             return [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in admitted]
 
+        size_bytes = sum(item.message.ByteSize() for item in admitted)
+        if not self._storage.takes(size_bytes):
+            for item in admitted:
+                _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, _BUSY)
+            return
         # The followers hear of it even when the caller is gone: the completion does not hang on this call.
-        appending = await self._storage.write_later(job)
+        appending = await self._storage.write_later(job, size_bytes=size_bytes)
         appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(admitted, done)))
         if acks == log_pb2.ACKS_NONE:
             return

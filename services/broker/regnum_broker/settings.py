@@ -29,6 +29,11 @@ class BrokerSettings(ServiceSettings):
     segment_bytes: int = Field(
         default=256 * 1024 * 1024, ge=1024 * 1024, description="Size at which a log segment is closed, in bytes."
     )
+    disk_timeout_s: float = Field(
+        default=20.0,
+        ge=1.0,
+        description="Seconds without an answer to one operation after which the disk hangs, and the broker ends.",
+    )
     reserve_bytes: int = Field(
         default=16 * 1024 * 1024,
         ge=0,

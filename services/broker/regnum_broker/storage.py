@@ -13,11 +13,22 @@ from typing import Any, Final, TypeVar
 
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryFailedError
+from regnum_broker.room import Room
 
 T = TypeVar("T")
 
 WRITES_PENDING_MAX: Final = 4_096
 """Jobs that may wait for the writer; whoever brings another one waits."""
+
+WRITE_BYTES_PENDING_MAX: Final = 64 * 1024 * 1024
+"""Bytes of records that may wait for the writer; whoever brings more waits."""
+
+WRITE_BYTES_HELD_MAX: Final = 256 * 1024 * 1024
+"""Bytes of records that may wait for the writer or for room: what clients bring beyond that is refused."""
+
+
+def _nothing() -> None:
+    """What follows a job that takes no room."""
 
 
 class Storage:
@@ -27,8 +38,9 @@ class Storage:
         self.directory: Final = directory
         self._writer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
-        self._room: Final = asyncio.Semaphore(WRITES_PENDING_MAX)
-        self._finished: Final[deque[tuple[asyncio.Future[Any], Future[Any]]]] = deque()
+        self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
+        self._reading: Final[set[asyncio.Future[Any]]] = set()
+        self._finished: Final[deque[tuple[asyncio.Future[Any], Future[Any], Callable[[], None]]]] = deque()
         self._delivery_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[DirectoryFailedError] | None = None
@@ -38,6 +50,16 @@ class Storage:
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
 
+    @property
+    def stuck(self) -> bool:
+        """Whether a thread waits for the disk: it would hold up the end of the process."""
+        return bool(self.directory.operations.under_way)
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether there is memory for so many more bytes of records that wait to be written."""
+        held = self._room.bytes_inside + self._room.bytes_waiting
+        return held == 0 or held + size_bytes <= WRITE_BYTES_HELD_MAX
+
     async def write(self, job: Callable[[], T]) -> T:
         """Run a job on the writer thread, after all jobs handed in before.
 
@@ -45,14 +67,17 @@ class Storage:
         """
         return await (await self.write_later(job))
 
-    async def write_later(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Hand a job in and go on: the future is its outcome. Waits only for room."""
-        await self._room.acquire()
-        return self._submit(self._writer, job, release=True)
+    async def write_later(self, job: Callable[[], T], *, size_bytes: int = 0) -> asyncio.Future[T]:
+        """Hand a job in, with that many bytes of records, and go on: the future is its outcome. Waits only for room."""
+        await self._room.enter(size_bytes)
+        return self._submit(self._writer, job, finished=lambda: self._room.leave(size_bytes))
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job on a reader thread."""
-        return await self._submit(self._readers, job, release=False)
+        result = self._submit(self._readers, job)
+        self._reading.add(result)
+        result.add_done_callback(self._reading.discard)
+        return await result
 
     async def run_until_failed(self) -> None:
         """Return never; raise DirectoryFailedError when the directory failed. A task of the supervisor (defect D32)."""
@@ -62,25 +87,28 @@ class Storage:
     async def close(self, *, clean: bool) -> None:
         """Run what is handed in, then close the directory; ``clean`` leaves the proof that the log is complete."""
         directory = self.directory
-        await asyncio.to_thread(self._readers.shutdown)
-        await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed), release=False)
+        self._readers.shutdown(wait=False)
+        if directory.hung:
+            # Nobody can wait for that thread; the lock goes with the process.
+            self._writer.shutdown(wait=False)
+            return
+        if self._reading:
+            await asyncio.wait(self._reading)
+        await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed))
         self._writer.shutdown(wait=False)
 
-    def _submit(self, executor: ThreadPoolExecutor, job: Callable[[], T], *, release: bool) -> asyncio.Future[T]:
+    def _submit(
+        self, executor: ThreadPoolExecutor, job: Callable[[], T], *, finished: Callable[[], None] = _nothing
+    ) -> asyncio.Future[T]:
         loop = self._loop
         assert loop is not None, "start() first"  # noqa: S101
         result: asyncio.Future[T] = loop.create_future()
-        if release:
-            result.add_done_callback(self._release)
-        executor.submit(job).add_done_callback(lambda done: self._finish(result, done))
+        executor.submit(job).add_done_callback(lambda done: self._finish(result, done, finished))
         return result
 
-    def _release(self, _: object) -> None:
-        self._room.release()
-
-    def _finish(self, result: asyncio.Future[Any], done: Future[Any]) -> None:
+    def _finish(self, result: asyncio.Future[Any], done: Future[Any], finished: Callable[[], None]) -> None:
         """On the thread of the job: remember the outcome and wake the loop, once for all that is not delivered yet."""
-        self._finished.append((result, done))
+        self._finished.append((result, done, finished))
         if not self._delivery_due and self._loop is not None and not self._loop.is_closed():
             self._delivery_due = True
             self._loop.call_soon_threadsafe(self._deliver)
@@ -88,7 +116,8 @@ class Storage:
     def _deliver(self) -> None:
         self._delivery_due = False
         while self._finished:
-            result, done = self._finished.popleft()
+            result, done, finished = self._finished.popleft()
+            finished()
             error = done.exception()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)

@@ -20,6 +20,7 @@ from regnum_broker.log.checkpoint import encode_checkpoint
 from regnum_broker.log.disk import GuardedDisk
 from regnum_broker.log.errors import (
     CorruptLogError,
+    DirectoryHungError,
     DirectoryUnusableError,
     ResourceExhaustedError,
     UnknownReplicaError,
@@ -73,6 +74,7 @@ class LogDirectory:
         self._clean_stop_present = clean_stop_present
         self.notes: Final = notes
         """What people should know of the state in which the directory was found."""
+        self._hung = False
         self._on_damage: Callable[[CorruptLogError], None] | None = None
         self._replicas: Mapping[PartitionKey, ReplicaLog] = MappingProxyType({})
         self._offline: Mapping[PartitionKey, CorruptLogError] = MappingProxyType({})
@@ -195,6 +197,11 @@ class LogDirectory:
         return self._disk.reserve.full
 
     @property
+    def hung(self) -> bool:
+        """Whether the disk answers no more."""
+        return self._hung
+
+    @property
     def operations(self) -> Operations:
         """What is being asked of the disk."""
         return self._disk.operations
@@ -220,6 +227,16 @@ class LogDirectory:
         self._offline = MappingProxyType({**self._offline, error.key: error})
         self._replicas = MappingProxyType({key: log for key, log in self._replicas.items() if key != error.key})
         return True
+
+    def give_up(self, waited_s: float) -> DirectoryHungError:
+        """Use the directory no longer, because the disk has not answered for so long. From any thread.
+
+        What was written is not in doubt, so the log keeps its id.
+        """
+        self._hung = True
+        reason = f"log directory {self._path} hangs: an operation has not come back for {waited_s:.0f} s"
+        self._disk.fail(reason)
+        return DirectoryHungError(f"{reason}; the broker must stop. Check the disk, then start the broker again")
 
     def make_reserve(self) -> bool:
         """Take the room that is held back for a full disk, unless it is held; returns whether it is."""

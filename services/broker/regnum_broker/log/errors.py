@@ -7,6 +7,7 @@ StorageError
 │   ├── WrongBrokerError          it belongs to another broker id
 │   └── WrongClusterError         it belongs to another cluster
 ├── DirectoryFailedError          a write or fsync failed: nothing in this directory may be acknowledged any more
+│   └── DirectoryHungError        the disk answers no more
 ├── ResourceExhaustedError        no room or no descriptors for it now: it was refused, and nothing is lost
 ├── CorruptLogError               one replica's files contradict themselves; the others are not affected
 ├── NotContiguousError            an append that does not begin at the log end, or whose epoch goes back
@@ -43,6 +44,10 @@ class WrongClusterError(DirectoryUnusableError):
 
 class DirectoryFailedError(StorageError):
     """Writing failed once, so what the disk holds is unknown. The broker stops leading and ends; nothing is retried."""
+
+
+class DirectoryHungError(DirectoryFailedError):
+    """A thread waits for the disk and may do so for ever: the process must end without it."""
 
 
 class ResourceExhaustedError(StorageError):
