@@ -73,7 +73,7 @@ async def end_offset(leader: "log_pb2_grpc.LogServiceAsyncStub") -> int:
             errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
         ),
         (
-            admin_pb2.NewTopic(name="n", partitions=1, replication_factor=-1),
+            admin_pb2.NewTopic(name="n", partitions=1, replication_factor=0),
             errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
         ),
         (

@@ -81,7 +81,7 @@ def check(picture: Cluster) -> None:
 
 async def create(controller: Controller, *ids: int) -> PartitionKey:
     request = TopicRequest(
-        name="t", partitions=0, replication_factor=0, assignment=((0, replicas(*ids)),), mutation=None
+        name="t", partitions=0, replication_factor=None, assignment=((0, replicas(*ids)),), mutation=None
     )
     answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
     (outcome,) = answered.outcomes

@@ -33,7 +33,7 @@ async def create(controller: Controller, name: str, *assignment: tuple[int, ...]
     request = TopicRequest(
         name=name,
         partitions=0,
-        replication_factor=0,
+        replication_factor=None,
         assignment=tuple((number, replicas(*ids)) for number, ids in enumerate(assignment)),
         mutation=None,
     )
