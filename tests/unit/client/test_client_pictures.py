@@ -14,6 +14,7 @@ from regnum_client.errors import BootstrapMissingError
 from regnum_client.lane import Identity
 from regnum_client.pace import retry_delay_ms
 from regnum_client.positions import starting_offset
+from regnum_client.read_ahead import ReadAhead
 from regnum_client.rotation import SUSPECT_S, Rotation
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
@@ -182,3 +183,15 @@ def test_the_public_surface() -> None:
         assert getattr(regnum_client, name) is not None
     with pytest.raises(AttributeError):
         _ = regnum_client.Nothing
+
+
+def test_polls_share_the_buffer_and_one_always_goes() -> None:
+    account = ReadAhead(buffer_bytes=1_000, poll_bytes_max=200, polls_max=4)
+    assert [account.share_bytes(leaders) for leaders in (0, 1, 2, 1_000)] == [200, 200, 125, 1]
+    assert account.reserve(200, unread_bytes=700)
+    assert not account.reserve(200, unread_bytes=700)
+    assert account.reserve(100, unread_bytes=700)
+    account.release(200)
+    account.release(100)
+    assert not account.reserve(200, unread_bytes=801)
+    assert account.reserve(5_000, unread_bytes=0), "whatever its size"
