@@ -19,6 +19,7 @@ from regnum_model.nodes import MalformedNodeError
 
 from regnum_election.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
 from regnum_election.context import ControllerContext
+from regnum_election.writing import NotTaken
 
 ROUNDS_MAX: Final = 20
 """Rounds against others who write the node of the cluster."""
@@ -132,9 +133,8 @@ class ConfigBook:
         for _ in range(ROUNDS_MAX):
             node = (await store.read_many((CLUSTER,))).get(CLUSTER)
             reading = read_cluster(None if node is None else node.data, known)
-            self._report(CLUSTER, reading.problem)
             if not reading.missing:
-                return reading
+                break
             config = {} if node is None else decode_config(node.data, example=EXAMPLE)
             config.update({key: str(reading.values[key]) for key in reading.missing})
             data = encode_config(config)
@@ -142,8 +142,12 @@ class ConfigBook:
                 await store.multi((Create(CLUSTER, data) if node is None else Set(CLUSTER, data, node.stat.version),))
             except (BadVersion, NodeExists, NoNode):
                 continue
+            except NotTaken as error:
+                reading = replace(reading, problem=f"what is missing cannot be written: {error}")
+                break
             self._context.log.info("settings written", **{key: config[key] for key in reading.missing})
         # Whoever writes it all the time: what is missing is written at the next look.
+        self._report(CLUSTER, reading.problem)
         return reading
 
     async def _read_topics(self, settings: Settings, names: Iterable[str]) -> Settings:

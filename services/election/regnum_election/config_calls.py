@@ -14,7 +14,7 @@ from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
-from regnum_coordination.port import Check, Create, Delete, Operation, Set
+from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config, topic_config
 from regnum_model.nodes import MalformedNodeError
@@ -33,6 +33,7 @@ from regnum_election.configs import EXAMPLE, Settings, read_cluster, read_topic
 from regnum_election.context import ControllerContext
 from regnum_election.desk import Desk
 from regnum_election.topic_requests import Rejection
+from regnum_election.writing import NotTaken
 
 ROUNDS_MAX: Final = 20
 """Rounds against others who write the same node."""
@@ -164,22 +165,29 @@ class ConfigCalls:
                 return settings
             if after == before:
                 return in_force
-            operation: Operation = Create(path, encode_config(after))
-            if node is not None:
-                operation = Set(path, encode_config(after), node.stat.version)
-                if not after:
-                    operation = Delete(path, node.stat.version)
             try:
-                await store.multi((*guard, operation))
+                await store.multi((*guard, _written(path, node, after)))
             except (BadVersion, NodeExists, NoNode) as error:
                 reason = str(error)
                 continue
+            except NotTaken as error:
+                reason = str(error)
+                break
             self._context.log.info("settings changed", resource=str(resource), config=after)
             return in_force
         return Rejection(
             code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
             message=f"{path} cannot be written ({reason}); look at the store and try again",
         )
+
+
+def _written(path: str, node: Node | None, config: Mapping[str, str]) -> Operation:
+    """What makes the node say that; one that says nothing any more goes."""
+    if node is None:
+        return Create(path, encode_config(config))
+    if not config:
+        return Delete(path, node.stat.version)
+    return Set(path, encode_config(config), node.stat.version)
 
 
 def _in_force(settings: Settings, resource: Resource, config: Mapping[str, str]) -> Settings:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_coordination.requests import MAX_BYTES
 from regnum_election.admin import AdminServicer
 from regnum_election.controller import Controller
 from regnum_election.office import Office
@@ -300,6 +301,15 @@ async def test_a_reign_begins_over_nodes_that_nobody_can_read(cluster: FakeClust
     assert cluster.told(1)[key].min_insync_replicas == 3
     assert (await cluster.outside.get(CLUSTER)).data == b"{"
     assert await alter(controller, alteration(min="1")) == [errors_pb2.ERROR_CODE_INVALID_CONFIG]
+
+
+async def test_a_node_that_has_no_room_for_what_is_missing_ends_no_controller(cluster: FakeCluster) -> None:
+    await by_hand(cluster, encode_config({"note": "x" * (MAX_BYTES - 60)}))
+    controller = await cluster.reign(min_insync=3)
+    assert controller.picture.settings.min_insync("t") == 3
+    assert await alter(controller, alteration(min="1")) == [errors_pb2.ERROR_CODE_INVALID_REQUEST]
+    key = await create(controller)
+    assert cluster.told(1)[key].min_insync_replicas == 3
 
 
 async def test_a_change_whose_answer_was_lost_is_made_once(cluster: FakeCluster) -> None:
