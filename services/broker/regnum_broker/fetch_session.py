@@ -81,7 +81,7 @@ class _Position:
         self.offset = 0
         self.last_epoch = 0
         self.sent_high_watermark = UNSENT
-        """What the follower was told in its present leader epoch."""
+        """What the follower was told since it named its position."""
         self.awaited = False
         """Whether the follower has to name its position before it is answered again."""
         self.counted = False
@@ -223,8 +223,8 @@ class FetchSession:
             position = self._positions.get(key)
             if position is None:
                 position = self._positions[key] = _Position(self, key, _Commits(key, self._watermarks))
-            if position.epoch != wanted.current_leader_epoch:
-                position.sent_high_watermark = UNSENT
+            # What was sent before may have been meant for another role of the follower, which took nothing from it.
+            position.sent_high_watermark = UNSENT
             position.epoch = wanted.current_leader_epoch
             position.offset = wanted.fetch_offset
             position.last_epoch = wanted.last_fetched_epoch

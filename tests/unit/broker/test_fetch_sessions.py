@@ -59,6 +59,18 @@ async def test_a_follower_that_was_sent_back_hears_the_high_watermark_again(lead
     assert follower.high_watermarks == {QUIET: 1}
 
 
+async def test_a_follower_that_names_its_position_anew_hears_the_high_watermark_again(leader: LeadingReplicas) -> None:
+    """It began to follow once more, and took nothing from an answer that was meant for its role before."""
+    await leader.append(QUIET)
+    leader.lead(QUIET, epoch=1, isr=(1,))
+    follower = FetchingFollower(leader.session())
+    await follower.ask((QUIET, 1), epoch=1)
+    assert follower.high_watermarks == {QUIET: 1}
+    follower.high_watermarks.clear()
+    await follower.ask((QUIET, 1), epoch=1)
+    assert follower.high_watermarks == {QUIET: 1}
+
+
 async def test_high_watermarks_that_did_not_move_cost_nothing(tmp_path: Path) -> None:
     async with LeadingReplicas(tmp_path, partitions=300) as leader:
         follower = FetchingFollower(leader.session())
