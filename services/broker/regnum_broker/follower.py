@@ -16,16 +16,14 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 import structlog
 from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import Address
-from regnum_records.errors import CorruptBatchError
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import reason_of
@@ -33,12 +31,9 @@ from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, tracing
 
+from regnum_broker.followed import Followed, Outcome, store, take_high_watermark, take_truncations
 from regnum_broker.identity import Identity
-from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.epochs import EpochEnd
-from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
 from regnum_broker.partition import Following, Partition
-from regnum_broker.replication import truncation, watermark
 from regnum_broker.storage import Storage
 
 MAX_WAIT_MS: Final = 500
@@ -67,41 +62,6 @@ StreamCall = Any
 """grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
 
 
-@dataclass(slots=True, eq=False)
-class _Followed:
-    """A followed partition in a stream."""
-
-    partition: Partition
-    following: Following
-    first_request: int | None = None
-    """Number of the request that first named it in this stream; None: not yet."""
-    changed: bool = True
-    """Whether the position has to be sent again."""
-    not_before_s: float = -math.inf
-    """Not asked for before this moment."""
-    refused_with: int = errors_pb2.ERROR_CODE_NONE
-    """Error of the last answer."""
-    not_stored: str | None = None
-    """Why the records of the last answer were not stored; None: they were."""
-
-    @property
-    def stands(self) -> bool:
-        """Whether the partition still follows under the same order."""
-        return self.partition.role is self.following
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What became of one partition of an answer."""
-
-    followed: _Followed
-    log_end_before: int
-    log_end: int
-    high_watermark_before: int
-    error: str | None
-    """None: stored."""
-
-
 class LeaderStream:
     """The fetch stream to one leader broker."""
 
@@ -124,7 +84,7 @@ class LeaderStream:
         self._storage: Final = storage
         self._clock: Final = clock
         self._log: Final = structlog.get_logger("follower").bind(leader=leader)
-        self._followed: Final[dict[PartitionKey, _Followed]] = {}
+        self._followed: Final[dict[PartitionKey, Followed]] = {}
         self._forgotten: Final[dict[PartitionKey, None]] = {}
         self._moved: Final = asyncio.Event()
         self._sending: Final = asyncio.Lock()
@@ -136,7 +96,7 @@ class LeaderStream:
     def add(self, partition: Partition, following: Following) -> None:
         """Fetch a partition from now on."""
         self._forgotten.pop(partition.key, None)
-        self._followed[partition.key] = _Followed(partition, following)
+        self._followed[partition.key] = Followed(partition, following)
         self._moved.set()
 
     def remove(self, key: PartitionKey) -> None:
@@ -272,7 +232,7 @@ class LeaderStream:
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition]) -> None:
         """Carry an answer out: one job for the writer, then the high watermarks."""
         now_s = self._clock.monotonic()
-        work: list[tuple[_Followed, replication_pb2.FetchedPartition]] = []
+        work: list[tuple[Followed, replication_pb2.FetchedPartition]] = []
         for answer in answers:
             followed = self._followed.get(PartitionKey(TopicId(answer.topic_id), answer.partition))
             # An answer to a request from before the present order is about another position.
@@ -287,21 +247,21 @@ class LeaderStream:
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
                 work.append((followed, answer))
             else:
-                _take_high_watermark(followed.partition, answer)
+                take_high_watermark(followed.partition, answer)
         if not work:
             return
         directory = self._storage.directory
         storing = await self._storage.write_later(
-            lambda: [_store(directory, followed, answer) for followed, answer in work],
+            lambda: [store(directory, followed, answer) for followed, answer in work],
             size_bytes=sum(len(answer.records) for _, answer in work),
         )
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
-        storing.add_done_callback(_take_truncations)
+        storing.add_done_callback(take_truncations)
         outcomes = await asyncio.shield(storing)
         for (_, answer), outcome in zip(work, outcomes, strict=True):
             self._settle(outcome, answer)
 
-    def _settle(self, outcome: _Outcome, answer: replication_pb2.FetchedPartition) -> None:
+    def _settle(self, outcome: Outcome, answer: replication_pb2.FetchedPartition) -> None:
         followed = outcome.followed
         if outcome.high_watermark_before > outcome.log_end:
             # The leader never had what this replica took for committed: an unclean election, or defect D6.
@@ -328,9 +288,9 @@ class LeaderStream:
             if followed.following.cause and outcome.log_end < outcome.log_end_before:
                 self._record_truncation(outcome)
         else:
-            _take_high_watermark(partition, answer)
+            take_high_watermark(partition, answer)
 
-    def _record_truncation(self, outcome: _Outcome) -> None:
+    def _record_truncation(self, outcome: Outcome) -> None:
         now_unix_nano = tracing.now_unix_nano()
         partition = outcome.followed.partition
         tracing.between(
@@ -347,7 +307,7 @@ class LeaderStream:
             },
         )
 
-    def _pause(self, followed: _Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> None:
+    def _pause(self, followed: Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> None:
         code = answer.error_code
         if code == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH:
             # Only a newer order helps, and it brings the partition here anew; the pause guards against a lost one.
@@ -359,72 +319,6 @@ class LeaderStream:
         if followed.refused_with != code:
             followed.refused_with = code
             self._log.info("fetch refused", partition=_name(followed.partition), reason=reason_of(code))
-
-
-def _take_truncations(storing: asyncio.Future[list[_Outcome]]) -> None:
-    if storing.exception() is None:
-        for outcome in storing.result():
-            if outcome.log_end < outcome.log_end_before:
-                outcome.followed.partition.truncated(outcome.log_end)
-
-
-def _store(directory: LogDirectory, followed: _Followed, answer: replication_pb2.FetchedPartition) -> _Outcome:
-    """On the writer thread: append or truncate. A partition whose role changed meanwhile is left alone."""
-    partition = followed.partition
-    log = partition.log
-    error: str | None = None
-    before, high_watermark = log.log_end_offset, partition.high_watermark
-    if followed.stands:
-        try:
-            if answer.HasField("diverging_epoch"):
-                _truncate(partition, answer.diverging_epoch)
-            elif answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
-                _return_into_range(partition, answer)
-            else:
-                log.append_replicated(answer.records)
-        except DirectoryFailedError:
-            raise
-        except (CorruptBatchError, StorageError) as refusal:
-            # A replica that is damaged goes offline by itself; the others of the answer go on, and so does the broker.
-            error = str(refusal)
-    if log.log_end_offset < high_watermark:
-        # Whoever opens the directory next takes the checkpoint's word, and the log may have grown again by then.
-        with contextlib.suppress(ResourceExhaustedError):
-            # On a full disk the next checkpoint that fits says it.
-            directory.checkpoint_high_watermarks({partition.key: log.log_end_offset})
-    return _Outcome(followed, before, log.log_end_offset, high_watermark, error)
-
-
-def _truncate(partition: Partition, diverging: replication_pb2.DivergingEpoch) -> None:
-    log = partition.log
-    of_leader = EpochEnd(epoch=LeaderEpoch(diverging.epoch), end_offset=diverging.end_offset)
-    log_end = log.log_end_offset
-    decision = truncation.decide(
-        of_leader,
-        of_follower=log.epochs.end_offset_for(of_leader.epoch, log_end_offset=log_end),
-        log_end=log_end,
-        high_watermark=partition.high_watermark,
-    )
-    # Not done means: ask again from there, which the next request does in any case.
-    log.truncate(decision.offset)
-
-
-def _return_into_range(partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
-    log = partition.log
-    if answer.log_end_offset < log.log_end_offset:
-        log.truncate(answer.log_end_offset)
-    elif answer.log_start_offset > log.log_end_offset:
-        log.truncate_fully_and_start_at(answer.log_start_offset)
-
-
-def _take_high_watermark(partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
-    log = partition.log
-    partition.high_watermark = watermark.of_follower(
-        partition.high_watermark,
-        leader_high_watermark=answer.high_watermark,
-        log_start=log.log_start_offset,
-        log_end=log.log_end_offset,
-    )
 
 
 def _name(partition: Partition) -> str:
