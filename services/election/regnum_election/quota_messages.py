@@ -10,6 +10,8 @@ from regnum_election.topic_requests import Rejection
 
 def entity_change(alteration: admin_pb2.QuotaAlteration) -> EntityChange | Rejection:
     """What a client wants for one entity, or why nobody can tell whom it means."""
+    if not alteration.HasField("entity"):
+        return _reject("no entity is given; name a user or a client id, or give an empty entity for the whole cluster")
     entity = entity_of(alteration.entity)
     if isinstance(entity, Rejection):
         return entity

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_client.client_quotas import QuotaAlteration, alteration_to_wire
 from regnum_election.admin import CLIENT_ID_LENGTH_MAX, AdminServicer
 from regnum_election.office import Office
 from regnum_election.settings import ElectionSettings
 from regnum_model.bucket import Limit
 from regnum_model.quota_matching import CLUSTER_KEY
-from regnum_model.quotas import BURST_KEY, RATE_KEY
+from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.quota_world import QuotaWorld
@@ -101,6 +102,21 @@ async def test_a_long_client_id_is_no_reason_to_stop_the_quota_process(world: Qu
     )
     assert process.requests[0].admissions[0].entity.client_id == "x" * CLIENT_ID_LENGTH_MAX
     assert process.tokens(CLUSTER_KEY) == -10
+
+
+async def test_only_an_entity_that_is_given_and_empty_is_the_whole_cluster(world: QuotaWorld) -> None:
+    admin = servicer(world)
+    rate = admin_pb2.QuotaOperation(key=RATE_KEY, value=5.0)
+    answer = await admin.AlterClientQuotas(
+        admin_pb2.AlterClientQuotasRequest(alterations=[admin_pb2.QuotaAlteration(operations=[rate])]), CONTEXT
+    )
+    assert answer.results[0].error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert "no entity is given" in answer.results[0].error_message
+    whole = admin_pb2.QuotaAlteration(entity=admin_pb2.QuotaEntity(), operations=[rate])
+    answer = await admin.AlterClientQuotas(admin_pb2.AlterClientQuotasRequest(alterations=[whole]), CONTEXT)
+    assert answer.results[0].error_code == errors_pb2.ERROR_CODE_NONE
+    sent = alteration_to_wire(QuotaAlteration(entity=QuotaEntity(), set={RATE_KEY: 5.0}))
+    assert sent.HasField("entity"), "as the SDK says it"
 
 
 async def test_quotas_are_set_and_shown(world: QuotaWorld) -> None:

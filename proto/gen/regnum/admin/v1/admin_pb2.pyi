@@ -503,7 +503,7 @@ class QuotaAlteration(_message.Message):
     OPERATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entity(self) -> Global___QuotaEntity:
-        """Whose quotas."""
+        """Whose quotas. Must be set; empty means the whole cluster."""
 
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaOperation]:
