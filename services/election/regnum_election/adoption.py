@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from regnum_model.ids import TopicId
+from regnum_model.epochs import is_plausible
+from regnum_model.ids import ControllerEpoch, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
@@ -80,6 +81,7 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
     guards: Mapping[TopicId, str],
     *,
     minted: TopicId,
+    reign: ControllerEpoch,
 ) -> Accepted | Refused:
     """Apply the table above.
 
@@ -89,6 +91,7 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         states: leaderAndISR nodes by partition; those that exist.
         guards: topic name by topic id, of all guards.
         minted: a fresh id, used when the topic needs one.
+        reign: controller epoch of the reader.
     """
     try:
         check_topic_name(name)
@@ -108,10 +111,10 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         if guards.get(topic_id) != name:
             return Refused(reason=f"the topic id is missing and no guard says that {topic_id} is this topic's")
         repaired = replace(node, topic_id=topic_id)
-        return _known(topic_id, repaired, states, rewrite=True)
+        return _known(topic_id, repaired, states, rewrite=True, reign=reign)
     owner = guards.get(topic_id)
     if owner == name:
-        return _known(topic_id, node, states, rewrite=False)
+        return _known(topic_id, node, states, rewrite=False, reign=reign)
     if owner is not None:
         return Refused(reason=f"topic id {topic_id} belongs to topic {owner}; remove the id, and a new one is given")
     guard = f"guard /brokers/topic_ids/{topic_id}"
@@ -125,8 +128,18 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
     return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=False, make_guard=False)
 
 
-def judge_state(topic_id: TopicId, found: FoundNode | None, *, creating: bool) -> HeldState | str | None:
-    """What a leaderAndISR node holds; the reason when it cannot be used; None when it may still be created."""
+def judge_state(
+    topic_id: TopicId, found: FoundNode | None, *, creating: bool, reign: ControllerEpoch
+) -> HeldState | str | None:
+    """What a leaderAndISR node holds; the reason when it cannot be used; None when it may still be created.
+
+    Args:
+        topic_id: whose it should be.
+        found: the node as read.
+        creating: whether the partition may get a first leader.
+        reign: controller epoch of the reader. A state from a later reign is for the caller to give way to (safety rule
+            S7); one from a reign that cannot have been is an error in that state, and concerns no other partition.
+    """
     if found is None:
         return None if creating else STATE_MISSING
     try:
@@ -135,6 +148,11 @@ def judge_state(topic_id: TopicId, found: FoundNode | None, *, creating: bool) -
         return f"leaderAndISR: {error}; correct it, or see regnum partitions recover"
     if state.topic_id != topic_id:
         return f"leaderAndISR belongs to topic id {state.topic_id}, not {topic_id}"
+    if not is_plausible(state.controller_epoch, reign):
+        return (
+            f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}; correct it, "
+            "or see regnum partitions recover"
+        )
     return HeldState(state=state, version=found.version)
 
 
@@ -155,13 +173,15 @@ def _new(topic_id: TopicId, node: TopicNode) -> Accepted:
     return Accepted(topic_id=topic_id, node=accepted, partitions=partitions, rewrite=True, make_guard=True)
 
 
-def _known(topic_id: TopicId, node: TopicNode, states: Mapping[int, FoundNode], *, rewrite: bool) -> Accepted:
+def _known(
+    topic_id: TopicId, node: TopicNode, states: Mapping[int, FoundNode], *, rewrite: bool, reign: ControllerEpoch
+) -> Accepted:
     partitions: dict[int, Partition] = {}
     # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
     unmarked = replace(node, creating=frozenset(node.creating - states.keys()))
     for number, replicas in node.partitions.items():
         creating = number in node.creating
-        match judge_state(topic_id, states.get(number), creating=creating):
+        match judge_state(topic_id, states.get(number), creating=creating, reign=reign):
             case HeldState() as held:
                 partitions[number] = Partition(replicas=replicas, held=held)
             case None:

@@ -16,7 +16,7 @@ import structlog
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey, TopicId
+from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.insync import may_let_go
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
@@ -30,7 +30,7 @@ from regnum_election.dispatch import Dispatch
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.leadership import Change, ChangeKind, Decision, Refusal, Surroundings, first_state, settle
 from regnum_election.metadata_processes import MetadataPublisher
-from regnum_election.reign import Reign
+from regnum_election.reign import DeposedError, Reign
 from regnum_election.writing import FencedStore, NotTaken
 
 DECISIONS_PER_SLICE: Final = 200
@@ -313,7 +313,7 @@ class ControllerContext:
                 await asyncio.sleep(0)
             node, known = found.get(path), self.picture.partitions[key]
             seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
-            match judge_state(key.topic_id, seen, creating=known.creating):
+            match judge_state(key.topic_id, seen, creating=known.creating, reign=self.reign.epoch):
                 case HeldState() as held if known.held is not None and held.version < known.held.version:
                     troubles[key] = MADE_ANEW
                     applied.everywhere.add(key)
@@ -327,10 +327,23 @@ class ControllerContext:
                     applied.everywhere.add(key)
                 case None:
                     usable.append(key)
+        self.give_way(max((held.state.controller_epoch for held in states.values()), default=ControllerEpoch(0)))
         self.picture = self.picture.with_states(states)
         if troubles:
             self.trouble(troubles)
         return usable
+
+    def give_way(self, latest: ControllerEpoch) -> None:
+        """End the reign if a state is from a later one (safety rule S7).
+
+        A partition that only kept the state of the later reign would have no controller: this one may not touch it, and
+        the other one knows nothing of its brokers. The next reign begins above the highest that was met.
+
+        Raises:
+            DeposedError: it is.
+        """
+        if latest > self.reign.epoch:
+            raise DeposedError(f"a partition's state is from controller epoch {latest}", seen=latest)
 
     async def tell(self, applied: Applied) -> None:
         """Send what changed to those who must know, and publish it."""

@@ -11,7 +11,7 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Check, Create, Node, Operation, Set
 from regnum_model import paths
-from regnum_model.ids import NO_EPOCH, NO_LEADER, LeaderEpoch, PartitionKey
+from regnum_model.ids import NO_EPOCH, NO_LEADER, ControllerEpoch, LeaderEpoch, PartitionKey
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 
 from regnum_election.adoption import FoundNode, judge_state
@@ -92,6 +92,8 @@ def judge_partition(
     partition: Partition,
     found: Mapping[str, Node],
     settle: Callable[[Partition], Decision],
+    *,
+    reign: ControllerEpoch,
 ) -> Recoverable | Rejection:
     """Whether a partition may be recovered.
 
@@ -101,11 +103,12 @@ def judge_partition(
         partition: as the picture has it.
         found: nodes of the store by path, as of now.
         settle: the ordinary decision about it, with the state that it is given.
+        reign: controller epoch of the reader.
     """
     folder_path, state_path = paths_of(topic, key.partition)
     guard, folder, node = (found.get(path) for path in (paths.topic_id(topic.id), folder_path, state_path))
     seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
-    judged = judge_state(key.topic_id, seen, creating=partition.creating)
+    judged = judge_state(key.topic_id, seen, creating=partition.creating, reign=reign)
     if judged is None:
         return _not_needed("it is being created, and gets a leader as soon as one of its brokers is live")
     held = judged if isinstance(judged, HeldState) else None

@@ -111,7 +111,7 @@ class Survey:
         def settle(as_read: Partition) -> Decision:
             return self._context.settle(picture, key, as_read)
 
-        return judge_partition(topic, key, partition, found, settle)
+        return judge_partition(topic, key, partition, found, settle, reign=self._context.reign.epoch)
 
     async def _ask(
         self, recoverable: Iterable[Recoverable], timeout_s: float

@@ -11,7 +11,7 @@ from typing import Final
 
 from regnum_coordination.port import Node
 from regnum_model import paths
-from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, TopicId
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
@@ -19,7 +19,6 @@ from regnum_election.broker_changes import by_urgency, read_brokers, settle_in_s
 from regnum_election.config_book import ConfigBook
 from regnum_election.context import ControllerContext
 from regnum_election.failover_trace import FailoverTrace
-from regnum_election.reign import DeposedError
 from regnum_election.topic_adoption import TopicAdopter, read_guards
 from regnum_election.topic_deletion import read_deletions
 
@@ -124,25 +123,17 @@ async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> No
 
 
 async def _unsettled_leaders(context: ControllerContext) -> frozenset[BrokerId]:
-    """Leaders that are away, or that bounced since some state recorded them.
-
-    A state from a later reign means that ``/controller_epoch`` was deleted or restored: then this reign ends, and the
-    next one begins above it (safety rule S7).
-    """
+    """Leaders that are away, or that bounced since some state recorded them."""
     surroundings = context.surroundings
     leaders: set[BrokerId] = set()
-    latest = ControllerEpoch(0)
     for count, partition in enumerate(context.picture.partitions.values()):
         if count % PARTITIONS_PER_TURN == 0:
             await asyncio.sleep(0)
         if partition.held is None:
             continue
         state = partition.held.state
-        latest = max(latest, state.controller_epoch)
         if state.leader not in leaders and (
             state.leader == NO_LEADER or not surroundings.is_intact(state.leader, state.members)
         ):
             leaders.add(state.leader)
-    if latest > context.reign.epoch:
-        raise DeposedError(f"a partition's state is from controller epoch {latest}", seen=latest)
     return frozenset(leaders)

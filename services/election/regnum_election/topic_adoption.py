@@ -10,7 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
 from regnum_coordination.port import Create, Node, Operation, Set
 from regnum_model import paths
-from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId, encode_id
+from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId, encode_id
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 
 from regnum_election.adoption import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, needs_states
@@ -167,11 +167,20 @@ class TopicAdopter:
         )
 
     async def take_up(self, names: Iterable[str]) -> list[TopicId]:
-        """Judge topic nodes, repair what may be repaired, add what is whole to the picture; returns what was added."""
+        """Judge topic nodes, repair what may be repaired, add what is whole to the picture; returns what was added.
+
+        Raises:
+            DeposedError: a state is from a later reign, the highest of all that were read.
+        """
         wanted = list(names)
         accepted: list[TopicId] = []
         for start in range(0, len(wanted), TOPICS_PER_READ):
             accepted.extend(await self._take_up(wanted[start : start + TOPICS_PER_READ]))
+        latest = ControllerEpoch(0)
+        for id in accepted:
+            latest = max(latest, _latest_reign(self._context.picture, id))
+            await asyncio.sleep(0)
+        self._context.give_way(latest)
         return accepted
 
     async def _take_up(self, names: list[str]) -> list[TopicId]:
@@ -196,7 +205,15 @@ class TopicAdopter:
             node = nodes[f"{paths.TOPICS}/{name}"]
             minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
             verdict = await _beside(
-                partial(judge_topic, name, _found(node), found_states[name], guards, minted=minted),
+                partial(
+                    judge_topic,
+                    name,
+                    _found(node),
+                    found_states[name],
+                    guards,
+                    minted=minted,
+                    reign=context.reign.epoch,
+                ),
                 weight=len(listed) * STATE_BYTES,
             )
             match verdict:
@@ -399,6 +416,12 @@ def _portions(
             portion, partitions = [], 0
     if portion:
         yield portion
+
+
+def _latest_reign(picture: Cluster, id: TopicId) -> ControllerEpoch:
+    """The highest controller epoch in a topic's states."""
+    states = (picture.partitions[key].held for key in picture.of_topic(id))
+    return max((held.state.controller_epoch for held in states if held is not None), default=ControllerEpoch(0))
 
 
 def _remembering(picture: Cluster, id: TopicId, members: Mapping[int, Partition]) -> Mapping[int, Partition]:

@@ -4,11 +4,12 @@ import json
 
 import pytest
 from regnum_election.adoption import Accepted, FoundNode, Refused, judge_topic
-from regnum_model.ids import TopicId
+from regnum_model.ids import ControllerEpoch, TopicId
 from regnum_testing.election_values import TOPIC_ID, state
 
 MINTED = TopicId("M" * 22)
 OTHER = TopicId("O" * 22)
+REIGN = ControllerEpoch(1)
 STATE = FoundNode(data=state(1, [1, 2]).encode(), version=3)
 
 
@@ -27,7 +28,7 @@ def judge(
     guards: dict[TopicId, str] | None = None,
     name: str = "t",
 ) -> Accepted | Refused:
-    return judge_topic(name, found, states or {}, guards or {}, minted=MINTED)
+    return judge_topic(name, found, states or {}, guards or {}, minted=MINTED, reign=REIGN)
 
 
 def accepted(verdict: Accepted | Refused) -> Accepted:
