@@ -1,8 +1,10 @@
 """From spans to failovers: one row for each, with the length of every stage.
 
 Goals: the stages of a failover add up to its total, whatever is missing; what is missing is named.
+
 Constraints: spans come from several processes, in any order; clocks differ; a killed process leaves its last spans out;
 failovers overlap.
+
 Algorithm: a root gives the start and the boundaries that the controller saw; the others are the latest ends of the
 spans that `regnum_telemetry.conventions` names, in the same trace. A boundary counts as at least the one before it, so
 stage = max(boundaries so far) - max(boundaries before), and the sum telescopes to max(boundaries) - start.

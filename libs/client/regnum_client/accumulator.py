@@ -2,6 +2,7 @@
 
 Goals: no record waits longer for company than the linger, while it could travel; whatever has to wait for another
 reason travels in few large batches, because the number of calls is what a slow path limits, not their size.
+
 Algorithm: a batch is *open* from its first record on. After its linger it is *ready*: the sender may take it, and is
 told so once. It takes records until the sender does take it, or until it is full; then it is *closed*. A batch that
 waits for very long is closed too, so that the records that came last have nearly the whole delivery time-out: a batch

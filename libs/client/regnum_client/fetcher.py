@@ -1,6 +1,7 @@
 """Fetches ahead for the partitions of a consumer.
 
 Goals: the reader never waits for a broker that has records; a change of leader skips nothing and repeats nothing.
+
 Algorithm: one task turns whenever something happened; for every leader it gathers the partitions that have room for
 another chunk and are not being asked for, into one long poll. Several polls to one leader may be under way, so that a
 partition that has just been read does not wait for a poll of idle ones. A position only moves by what was read from

@@ -1,9 +1,11 @@
 """The batches of one partition on their way to its leader: order, sequence numbers, repeats. Pure.
 
 Goals: each record once and in order, whatever is lost between producer and leader; several batches under way at a time.
+
 Constraints: a batch whose fate is unknown may be in the log, so it keeps its producer id and sequence numbers for
 ever; a broker knows a producer by the last five batches it holds and, knowing nothing, takes any sequence number as
 the first.
+
 Algorithm: a batch gets its sequence numbers when it is first sent, and then stands in a line until it is acknowledged.
 
 1. New batches are sent behind others only to a leader that has acknowledged one in this very term. To any other the

@@ -2,8 +2,10 @@
 
 Goals: a change of leader is known within some ten milliseconds of being known to any broker, and no broker is asked
 more than needed.
+
 Constraints: the broker that is asked may be dead, frozen, or behind; all others may be too. One that is cut off from
 the rest answers well and is behind for as long as the cut lasts.
+
 Algorithm: one task asks, whoever wants to know waits for it (single flight, at most one question each 20 ms). Each
 question goes to another broker than the one before (``rotation``); when it has not answered within 100 ms the next
 one is asked as well. An answer that is behind what is known is put aside and the next broker asked, three times at

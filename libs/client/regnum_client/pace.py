@@ -2,6 +2,7 @@
 
 Goals: a client adds little to an outage that it did not cause, and thousands of clients do not hammer a cluster that
 is down for long.
+
 Algorithm: wait a twentieth of the time that the trouble has lasted, within bounds, and up to a fifth more or less by
 chance. So a leader change
 of 400 ms is noticed at most some 20 ms late, and after ten seconds there are two tries a second.

@@ -1,7 +1,9 @@
 """How much a consumer fetches before it is read. Pure.
 
 Goals: what is fetched and not yet read has a bound for the whole consumer, however many partitions it reads.
+
 Constraints: polls are long, so several are under way to every leader, and each may bring as much as it allows.
+
 Algorithm: the buffer is divided among all polls that may be under way at a time; a poll takes its share when it is
 sent and gives it back when it ends, and what it brought counts until it is read. A poll that does not fit waits. With
 nothing under way and nothing unread one always goes, whatever its size: one batch is always answered whole.

@@ -2,6 +2,7 @@
 
 Goals: no broker is believed for long because it answers well: one that is cut off from the rest answers as promptly
 as ever, and what it says is old.
+
 Algorithm: whoever was asked least recently comes first, so every question goes to another broker than the one before.
 Brokers that did not answer, or whose answer was behind what is known, stand at the end for some seconds; so do those
 that the asker doubts, for one question. Bootstrap addresses that are no known broker's come after all brokers that

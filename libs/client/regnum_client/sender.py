@@ -1,6 +1,7 @@
 """Carries batches to the leaders of their partitions and sees each to its end.
 
 Goals: what ``lane`` decides, with few calls and short outages.
+
 Algorithm: one task turns whenever something happened: it gives up what is too old, and for every leader that may take
 another call gathers the next batch of each of its partitions into one call. Full batches go up to five at a time; one
 that is not full stays open in the ``accumulator``, and takes records, until nothing of its partition is on its way. A

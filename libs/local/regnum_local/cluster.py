@@ -5,7 +5,7 @@ It restarts nothing by itself: who kills a broker wants to see what the others d
     cluster.json     the processes and their ports: the cluster comes back as it was
     processes.json   what runs now (see runtime_record)
     logs/NAME.log    output of each process, appended
-    etcd/ or zookeeper/, election-1/ broker-1/ ...   what each of them keeps
+    etcd/ or zookeeper/, election-1/ broker-1/ ...  what each of them keeps
 """
 
 import asyncio

@@ -2,8 +2,10 @@
 
 Goals: everything that is stored can be read by every reader; bytes that were damaged or made up are refused, with a
 reason.
+
 Constraints: on the path of every produced byte, so the records are not decoded and nothing is copied but for
 the checksum.
+
 Algorithm: the head's fields, the checksum, then, where the records are not compressed, a walk from
 length to length that must take exactly as many steps as the head counts records and end at the end. A batch with a
 right checksum and a wrong count would stop every reader.

@@ -10,9 +10,10 @@ at the version the leader knows. From before the write until a definite answer, 
 both ISRs.
 
     written     the new ISR stands; it is reported to the controller (S16)
-    refused     read the node again: same leader epoch and still ours: adopt it; otherwise step down, wait for
-    LeaderAndIsr unknown     keep the union and repeat the same group (S1) expired     keep the union; the broker
-    registers anew and leads nothing until then (S11)
+    refused     read the node again: same leader epoch and still ours: adopt it; otherwise step down and wait for
+                LeaderAndIsr
+    unknown     keep the union and repeat the same group (S1)
+    expired     keep the union; the broker registers anew and leads nothing until then (S11)
 
 A read after a refusal is sound: every guard that refused stays refused for this group (versions only grow), so no
 earlier attempt can land later.

@@ -2,7 +2,9 @@
 
 Goals: creating a thousand replicas, or becoming leader of them, costs one append and one fsync (design section 8); no
 single fault of the medium makes the directory forget a replica.
+
 Constraints: a kill leaves at most a torn last line; nothing here is needed to read batches.
+
 Algorithm: one self-proving line for each entry, after a head that names the generation. Both files are made without
 what is obsolete when the directory is opened, each time a generation higher, and then get the same appends; only the
 first is synced each time. So copies of one generation have the same lines at the same positions, the copy at most

@@ -2,12 +2,12 @@
 
 Goals: a batch that a producer sends again is stored once and answered with its first offset; a gap in the sequence is
 seen; a producer that was replaced (newer epoch of the same id) cannot write.
-Constraints: the memory of a producer is
-bounded, and followers build the same state from the same batches.
-Algorithm: the last five batches of each producer
-id in its newest epoch. Same first and last sequence as one of them: a duplicate. Else the sequence must go on where
-the newest one ended (after 2147483647 comes 0); a new epoch begins at 0. A producer that is not known may begin
-anywhere: its state may have been forgotten.
+
+Constraints: the memory of a producer is bounded, and followers build the same state from the same batches.
+
+Algorithm: the last five batches of each producer id in its newest epoch. Same first and last sequence as one of them:
+a duplicate. Else the sequence must go on where the newest one ended (after 2147483647 comes 0); a new epoch begins
+at 0. A producer that is not known may begin anywhere: its state may have been forgotten.
 """
 
 from collections import ChainMap

@@ -2,8 +2,10 @@
 
 Goals: after any stop the replica is a prefix of what it was that holds everything acknowledged, or it says that it
 cannot know.
+
 Constraints: index, snapshot and checkpoint files may be missing or damaged; a start reads no more than
 it must.
+
 Algorithm: segments before the last were synced when they were closed: their index files speak for them, else
 their checksums, and what is wrong there is damage. The last segment is trusted at the size that a clean stop
 recorded; otherwise every checksum in it is computed, and it ends before the first batch that is cut off. A whole

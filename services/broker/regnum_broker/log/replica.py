@@ -1,8 +1,10 @@
 """One replica: the log of one partition in one directory.
 
 Goals: appends run at the speed of one gathering write; reads never wait for them.
+
 Constraints: one writer thread for
 each directory, any number of readers; what a reader returns are whole batches that were in the log together.
+
 Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first
 sees everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads
 again.

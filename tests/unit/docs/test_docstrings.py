@@ -1,0 +1,104 @@
+"""Lists in docstrings read as lists: no formatter has run their items together.
+
+The form that formatters leave alone: a labelled part (Goals, Constraints, Algorithm, Example) begins a paragraph; rows
+of a table keep one column; each item of a numbered list begins a line.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("libs", "services", "analysis", "bench", "tests")
+LABEL = re.compile(r"(?:^|(?<=[.:;] ))(?:Goals|Constraints|Algorithm|Example): ")
+DRAWN = re.compile(r" \| |[├└│]")
+GAP = re.compile(r"(?<=\S) {3,}(?=\S)")
+
+
+def paragraphs(docstring: str) -> Iterator[list[str]]:
+    """Lines between blank ones, with their indentation."""
+    lines: list[str] = []
+    for line in [*docstring.expandtabs().splitlines(), ""]:
+        if line.strip():
+            lines.append(line.rstrip())
+        elif lines:
+            yield lines
+            lines = []
+
+
+def labels_run_together(lines: list[str]) -> bool:
+    """Whether a labelled part begins anywhere but at the start of its paragraph."""
+    found = [(number, match.start()) for number, line in enumerate(lines) for match in LABEL.finditer(line.strip())]
+    return bool(found) and found != [(0, 0)]
+
+
+def table_broken(lines: list[str]) -> bool:
+    """Whether rows of two columns do not share the second; two spaces behind a long key are no gap."""
+    rows = [line for line in lines if not DRAWN.search(line)]
+    return len({match.end() for line in rows for match in GAP.finditer(line)}) > 1
+
+
+def numbers_run_together(lines: list[str]) -> bool:
+    """Whether the second item of a numbered list does not begin a line."""
+    text = "\n".join(line.strip() for line in lines)
+    first, second = re.search(r"(?:^|\s)1\. [A-Z]", text), re.search(r"(^|.)\s?2\. [A-Z]", text, re.MULTILINE)
+    return first is not None and second is not None and re.search(r"^2\. ", text, re.MULTILINE) is None
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "gen" in path.parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    text = ast.get_docstring(node, clean=True)
+                    if text:
+                        yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+
+
+def test_lists_in_docstrings_read_as_lists() -> None:
+    wrong = {
+        f"{where} {check.__name__}: {lines[0].strip()[:60]}"
+        for where, text in docstrings()
+        for lines in paragraphs(text)
+        for check in (labels_run_together, table_broken, numbers_run_together)
+        if check(lines)
+    }
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+RUN_TOGETHER = """
+    written     the new state stands
+    refused     read again, then wait for
+    LeaderAndIsr unknown     keep both expired     register anew
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (table_broken, RUN_TOGETHER),
+        (labels_run_together, "Goals: order.\nAlgorithm: a queue."),
+        (labels_run_together, "Goals: order. Algorithm: a queue."),
+        (numbers_run_together, "1. Read. 2. Decide. 3. Write."),
+        (numbers_run_together, "Steps: 1. Read.\nThen 2. Decide."),
+    ],
+)
+def test_what_a_formatter_ran_together_is_seen(check, text: str) -> None:
+    assert any(check(lines) for lines in paragraphs(text))
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (table_broken, "    one     first\n    two     second, which\n            goes on\n    a long key  third"),
+        (labels_run_together, "Goals: order.\n\nAlgorithm: a queue."),
+        (numbers_run_together, "1. Read.\n2. Decide."),
+    ],
+)
+def test_lists_that_read_as_lists_pass(check, text: str) -> None:
+    assert not any(check(lines) for lines in paragraphs(text))
