@@ -32,7 +32,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
-from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
 from regnum_coordination.port import Node, Store
 from regnum_model import paths
 from regnum_model.contact import Contact
@@ -61,6 +61,9 @@ ASK_INTERVAL_S: Final = 1.0
 
 ASK_TIMEOUT_S: Final = 1.5
 """Deadline of one question."""
+
+ID_DIGITS_MAX: Final = 10
+"""Digits of the largest id."""
 
 READ_TIMEOUT_S: Final = 0.5
 """How long a candidate waits for the list of brokers before it campaigns without."""
@@ -207,7 +210,12 @@ async def other_candidates(store: Store, own: ElectionId) -> dict[ElectionId, Ad
 
 
 async def _numbered(store: Store, folder: str) -> list[tuple[int, Node]]:
-    names = [name for name in (await store.children(folder)).names if name.isascii() and name.isdigit()]
+    """Nodes whose names are ids; what people put there besides, or instead of the folder, is nobody's registration."""
+    try:
+        children = await store.children(folder)
+    except NoNode:
+        return []
+    names = [name for name in children.names if name.isascii() and name.isdigit() and len(name) <= ID_DIGITS_MAX]
     nodes = await store.get_many([f"{folder}/{name}" for name in names])
     return [(int(name), node) for name, node in zip(names, nodes, strict=True) if node is not None]
 

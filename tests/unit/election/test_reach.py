@@ -168,6 +168,22 @@ async def test_a_cluster_that_was_killed_or_is_new_has_a_controller_at_once(netw
     assert (await campaign).epoch == 1
 
 
+async def test_what_people_put_among_the_registrations_keeps_nobody_from_office(network: Network) -> None:
+    await network.begin(brokers=[], candidates=[])
+    for name in ("nobody", "1x", "9" * 5_000):
+        await network.outside.create(f"{paths.BROKER_IDS}/{name}", b"garbage")
+    campaign = network.campaign(1)
+    await network.clock.advance(0.0)
+    assert (await campaign).epoch == 1
+
+
+async def test_a_folder_of_registrations_that_is_gone_keeps_nobody_from_office() -> None:
+    network = Network()
+    reach, store = network.reach(1), MemoryStore(network.server)
+    await reach.hesitate(store)
+    assert await reach.for_others(store) is None
+
+
 def test_who_resigned_lately_bears_the_silence_for_longer() -> None:
     assert isolation_patience_s([], 100.0) == ISOLATION_S
     assert isolation_patience_s([99.0], 100.0) == 2 * ISOLATION_S
