@@ -39,9 +39,7 @@ class BrokerView:
     """A live broker."""
 
     id: BrokerId
-    """Broker id."""
     epoch: BrokerEpoch
-    """Broker epoch."""
     rack: str
     """Failure domain; empty means none."""
     address: Address
@@ -55,9 +53,7 @@ class ControllerView:
     """The active controller."""
 
     id: ElectionId
-    """Election id."""
     epoch: ControllerEpoch
-    """Controller epoch."""
     address: Address
     """Client listener."""
 
@@ -71,7 +67,6 @@ class PartitionView:
     leader: BrokerId
     """Leader; NO_LEADER when there is none."""
     leader_epoch: LeaderEpoch
-    """Leader epoch."""
     replicas: tuple[BrokerId, ...]
     """All replicas, the preferred leader first."""
     isr: tuple[BrokerId, ...]
@@ -89,9 +84,7 @@ class TopicView:
     """State of a topic."""
 
     name: str
-    """Name."""
     topic_id: TopicId
-    """Topic id."""
     partitions: Mapping[int, PartitionView]
     """Partitions by number."""
 

@@ -40,9 +40,7 @@ class Identity:
     """Who a producer is to the brokers."""
 
     producer_id: int
-    """Producer id."""
     producer_epoch: int
-    """Producer epoch."""
 
 
 class Content(Protocol):

@@ -27,7 +27,6 @@ class CreatedTopic:
     """A topic that was created (or would be, when validating only)."""
 
     name: str
-    """Name."""
     topic_id: str
     """Topic id; empty when validating only."""
     partitions: int

@@ -43,7 +43,6 @@ class Match:
     entity: QuotaEntity
     """Whose quota it is."""
     key: BucketKey
-    """The bucket."""
     limit: Limit
     """Rate and burst."""
 

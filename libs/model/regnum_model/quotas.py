@@ -68,9 +68,7 @@ class QuotaEntity:
     """Whom a quota is for. With neither part it is for the whole cluster."""
 
     user: Subject = None
-    """User."""
     client_id: Subject = None
-    """Client id."""
 
     @property
     def path(self) -> str:

@@ -39,7 +39,6 @@ class RunningBroker:
     """One broker of the world."""
 
     id: BrokerId
-    """Broker id."""
     broker: Broker
     """Its parts."""
     supervisor: Supervisor

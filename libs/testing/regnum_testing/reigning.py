@@ -60,7 +60,6 @@ class FakeBroker:
     """A broker: a registration, and what it has been told."""
 
     id: BrokerId
-    """Broker id."""
     log_id: LogId
     """What its log directory holds."""
     rack: str | None = None
@@ -68,7 +67,6 @@ class FakeBroker:
     epoch: BrokerEpoch = NOT_REGISTERED
     """Broker epoch of the registration."""
     registration: Registration = NO_REGISTRATION
-    """Registration."""
     store: MemoryStore | None = None
     """Its session."""
     states: dict[PartitionKey, control_pb2.LeaderAndIsrPartition] = field(default_factory=dict)

@@ -14,7 +14,6 @@ class RecordedSpan:
     """One span."""
 
     name: str
-    """Name."""
     trace_id: str
     """32 hex digits."""
     span_id: str
@@ -28,7 +27,6 @@ class RecordedSpan:
     begin_unix_nano: int
     """Start."""
     attributes: dict[str, Value] = field(default_factory=dict)
-    """Attributes."""
     error: str = ""
     """Why it failed; empty when it did not."""
     end_unix_nano: int | None = None

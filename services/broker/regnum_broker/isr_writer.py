@@ -59,11 +59,9 @@ class WrittenIsr:
     """An ISR that stands in the store because this broker wrote it."""
 
     key: PartitionKey
-    """Partition."""
     version: int
     """Version of its node after the write."""
     isr: tuple[BrokerId, ...]
-    """The ISR."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,7 @@ class TopicView:
     """A topic as clients see it."""
 
     name: str
-    """Name."""
     topic_id: str
-    """Topic id."""
     partitions: Mapping[int, types_pb2.PartitionState]
     """States by number."""
 

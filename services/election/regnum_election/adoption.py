@@ -39,7 +39,6 @@ class FoundNode:
     data: bytes
     """Content."""
     version: int
-    """Version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,9 +32,7 @@ class KnownController:
     """Whom to send those who ask the wrong process."""
 
     id: ElectionId
-    """Election id."""
     epoch: ControllerEpoch
-    """Controller epoch."""
     client: Address | None
     """Listener for clients; None when the process does not say."""
 

@@ -25,7 +25,6 @@ class Broker:
     """A live registration."""
 
     id: BrokerId
-    """Broker id."""
     epoch: BrokerEpoch
     """Creation id of the registration."""
     registration: Registration
@@ -85,9 +84,7 @@ class Topic:
     """One life of a topic."""
 
     name: str
-    """Name."""
     id: TopicId
-    """Topic id."""
     version: int
     """Version of the topic node."""
     partitions: tuple[int, ...]
@@ -111,7 +108,6 @@ class Cluster:
     names: Map[str, TopicId] = field(default_factory=Map)
     """Topic ids by name."""
     partitions: Map[PartitionKey, Partition] = field(default_factory=Map)
-    """Partitions."""
     assigned: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
     """Partitions by assigned broker."""
     offline: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)

@@ -40,7 +40,6 @@ class BrokerDead:
     """The lifeline proved a broker dead, or silent beyond doubt (safety rule S9): fence it."""
 
     broker: BrokerId
-    """The broker."""
     epoch: BrokerEpoch
     """Its broker epoch."""
     registration: Registration
@@ -60,7 +59,6 @@ class LeaderCutOff:
     """A leader that lives and followers that cannot fetch from it, as both sides say: relieve it where that helps."""
 
     leader: BrokerId
-    """The leader."""
     epoch: BrokerEpoch
     """Its broker epoch."""
     cut_off: CutOff
@@ -72,7 +70,6 @@ class IsrsWritten:
     """Leaders wrote new ISRs (safety rule S16): read them."""
 
     keys: frozenset[PartitionKey]
-    """Partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +77,9 @@ class ReplicasOffline:
     """A broker cannot use some of its replicas: it said so, or refused an order for that reason."""
 
     broker: BrokerId
-    """The broker."""
     epoch: BrokerEpoch
     """Its broker epoch: with the next one it may be able to."""
     keys: frozenset[PartitionKey]
-    """Partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +87,9 @@ class ReplicasUsable:
     """A broker took replicas up that it could not use before."""
 
     broker: BrokerId
-    """The broker."""
     epoch: BrokerEpoch
     """Its broker epoch."""
     keys: frozenset[PartitionKey]
-    """Partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +97,7 @@ class ReplicasDeleted:
     """A broker answered an order to delete the replicas of a topic."""
 
     broker: BrokerId
-    """The broker."""
     topic_id: TopicId
-    """The topic."""
     succeeded: bool
     """Whether it did."""
 
@@ -116,7 +107,6 @@ class Superseded:
     """Somebody has seen a later controller epoch (safety rule S7)."""
 
     seen: ControllerEpoch
-    """The epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

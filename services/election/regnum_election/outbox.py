@@ -25,7 +25,6 @@ class Stop:
     """An order to stop replicas."""
 
     topic_id: TopicId
-    """Topic id."""
     partition: int
     """Partition number; -1 for all of the topic id."""
     topic: str

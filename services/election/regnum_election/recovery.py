@@ -66,7 +66,6 @@ class NoLog:
     """Why nothing is known of a replica."""
 
     code: ErrorCode.ValueType
-    """The error."""
     message: str
     """What is wrong."""
 

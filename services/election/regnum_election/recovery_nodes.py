@@ -41,7 +41,6 @@ class Recoverable:
     """A partition that gets no leader by itself."""
 
     key: PartitionKey
-    """The partition."""
     partition: Partition
     """As the picture has it."""
     nodes: Nodes

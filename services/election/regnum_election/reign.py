@@ -30,7 +30,6 @@ class Reign:
     controller_id: ElectionId
     """Election id of the winner."""
     epoch: ControllerEpoch
-    """Controller epoch."""
     epoch_version: int
     """Version of ``/controller_epoch`` that belongs to it."""
     elected_at: int = 0

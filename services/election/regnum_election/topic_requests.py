@@ -67,7 +67,6 @@ class Repeated:
     """The same mutation has made the topic already."""
 
     topic_id: TopicId
-    """The topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,9 +80,7 @@ class TopicImage:
     """One topic."""
 
     name: str
-    """Name."""
     topic_id: str
-    """Topic id."""
     partitions: Map[int, types_pb2.PartitionState]
     """States by number. Never changed in place."""
 

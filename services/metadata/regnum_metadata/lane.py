@@ -66,9 +66,7 @@ class Receiver:
     """One incarnation of one broker."""
 
     id: BrokerId
-    """Broker id."""
     epoch: BrokerEpoch
-    """Broker epoch."""
     internal: Address
     """Where it takes metadata."""
 

@@ -1,10 +1,11 @@
-"""Lists in docstrings read as lists: no formatter has run their items together.
+"""Docstrings say something: lists read as lists, and no field's sentence only repeats its name.
 
-The form that formatters leave alone: a labelled part (Goals, Constraints, Algorithm, Example) begins a paragraph; rows
-of a table keep one column; each item of a numbered list begins a line.
+No formatter runs the items of a list together. The form that they leave alone: a labelled part (Goals, Constraints,
+Algorithm, Example) begins a paragraph; rows of a table keep one column; each item of a numbered list begins a line.
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,59 @@ def test_lists_in_docstrings_read_as_lists() -> None:
         if check(lines)
     }
     assert not wrong, "\n".join(sorted(wrong))
+
+
+ARTICLES = frozenset({"the", "a", "an", "of", "its", "this", "one"})
+
+
+def words(text: str) -> set[str]:
+    """The words of a sentence, a name or an annotation, without a plural's s."""
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", text)
+    return {word.rstrip("s") for word in re.findall(r"[a-z]+", spaced.replace("_", " ").lower())}
+
+
+def only_repeats(field: ast.AnnAssign, sentence: str) -> bool:
+    """Whether a field's sentence has no word beyond its name and its type; a typed id says enough by itself."""
+    said = words(ast.unparse(field.target)) | words(ast.unparse(field.annotation))
+    return words(sentence) - ARTICLES <= said
+
+
+def field_sentences() -> Iterator[tuple[str, ast.AnnAssign, str]]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "gen" in path.parts:
+                continue
+            classes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ClassDef))
+            for body in (node.body for node in classes):
+                for field, below in itertools.pairwise(body):
+                    if isinstance(field, ast.AnnAssign) and (sentence := sentence_of(below)) is not None:
+                        yield f"{path.relative_to(ROOT)}:{below.lineno}", field, sentence
+
+
+def sentence_of(node: ast.stmt) -> str | None:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+
+
+def test_no_sentence_under_a_field_only_repeats_its_name() -> None:
+    wrong = [f"{where}: {sentence}" for where, field, sentence in field_sentences() if only_repeats(field, sentence)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence", "repeats"),
+    [
+        ("key: PartitionKey", "Partition.", True),
+        ("topic_id: TopicId", "The topic id.", True),
+        ("keys: frozenset[PartitionKey]", "Partitions.", True),
+        ("timeout_s: float", "Seconds until it is given up.", False),
+        ("leader: BrokerId", "Whom it follows.", False),
+    ],
+)
+def test_what_a_sentence_under_a_field_adds(field: str, sentence: str, repeats: bool) -> None:
+    (parsed,) = ast.parse(field).body
+    assert isinstance(parsed, ast.AnnAssign)
+    assert only_repeats(parsed, sentence) is repeats
 
 
 RUN_TOGETHER = """

@@ -47,7 +47,6 @@ class EpochBegun:
     key: PartitionKey
     """Which."""
     epoch: LeaderEpoch
-    """The epoch."""
     start_offset: int
     """Its first offset."""
 
