@@ -6,15 +6,17 @@ reason.
 Constraints: on the path of every produced byte, so the records are not decoded and nothing is copied but for
 the checksum.
 
-Algorithm: the head's fields, the checksum, then, where the records are not compressed, a walk from
-length to length that must take exactly as many steps as the head counts records and end at the end. A batch with a
-right checksum and a wrong count would stop every reader.
+Algorithm: the head's fields, the checksum, then a walk from length to length that must take exactly as many steps as
+the head counts records and end at the end. A batch with a right checksum and a wrong count would stop every reader.
+Compressed records are decompressed for it, under the limit of readers: what none could decompress is refused, and a
+head cannot claim more records than there are. The walk ends with the first record too many.
 """
 
 from typing import Final
 
 import google_crc32c
 
+from regnum_records.decompress import decompress
 from regnum_records.errors import BatchTooLargeError, CorruptBatchError
 from regnum_records.header import (
     CODEC_MASK,
@@ -30,6 +32,8 @@ from regnum_records.header import (
     read_header,
 )
 
+RECORDS_MAX: Final = 500_000
+"""Records of one batch: the walk over them holds up whoever appends next, some 50 ms at this number."""
 RECORD_BYTES_MIN: Final = 6
 """Bytes of the smallest record body: attributes, two deltas, and three lengths."""
 
@@ -51,8 +55,11 @@ def check_batch(data: bytes, *, bytes_max: int) -> BatchHeader:
     _check_fields(header)
     _check_producer(header)
     verify_crc(data, header)
-    if header.attributes & CODEC_MASK == Codec.NONE:
-        _walk(data, header.record_count)
+    codec = Codec(header.attributes & CODEC_MASK)
+    if codec is Codec.NONE:
+        _walk(data, HEADER_BYTES, header.record_count)
+    else:
+        _walk(decompress(data[HEADER_BYTES:], codec), 0, header.record_count)
     return header
 
 
@@ -87,6 +94,8 @@ def _check_fields(header: BatchHeader) -> None:
         raise CorruptBatchError(
             f"record count {header.record_count} and last offset delta {header.last_offset_delta} do not fit together"
         )
+    if header.record_count > RECORDS_MAX:
+        raise CorruptBatchError(f"the batch counts {header.record_count} records, at most {RECORDS_MAX} are allowed")
 
 
 def _check_producer(header: BatchHeader) -> None:
@@ -100,11 +109,11 @@ def _check_producer(header: BatchHeader) -> None:
         )
 
 
-def _walk(data: bytes, record_count: int) -> None:
+def _walk(data: bytes, position: int, record_count: int) -> None:
     """Step over ``record_count`` records, whose zigzag varint lengths must lead exactly to the end."""
-    position, end, found = HEADER_BYTES, len(data), 0
+    end, found = len(data), 0
     try:
-        while position < end:
+        while position < end and found <= record_count:
             byte = data[position]
             position += 1
             if byte >= 0x80:
@@ -120,10 +129,11 @@ def _walk(data: bytes, record_count: int) -> None:
             found += 1
     except IndexError:
         raise CorruptBatchError(f"record {found} has a length that does not end") from None
-    if position != end:
+    if position > end:
         raise CorruptBatchError(f"record {found - 1} goes {position - end} bytes beyond the end of the batch")
     if found != record_count:
-        raise CorruptBatchError(f"the head counts {record_count} records, the batch has {found}")
+        more = " or more" if position < end else ""
+        raise CorruptBatchError(f"the head counts {record_count} records, the batch has {found}{more}")
 
 
 def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 A megabyte can decompress to gigabytes, so every codec here works under a limit on its output and stops at it.
 """
 
+import mmap
 import zlib
 from typing import Any, Final
 
@@ -89,12 +90,13 @@ def _into_buffer(codec: Any, data: bytes, bytes_max: int) -> bytes:
     """Decompress into buffers of growing size: the codec stops where the buffer ends."""
     sizes = [size for factor in _FIRST_GUESSES if (size := factor * len(data) + 4096) < bytes_max]
     for size in (*sizes, bytes_max):
-        target = bytearray(size)
-        try:
-            written = codec.decompress_into(data, target)
-        except cramjam.DecompressionError:
-            if size == bytes_max:
-                raise
-            continue
-        return bytes(memoryview(target)[:written])
+        # Pages of a mapping cost only when they are written: what is no such data costs next to nothing.
+        with mmap.mmap(-1, size) as target:
+            try:
+                written = codec.decompress_into(data, target)
+            except cramjam.DecompressionError:
+                if size == bytes_max:
+                    raise
+                continue
+            return target[:written]
     raise _too_large(bytes_max)

@@ -20,6 +20,7 @@ class ReopenedDirectory:
     def __init__(self, path: Path, *, segment_bytes: int = 1 << 20, disk: Disk | None = None) -> None:
         self.path = path
         self.boot_id = "boot-1"
+        self.wall_ms = 1_700_000_000_000
         self.segment_bytes = segment_bytes
         self.disk = disk
         self.open_files_max = 8
@@ -39,6 +40,7 @@ class ReopenedDirectory:
             broker_id=BrokerId(broker_id),
             mint_id=self.mint_id,
             boot_id=self.boot_id,
+            wall_ms=lambda: self.wall_ms,
             segment_bytes=self.segment_bytes,
             open_files_max=self.open_files_max,
             reserve_bytes=self.reserve_bytes,

@@ -36,7 +36,7 @@ from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.lifeline import Lifeline
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
-from regnum_broker.maintenance import Checkpointing, IsrWatch, ReserveKeeping
+from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
 from regnum_broker.metadata_cache import MetadataCache
 from regnum_broker.offline import OfflineReplicas
 from regnum_broker.orders import Orders
@@ -247,6 +247,9 @@ class Broker:
         timeout_s = self._settings.disk_timeout_s
         watch = DiskWatch(directory=storage.directory, timeout_s=timeout_s, clock=self._clock)
         self._supervisor.start("disk watch", watch.run())
+        expiration_ms = self._settings.producer_id_expiration_ms
+        expiry = ProducerExpiry(storage=storage, expiration_ms=expiration_ms, clock=self._clock)
+        self._supervisor.start("producer expiry", expiry.run())
 
     def _start_watches(self, *, sessions: Sessions, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
         """What looks by the clock at who is heard, and who is not."""
@@ -286,6 +289,7 @@ class Broker:
                 broker_id=self._id,
                 mint_id=lambda: encode_id(uuid.uuid4()),
                 boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+                wall_ms=self._clock.wall_ms,
                 segment_bytes=settings.segment_bytes,
                 reserve_bytes=settings.reserve_bytes,
             )

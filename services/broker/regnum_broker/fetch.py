@@ -14,6 +14,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import iterate
 from regnum_records.read import read_records
+from regnum_records.record import Record
 from regnum_service.errors import RegnumError
 
 from regnum_broker.current_leaders import CurrentLeaders
@@ -28,6 +29,12 @@ from regnum_broker.storage import Storage
 FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 FETCH_BYTES_MAX: Final = 32 * 1024 * 1024
 """About the largest answer, whatever is asked for; leaves room below the message limit."""
+
+RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Largest record that an answer of single records carries."""
+
+RECORD_OVERHEAD_BYTES: Final = 48
+"""At most so many bytes does an answer add to the content of a record, or of a header."""
 
 CONSUME_BYTES: Final = 1024 * 1024
 """About how many bytes of batches one step of a stream carries."""
@@ -270,13 +277,14 @@ def _read_logs(reads: Sequence[_Read], *, form: log_pb2.RecordForm.ValueType, to
         except StorageError as error:
             result.error_code, result.error_message = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error)
             continue
-        room -= len(batches)
         if form == log_pb2.RECORD_FORM_RECORDS:
-            _decode(batches, item.offset, result)
-            size += result.ByteSize()
+            _decode(batches, item.offset, result, bytes_max=min(item.bytes_max, room))
+            found = result.ByteSize()
         else:
             result.record_batches = batches
-            size += len(batches)
+            found = len(batches)
+        room -= found
+        size += found
     return None if any(item.result.error_code for item in reads) else size
 
 
@@ -307,10 +315,25 @@ def _refuse_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
         )
 
 
-def _decode(batches: bytes, offset: int, result: log_pb2.FetchResult) -> None:
-    """Single records. A bad batch is an error only where no record comes before it, so that a reader gets up to it."""
+def _decode(batches: bytes, offset: int, result: log_pb2.FetchResult, *, bytes_max: int) -> None:
+    """Single records, about ``bytes_max`` of them and at least one, however many a batch decompresses to.
+
+    A bad batch, or a record larger than any answer, is an error only where no record comes before it, so that a reader
+    gets up to it; the answer says where to read on.
+    """
+    size = 0
     try:
         for record in read_records(batches, from_offset=offset):
+            size += _answered_bytes(record)
+            if result.records and size > bytes_max:
+                return
+            if size > RECORD_BYTES_MAX:
+                result.error_code, result.next_offset = errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, record.offset + 1
+                result.error_message = (
+                    f"the record at offset {record.offset} is larger than an answer; read it as a batch, or skip it:"
+                    f" read on at offset {record.offset + 1}"
+                )
+                return
             message = result.records.add(timestamp_ms=record.timestamp_ms, offset=record.offset)
             if record.key is not None:
                 message.key = record.key
@@ -323,6 +346,13 @@ def _decode(batches: bytes, offset: int, result: log_pb2.FetchResult) -> None:
     except CorruptBatchError as error:
         if not result.records:
             result.error_code, result.error_message = errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, str(error)
+            result.next_offset = error.next_offset or 0
+
+
+def _answered_bytes(record: Record) -> int:
+    """About the bytes of a record in an answer, and never fewer."""
+    headers = sum(len(name) * 4 + len(value or b"") + RECORD_OVERHEAD_BYTES for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD_BYTES
 
 
 def _next_offset(batches: bytes) -> int:

@@ -1,7 +1,8 @@
 """What a broker does by the clock: looks at ISRs, saves high watermarks, takes room back once there is some."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -11,6 +12,7 @@ from regnum_service.clock import Clock
 from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import ResourceExhaustedError
+from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.replicas import Replicas
 from regnum_broker.storage import Storage
 
@@ -22,6 +24,9 @@ CHECKPOINT_INTERVAL_S: Final = 1.0
 
 RESERVE_INTERVAL_S: Final = 5.0
 """Time between two looks whether a full disk has room again."""
+
+EXPIRY_INTERVAL_S: Final = 600.0
+"""Time between two looks for idempotent producers that have gone away."""
 
 SLICE: Final = 200
 """Partitions looked at before the event loop gets a turn."""
@@ -90,6 +95,34 @@ class Checkpointing:
                 # Those of the last time stand, which are lower; the next time brings these.
                 return
             self._saved.update(moved)
+
+
+class ProducerExpiry:
+    """Forgets idempotent producers that have gone away: nobody says so, and each takes memory in each partition."""
+
+    def __init__(self, *, storage: Storage, expiration_ms: int, clock: Clock) -> None:
+        self._storage: Final = storage
+        self._expiration_ms: Final = expiration_ms
+        self._clock: Final = clock
+
+    async def run(self) -> None:
+        """Forget for ever; a task of the supervisor."""
+        while True:
+            await self._clock.sleep(EXPIRY_INTERVAL_S)
+            await self.expire()
+
+    async def expire(self) -> None:
+        """Forget once, a slice of the replicas at a time: appends go between."""
+        before_ms = self._clock.wall_ms() - self._expiration_ms
+        logs = tuple(self._storage.directory.replicas.values())
+        for start in range(0, len(logs), SLICE):
+            part = logs[start : start + SLICE]
+            await self._storage.write(partial(_expire, part, before_ms))
+
+
+def _expire(logs: Sequence[ReplicaLog], before_ms: int) -> None:
+    for log in logs:
+        log.expire_producers(before_ms)
 
 
 class ReserveKeeping:

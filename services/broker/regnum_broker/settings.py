@@ -29,6 +29,11 @@ class BrokerSettings(ServiceSettings):
     segment_bytes: int = Field(
         default=256 * 1024 * 1024, ge=1024 * 1024, description="Size at which a log segment is closed, in bytes."
     )
+    producer_id_expiration_ms: int = Field(
+        default=86_400_000,
+        ge=1,
+        description="Milliseconds without an append after which an idempotent producer is forgotten in a partition.",
+    )
     disk_timeout_s: float = Field(
         default=20.0,
         ge=1.0,

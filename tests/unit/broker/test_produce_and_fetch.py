@@ -262,3 +262,31 @@ async def test_what_breaks_after_an_append_that_nobody_waits_for_stops_the_broke
     await eventually(stopping)
     assert isinstance(running.supervisor.failure, WatermarkError)
     assert (running.supervisor.reason or "").startswith("append failed")
+
+
+async def test_single_records_of_a_batch_that_decompresses_to_more_than_an_answer_come_in_parts(
+    world: BrokerWorld,
+) -> None:
+    """Forty megabytes in a batch of some kilobytes: one answer for all of it would be refused by the connection."""
+    batch = batch_of(*[bytes(1_000_000)] * 40, codec="zstd")
+    assert len(batch) < 100_000
+    assert (await world.produce(1, batch)).error_code == 0
+    offset, answers = 0, 0
+    while offset < 40:
+        result = await fetch(world, offset, form=log_pb2.RECORD_FORM_RECORDS, max_bytes=8_000_000)
+        assert result.error_code == 0
+        assert result.ByteSize() <= 9_000_000
+        assert [record.offset for record in result.records] == list(range(offset, offset + len(result.records)))
+        offset, answers = offset + len(result.records), answers + 1
+    assert answers == 6
+
+
+async def test_a_record_larger_than_an_answer_is_named_and_can_be_skipped(world: BrokerWorld) -> None:
+    batch = batch_of(b"before", bytes(40_000_000), b"after", codec="zstd")
+    assert (await world.produce(1, batch)).error_code == 0
+    assert [record.value for record in (await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)).records] == [b"before"]
+    result = await fetch(world, 1, form=log_pb2.RECORD_FORM_RECORDS)
+    assert (result.error_code, result.next_offset) == (errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, 2)
+    assert "offset 1" in result.error_message
+    rest = await fetch(world, result.next_offset, form=log_pb2.RECORD_FORM_RECORDS)
+    assert [record.value for record in rest.records] == [b"after"]

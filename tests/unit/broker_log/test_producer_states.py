@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from regnum_broker.log.producers import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
 from regnum_broker.log.snapshots import decode_snapshot, encode_snapshot
+from regnum_model.ids import LeaderEpoch
 from regnum_records.header import BatchHeader, read_header
 from regnum_testing.batches import batch_of
 
@@ -30,7 +31,7 @@ def head(sequence: int, *, count: int = 1, epoch: int = 0, producer: int = 7, of
 def states(*heads: BatchHeader) -> ProducerStates:
     result = ProducerStates()
     for header in heads:
-        result.apply(header)
+        result.apply(header, seen_ms=1_000)
     return result
 
 
@@ -66,7 +67,7 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one():
     known = states(head(0), head(1))
     assert known.check(head(2, epoch=1)) == OutOfOrder(expected=0, found=2)
     assert known.check(head(0, epoch=1)) == Accepted()
-    known.apply(head(0, epoch=1))
+    known.apply(head(0, epoch=1), seen_ms=1_000)
     assert known.check(head(2, epoch=0)) == Fenced(current=1, found=0)
     assert known.check(head(0, epoch=0)) == Fenced(current=1, found=0)
 
@@ -119,3 +120,26 @@ def test_a_snapshot_is_the_same_state(applied):
     assert again is not None
     assert again.entries == known.entries
     assert decode_snapshot(data[:-2]) is None
+
+
+def test_who_appends_nothing_for_long_is_forgotten():
+    known = states(head(0, producer=1), head(0, producer=2))
+    known.apply(head(1, producer=2), seen_ms=5_000)
+    assert known.expire(1_000) == 0
+    assert known.expire(1_001) == 1
+    assert known.entries.keys() == {2}
+    assert known.check(head(7, producer=1)) == Accepted()
+
+
+@pytest.mark.parametrize("stop", ["stop_and_open", "kill_and_open"])
+def test_a_restart_lets_nobody_be_forgotten_early_and_nobody_stay_for_ever(place, stop):
+    """Timestamps of records are the client's: a clock that is wrong there does not make a duplicate here."""
+    batch = batch_of(b"v", timestamp_ms=1, producer_id=5, producer_epoch=0, base_sequence=0)
+    place.replica().append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+    appended_ms = place.wall_ms
+    place.wall_ms += 1_000_000
+    replica = getattr(place, stop)()
+    assert replica.expire_producers(appended_ms) == 0
+    assert replica.append_as_leader([batch], leader_epoch=LeaderEpoch(0)) == [Duplicate(base_offset=0, last_offset=0)]
+    assert replica.expire_producers(place.wall_ms + 1) == 1
+    assert place.stop_and_open().producers.entries == {}

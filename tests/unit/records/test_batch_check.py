@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from regnum_records.check import check_batch
+from regnum_records.decompress import DECOMPRESSED_BYTES_MAX
 from regnum_records.errors import BatchTooLargeError, CorruptBatchError, RecordBatchError
 from regnum_records.header import CRC_START, HEADER_BYTES
 from regnum_testing.batches import batch_of
@@ -104,6 +105,31 @@ def test_a_record_length_that_does_not_end():
     batch[HEADER_BYTES] -= 2
     with pytest.raises(CorruptBatchError, match="does not end"):
         check_batch(resealed(bytes(batch)), bytes_max=1000)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("count", [1, 199, 201, 499_999, 2**31 - 1])
+def test_a_compressed_batch_cannot_claim_other_records_than_it_has(codec, count):
+    batch = batch_of(*[b"value"] * 200, codec=codec)
+    assert batch[ATTRIBUTES + 1] & 7, "compressed"
+    claimed = resealed(batch, (">i", COUNT, count), (">i", LAST_DELTA, count - 1))
+    with pytest.raises(CorruptBatchError, match="counts"):
+        check_batch(claimed, bytes_max=10_000)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_what_no_reader_could_decompress_is_not_taken(codec):
+    batch = batch_of(bytes(DECOMPRESSED_BYTES_MAX + 1), codec=codec)
+    assert len(batch) < 1 << 20
+    with pytest.raises(CorruptBatchError):
+        check_batch(batch, bytes_max=1 << 20)
+
+
+def test_compressed_bytes_that_are_no_records_are_not_taken():
+    batch = bytearray(batch_of(b"value" * 100, codec="gzip"))
+    batch[HEADER_BYTES + 20] ^= 0xFF
+    with pytest.raises(CorruptBatchError):
+        check_batch(resealed(bytes(batch)), bytes_max=10_000)
 
 
 @settings(max_examples=300)

@@ -60,6 +60,7 @@ class LogDirectory:
         journal: Journal,
         identity: Identity,
         segment_bytes: int,
+        wall_ms: Callable[[], int],
         high_watermarks: Mapping[PartitionKey, int],
         clean_stop_present: bool,
         notes: tuple[str, ...],
@@ -70,6 +71,7 @@ class LogDirectory:
         self._journal = journal
         self._identity = identity
         self._segment_bytes = segment_bytes
+        self._wall_ms = wall_ms
         self._high_watermarks = dict(high_watermarks)
         self._clean_stop_present = clean_stop_present
         self.notes: Final = notes
@@ -87,6 +89,7 @@ class LogDirectory:
         broker_id: BrokerId,
         mint_id: Callable[[], str],
         boot_id: str,
+        wall_ms: Callable[[], int],
         segment_bytes: int = SEGMENT_BYTES,
         open_files_max: int = OPEN_FILES_MAX,
         reserve_bytes: int = RESERVE_BYTES,
@@ -99,6 +102,7 @@ class LogDirectory:
             broker_id: whose it is.
             mint_id: makes new directory ids and log ids.
             boot_id: content of /proc/sys/kernel/random/boot_id (safety rule S10); empty: unknown, which proves nothing.
+            wall_ms: milliseconds since 1970, for forgetting idempotent producers.
             segment_bytes: size at which a segment is closed and the next one begun.
             open_files_max: segment files held open.
             reserve_bytes: room that is held back for the directory's own bookkeeping on a full disk; 0: none.
@@ -117,7 +121,7 @@ class LogDirectory:
         guarded = GuardedDisk(path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes)
         try:
             identity = read_or_format(path, guarded, broker_id, mint_id)
-            return cls._opened(path, lock, guarded, identity, mint_id, boot_id, segment_bytes)
+            return cls._opened(path, lock, guarded, identity, mint_id, boot_id, segment_bytes, wall_ms)
         except BaseException as error:
             guarded.close()
             os.close(lock)
@@ -135,10 +139,11 @@ class LogDirectory:
         mint_id: Callable[[], str],
         boot_id: str,
         segment_bytes: int,
+        wall_ms: Callable[[], int],
     ) -> Self:
         """Recover the replicas, decide whether the log is complete, and write down what holds from now on."""
         journal = Journal(path / "journal", disk)
-        contents = examine(path, disk, identity, journal.load(), boot_id=boot_id)
+        contents = examine(path, disk, identity, journal.load(), boot_id=boot_id, now_ms=wall_ms())
         log_id = identity.log_id if contents.complete else LogId(mint_id())
         renewed = replace(identity, log_id=log_id, boot_id=boot_id)
         if renewed != identity:
@@ -151,6 +156,7 @@ class LogDirectory:
             journal=journal,
             identity=renewed,
             segment_bytes=segment_bytes,
+            wall_ms=wall_ms,
             high_watermarks=contents.high_watermarks,
             clean_stop_present=(path / "clean-stop").exists(),
             notes=contents.notes,
@@ -399,6 +405,7 @@ class LogDirectory:
             recovered=recovered,
             high_watermark=self._high_watermarks.get(key, 0),
             segment_bytes=self._segment_bytes,
+            wall_ms=self._wall_ms,
         )
 
     def _stop_cleanly(self) -> None:

@@ -11,6 +11,7 @@ first is synced each time. So copies of one generation have the same lines at th
 lacks the newest ones, and each bad line is taken from the other file. The first file counts where both are good; the
 copy counts alone when the first is gone. Copies of different generations were left by a kill between two renames:
 then the first file is whole and the copy is of no use.
+
 What remains: a torn tail is dropped. A bad line with good ones after it that the copy does not have is damage: it is
 counted, and the start then cannot prove that the logs are complete.
 """

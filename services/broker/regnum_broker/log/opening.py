@@ -35,7 +35,9 @@ class Contents:
     """What people should know."""
 
 
-def examine(path: Path, disk: GuardedDisk, identity: Identity, journaled: JournalState, *, boot_id: str) -> Contents:
+def examine(
+    path: Path, disk: GuardedDisk, identity: Identity, journaled: JournalState, *, boot_id: str, now_ms: int
+) -> Contents:
     """Recover the replicas and judge what they prove.
 
     Args:
@@ -44,6 +46,7 @@ def examine(path: Path, disk: GuardedDisk, identity: Identity, journaled: Journa
         identity: what the directory said of itself.
         journaled: what the journal says.
         boot_id: boot of the machine; empty: unknown, which proves nothing.
+        now_ms: milliseconds since 1970.
 
     Raises:
         DirectoryFailedError: the disk failed.
@@ -64,6 +67,7 @@ def examine(path: Path, disk: GuardedDisk, identity: Identity, journaled: Journa
             same_boot=same_boot,
             clean_end=stop.ends.get(key) if stop is not None else None,
             journal_damaged=journaled.incomplete or key in adopted,
+            now_ms=now_ms,
         )
         try:
             found[key] = recover(folder_of(path, key), key, replica, disk, circumstances)

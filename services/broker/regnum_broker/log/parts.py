@@ -69,7 +69,7 @@ def admitted(
                 outcomes.append(refused)
                 continue
         part = leader_part(batch, header, base_offset=offset, leader_epoch=leader_epoch)
-        ahead.apply(part.header)
+        ahead.apply(part.header, seen_ms=0)
         parts.append(part)
         outcomes.append(Appended(base_offset=offset, last_offset=part.header.last_offset))
         offset = part.header.next_offset

@@ -8,6 +8,10 @@ Constraints: the memory of a producer is bounded, and followers build the same s
 Algorithm: the last five batches of each producer id in its newest epoch. Same first and last sequence as one of them:
 a duplicate. Else the sequence must go on where the newest one ended (after 2147483647 comes 0); a new epoch begins
 at 0. A producer that is not known may begin anywhere: its state may have been forgotten.
+
+Expiry: a producer that has appended nothing for long is forgotten (Kafka's producer.id.expiration.ms). That goes by
+this broker's clock at the append, not by the timestamps of records, which clients choose; what was found on disk
+without a snapshot counts from the start on.
 """
 
 from collections import ChainMap
@@ -81,6 +85,8 @@ class ProducerEntry:
     """Its newest epoch."""
     batches: tuple[KeptBatch, ...]
     """Its newest batches, oldest first; one to five."""
+    seen_ms: int
+    """When the newest was appended here, milliseconds since 1970."""
 
 
 def next_sequence(last: int) -> int:
@@ -116,8 +122,8 @@ class ProducerStates:
             return Accepted()
         return OutOfOrder(expected=expected, found=header.base_sequence)
 
-    def apply(self, header: BatchHeader) -> None:
-        """Remember a batch that was appended; its head carries the assigned offset.
+    def apply(self, header: BatchHeader, *, seen_ms: int) -> None:
+        """Remember a batch that was appended at that time; its head carries the assigned offset.
 
         Batches without a producer change nothing, nor do those of an older epoch, which only replication can bring.
         """
@@ -128,7 +134,15 @@ class ProducerStates:
         if entry is not None and header.producer_epoch < entry.epoch:
             return
         earlier = entry.batches if entry is not None and entry.epoch == header.producer_epoch else ()
-        self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, (*earlier, batch)[-BATCHES_KEPT:])
+        kept = (*earlier, batch)[-BATCHES_KEPT:]
+        self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, kept, seen_ms)
+
+    def expire(self, before_ms: int) -> int:
+        """Forget who has appended nothing since; returns how many."""
+        expired = [id for id, entry in self._entries.items() if entry.seen_ms < before_ms]
+        for id in expired:
+            del self._entries[id]
+        return len(expired)
 
     def trial(self) -> "ProducerStates":
         """States that begin as these, for looking ahead: what is remembered there is not remembered here."""
@@ -141,9 +155,9 @@ class ProducerStates:
         return any(entry.batches[-1].last_offset >= offset for entry in self._entries.values())
 
     @classmethod
-    def replayed(cls, base: "ProducerStates", headers: Iterable[BatchHeader]) -> "ProducerStates":
+    def replayed(cls, base: "ProducerStates", headers: Iterable[BatchHeader], *, seen_ms: int) -> "ProducerStates":
         """``base`` and the batches that follow it, as replication sees them: nothing is refused."""
         states = cls(base.entries)
         for header in headers:
-            states.apply(header)
+            states.apply(header, seen_ms=seen_ms)
         return states

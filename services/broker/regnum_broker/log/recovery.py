@@ -61,6 +61,8 @@ class Circumstances:
     """What the clean stop recorded. None: there was none, or it did not know the replica."""
     journal_damaged: bool
     """Whether the journal may lack leader epochs."""
+    now_ms: int
+    """Milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +221,7 @@ class _Recovery:
         def visit(header: BatchHeader) -> None:
             nonlocal epochs
             epochs = epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
-            producers.apply(header)
+            producers.apply(header, seen_ms=self._circumstances.now_ms)
 
         scanned, last = self._scanned(base_offset, size_bytes, visit)
         if scanned.size_bytes < size_bytes:
@@ -277,7 +279,13 @@ class _Recovery:
 
     def _producers(self, segments: tuple[Segment, ...], at_most: int, log_end_offset: int) -> ProducerStates:
         """Idempotent producers of the log that ends with ``segments``."""
-        return rebuilt_producers(self._folder, self._disk, segments, at_most=min(at_most, log_end_offset))
+        return rebuilt_producers(
+            self._folder,
+            self._disk,
+            segments,
+            at_most=min(at_most, log_end_offset),
+            now_ms=self._circumstances.now_ms,
+        )
 
     def _epochs_from_headers(self, segments: tuple[Segment, ...] | list[Segment]) -> EpochCache:
         epochs = EpochCache()
@@ -302,12 +310,14 @@ class _Recovery:
         )
 
 
-def rebuilt_producers(folder: str, disk: GuardedDisk, segments: tuple[Segment, ...], *, at_most: int) -> ProducerStates:
+def rebuilt_producers(
+    folder: str, disk: GuardedDisk, segments: tuple[Segment, ...], *, at_most: int, now_ms: int
+) -> ProducerStates:
     """Idempotent producers at the end of ``segments``: the newest snapshot up to ``at_most``, and what follows it."""
     offset, states = newest_snapshot(folder, disk, at_most=at_most)
     for segment in segments:
         if segment.next_offset <= offset:
             continue
         position = segment.find_offset(offset)[0] if segment.base_offset < offset else 0
-        states = ProducerStates.replayed(states, (header for _, header in segment.headers(position)))
+        states = ProducerStates.replayed(states, (header for _, header in segment.headers(position)), seen_ms=now_ms)
     return states

@@ -67,6 +67,7 @@ class ReplicaLog:
         recovered: Recovered,
         high_watermark: int,
         segment_bytes: int,
+        wall_ms: Callable[[], int],
     ) -> None:
         self._key = key
         self._topic = topic
@@ -74,6 +75,7 @@ class ReplicaLog:
         self._disk = disk
         self._host = host
         self._segment_bytes = segment_bytes
+        self._wall_ms = wall_ms
         self._has_files = self._files_noted = bool(recovered.segments)
         self._segments = recovered.segments or (Segment.empty(folder, disk, 0),)
         self._named = recovered.named
@@ -295,7 +297,9 @@ class ReplicaLog:
             remove_snapshots(self._folder, self._disk, above=new_end)
             if self._producers.reaches(new_end):
                 self._producers = self._undamaged(
-                    lambda: rebuilt_producers(self._folder, self._disk, self._segments, at_most=new_end)
+                    lambda: rebuilt_producers(
+                        self._folder, self._disk, self._segments, at_most=new_end, now_ms=self._wall_ms()
+                    )
                 )
         except ResourceExhaustedError as error:
             # Half cut, and no way on or back: what the files hold is for a start to find out.
@@ -342,6 +346,13 @@ class ReplicaLog:
     def journaled(self) -> None:
         """Take up that the journal lacks none. For LogDirectory only."""
         self._unjournaled = []
+
+    def expire_producers(self, before_ms: int) -> int:
+        """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""
+        expired = self._producers.expire(before_ms)
+        # Their last snapshot names them still, and is as old as they are.
+        self._changed = self._changed or expired > 0
+        return expired
 
     def flush(self) -> None:
         """Bring to the disk what was appended.
@@ -412,8 +423,9 @@ class ReplicaLog:
             self._cut_epochs(headers[0].base_offset)
         self._segments[-1].append([buffer for part in parts for buffer in part.buffers], headers)
         self._note_files()
+        now_ms = self._wall_ms()
         for header in headers:
-            self._producers.apply(header)
+            self._producers.apply(header, seen_ms=now_ms)
             epoch = LeaderEpoch(header.leader_epoch)
             if epoch != self._epochs.latest:
                 self._epochs = self._epochs.assign(epoch, header.base_offset)

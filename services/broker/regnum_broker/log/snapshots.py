@@ -26,6 +26,7 @@ def encode_snapshot(entries: Mapping[int, ProducerEntry]) -> bytes:
                 id,
                 entry.epoch,
                 [[b.first_sequence, b.last_sequence, b.base_offset, b.last_offset] for b in entry.batches],
+                entry.seen_ms,
             ]
             for id, entry in entries.items()
         ]
@@ -39,8 +40,8 @@ def decode_snapshot(data: bytes) -> ProducerStates | None:
         return None
     try:
         entries = {
-            int(id): ProducerEntry(int(epoch), tuple(KeptBatch(*map(int, batch)) for batch in batches))
-            for id, epoch, batches in value
+            int(id): ProducerEntry(int(epoch), tuple(KeptBatch(*map(int, batch)) for batch in batches), int(seen_ms))
+            for id, epoch, batches, seen_ms in value
         }
     except (TypeError, ValueError):
         return None

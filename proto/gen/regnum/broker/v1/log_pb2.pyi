@@ -437,6 +437,7 @@ class FetchResult(_message.Message):
     RECORD_BATCHES_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -451,6 +452,8 @@ class FetchResult(_message.Message):
     """First offset of the log."""
     record_batches: _builtins.bytes
     """Record batches, for RECORD_FORM_BATCHES."""
+    next_offset: _builtins.int
+    """With CORRUPT_MESSAGE and MESSAGE_TOO_LARGE: the offset to read on at, to skip what cannot be returned. 0 otherwise."""
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]:
         """Records, for RECORD_FORM_RECORDS."""
@@ -471,10 +474,11 @@ class FetchResult(_message.Message):
         record_batches: _builtins.bytes = ...,
         records: _abc.Iterable[Global___Record] | None = ...,
         current_leader: _types_pb2.CurrentLeader | None = ...,
+        next_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "partition", b"partition", "record_batches", b"record_batches", "records", b"records", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition", b"partition", "record_batches", b"record_batches", "records", b"records", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
