@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import grpc
 from regnum_model.nodes import Address
 from regnum_service.interceptor import ErrorInterceptor
-from regnum_service.ports import free_port
 from regnum_service.server import SERVER_OPTIONS
+
+from regnum_testing.ports import unused_port
 
 if TYPE_CHECKING:
     from regnum_testing.fake_cluster import FakeCluster
@@ -18,7 +19,7 @@ class FakeMember:
     def __init__(self, cluster: "FakeCluster", number: int) -> None:
         self.cluster = cluster
         self.number = number
-        self.address = Address(host="127.0.0.1", port=free_port(cluster.random))
+        self.address = Address(host="127.0.0.1", port=unused_port())
         self.server: grpc.aio.Server | None = None
 
     def register(self, server: grpc.aio.Server) -> None:

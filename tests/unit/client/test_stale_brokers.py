@@ -146,11 +146,9 @@ async def test_a_consumer_leaves_a_deposed_leader_that_answers_every_poll(cluste
         await cluster.brokers[1].cut_off()
         cluster.elect("t", 0, 2)
         write(cluster, b"after")
-        loop = asyncio.get_running_loop()
-        cut_s = loop.time()
+        cluster.asked.clear()
         assert [record.value for record in await consumer.read(timeout_s=DEADLINE_S)] == [b"after"]
-        # A second until it is called quiet; the rest is for a machine under load.
-        assert loop.time() - cut_s < 5.0
+        assert cluster.asked[0] != 1, "another broker is asked, and its first answer is enough"
 
 
 async def test_a_long_poll_to_a_deposed_leader_is_not_waited_for(cluster: FakeCluster) -> None:
@@ -197,7 +195,7 @@ async def test_a_producer_leaves_a_deposed_leader_that_confirms_nothing(cluster:
         await cluster.brokers[1].cut_off()
         waiting = await producer.send("t", b"1")
         cluster.elect("t", 0, 2)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             assert (await waiting).offset == 1
 
 
@@ -212,7 +210,7 @@ async def test_a_call_that_carries_one_partition_that_moved_is_not_waited_for(cl
         stays = await producer.send("wide", b"1", partition=3)
         cluster.elect("wide", 0, 2)
         cluster.elect("wide", 3, -1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             assert (await moved).offset == 1
         assert not stays.done()
         cluster.elect("wide", 3, 3)
