@@ -40,7 +40,7 @@ PARTITIONS_PER_WRITE: Final = 500
 """Partitions that are decided about, written and applied together."""
 
 ROUNDS_MAX: Final = 20
-"""Rounds of re-reading after conflicts; what still conflicts then is left to the next event."""
+"""Rounds of re-reading after conflicts; what still conflicts then makes way for others first."""
 
 MADE_ANEW: Final = "leaderAndISR was deleted and made anew by hand; it is taken up in a new leader epoch"
 """A state whose version went back: brokers know later epochs, so it is for ``TopicAdopter.look_again``."""
@@ -95,6 +95,8 @@ class ControllerContext:
         """Topics of which some partition was in trouble; see ``trouble``."""
         self.failover: FailoverTrace | None = None
         """The failover whose new leaders are being decided, written and told."""
+        self.unfinished: dict[PartitionKey, Decide] = {}
+        """Partitions still in conflict after all rounds of a change, with its decision; see ``unfinished``."""
         self._folders: set[PartitionKey] = set()
 
     @property
@@ -179,11 +181,15 @@ class ControllerContext:
         self.metadata.let_go()
 
     async def change(self, keys: Iterable[PartitionKey], decide: Decide) -> Applied:
-        """Decide about partitions, write, apply to the picture; conflicts go round again together."""
+        """Decide about partitions, write, apply to the picture; conflicts go round again together.
+
+        What still conflicts after all rounds is kept, and decided about again soon.
+        """
         applied = Applied()
         all_keys = list(keys)
         for start in range(0, len(all_keys), PARTITIONS_PER_WRITE):
             await self._change(all_keys[start : start + PARTITIONS_PER_WRITE], decide, applied)
+        self.unfinished.update(dict.fromkeys(applied.unfinished, decide))
         return applied
 
     async def _change(self, keys: Sequence[PartitionKey], decide: Decide, applied: Applied) -> None:

@@ -69,6 +69,7 @@ from regnum_election.topic_adoption import TopicAdopter
 from regnum_election.topic_calls import TopicCalls
 from regnum_election.topic_deletion import TopicDeleter
 from regnum_election.topic_requests import Rejection
+from regnum_election.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
 from regnum_election.writing import FencedStore
 
 CORRECTIONS_INTERVAL_S: Final = 5.0
@@ -183,6 +184,7 @@ class Controller:
             self._spawn("watch-topics", self._watch_topics()),
             self._spawn("leader-balance", self._balance()),
             self._spawn("corrections", self._look_for_corrections()),
+            self._spawn("unfinished", self._finish_partitions()),
         ]
         self._quotas.start(self._store)
         try:
@@ -279,6 +281,15 @@ class Controller:
                 self._queue.put_mutation(Mutation(name="leader balance", steps=steps, abandon=_nobody_waits))
             except QueueFullError:
                 await steps.aclose()
+
+    async def _finish_partitions(self) -> None:
+        free = asyncio.Event()
+        free.set()
+        while True:
+            await self._context.clock.sleep(UNFINISHED_INTERVAL_S)
+            if self._context.unfinished and free.is_set():
+                free.clear()
+                self._put_internal("unfinished partitions", finish_partitions(self._context, free.set))
 
     async def _look_for_corrections(self) -> None:
         await self._ready.wait()

@@ -72,6 +72,14 @@ def _offline_reason(state: LeaderAndIsr, offline: Collection[BrokerId]) -> str:
     )
 
 
+def _is_from_before(state: LeaderAndIsr, broker: Broker) -> bool:
+    """Whether a state lets a broker lead that has come anew since: it may have lost records that others have.
+
+    It is told when it has been elected again, in a new leader epoch, or somebody else has (safety rule S10).
+    """
+    return state.leader == broker.id and state.members[broker.id].broker_epoch != broker.epoch
+
+
 class OrderBook:
     """Builds control messages of one reign.
 
@@ -93,6 +101,8 @@ class OrderBook:
         for key in call.keys:
             partition = picture.partitions.get(key)
             if partition is None or partition.held is None or partition.trouble is not None:
+                continue
+            if _is_from_before(partition.held.state, broker):
                 continue
             keys.append(key)
             partitions.append(self._partition(picture, key, partition, partition.held))
