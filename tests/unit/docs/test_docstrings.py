@@ -5,6 +5,7 @@ Algorithm, Example) begins a paragraph; rows of a table keep one column; each it
 """
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -49,16 +50,34 @@ def numbers_run_together(lines: list[str]) -> bool:
     return first is not None and second is not None and re.search(r"^2\. ", text, re.MULTILINE) is None
 
 
+@functools.cache
+def parsed() -> tuple[tuple[str, ast.Module], ...]:
+    """Every module that is written by hand."""
+    return tuple(
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "gen" not in path.parts
+    )
+
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def documented(node: Documented) -> Iterator[Documented]:
+    """A module, class or function and those within it. A walk over every expression would take ten times as long."""
+    yield node
+    for inner in node.body:
+        if isinstance(inner, Documented):
+            yield from documented(inner)
+
+
 def docstrings() -> Iterator[tuple[str, str]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if "gen" in path.parts:
-                continue
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                    text = ast.get_docstring(node, clean=True)
-                    if text:
-                        yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+    for path, module in parsed():
+        for node in documented(module):
+            text = ast.get_docstring(node, clean=True)
+            if text:
+                yield f"{path}:{getattr(node, 'lineno', 1)}", text
 
 
 def test_lists_in_docstrings_read_as_lists() -> None:
@@ -88,15 +107,11 @@ def only_repeats(field: ast.AnnAssign, sentence: str) -> bool:
 
 
 def field_sentences() -> Iterator[tuple[str, ast.AnnAssign, str]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if "gen" in path.parts:
-                continue
-            classes = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ClassDef))
-            for body in (node.body for node in classes):
-                for field, below in itertools.pairwise(body):
-                    if isinstance(field, ast.AnnAssign) and (sentence := sentence_of(below)) is not None:
-                        yield f"{path.relative_to(ROOT)}:{below.lineno}", field, sentence
+    for path, module in parsed():
+        for body in (node.body for node in documented(module) if isinstance(node, ast.ClassDef)):
+            for field, below in itertools.pairwise(body):
+                if isinstance(field, ast.AnnAssign) and (sentence := sentence_of(below)) is not None:
+                    yield f"{path}:{below.lineno}", field, sentence
 
 
 def sentence_of(node: ast.stmt) -> str | None:

@@ -54,6 +54,20 @@ async def test_signals_stop_it(signum):
     assert supervisor.reason == signum.name
 
 
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+async def test_signals_stop_it_even_when_it_was_started_with_them_ignored(signum):
+    """As a shell does with SIGINT for what runs in the background."""
+    before = signal.signal(signum, signal.SIG_IGN)
+    try:
+        supervisor = Supervisor("t")
+        running = asyncio.create_task(supervisor.run_until_stopped())
+        await asyncio.sleep(0)
+        os.kill(os.getpid(), signum)
+        assert await asyncio.wait_for(running, 5) is ExitStatus.DONE
+    finally:
+        signal.signal(signum, before)
+
+
 async def test_a_failed_task_stops_the_service_and_is_logged_once():
     with structlog.testing.capture_logs() as logs:
         supervisor = Supervisor("t")
