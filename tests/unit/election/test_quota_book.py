@@ -342,6 +342,7 @@ def test_a_subject_that_is_none_is_refused(subject: admin_pb2.QuotaSubject, says
 
 def test_an_operation_sets_or_removes() -> None:
     alteration = admin_pb2.QuotaAlteration(
+        entity=admin_pb2.QuotaEntity(),
         operations=[
             admin_pb2.QuotaOperation(key=RATE_KEY, value=5.0),
             admin_pb2.QuotaOperation(key=BURST_KEY, value=5.0, remove=True),
