@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install demo test lint proto proto-check lock clean
+.PHONY: help install demo test test-full check-fast check-full lint proto proto-check lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,8 +22,17 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install ## start a cluster, kill its leaders under load, prove that nothing was lost
 	@$(BIN)/python -m regnum_local.demo
 
-test: install ## every check and every test
-	@$(MAKE) --no-print-directory lint
+# The checks need one processor and the tests wait for much, so that both run at the same time.
+test: install ## every check, and every test but the longest (10 minutes on two processors at most)
+	@$(MAKE) --no-print-directory -j2 lint check-fast
+
+test-full: install ## every check and every test
+	@$(MAKE) --no-print-directory -j2 lint check-full
+
+check-fast: install
+	@$(BIN)/python -m pytest -m "not full"
+
+check-full: install
 	@$(BIN)/python -m pytest
 
 lint: install proto-check ## style, types, import contracts, wire contract

@@ -20,6 +20,8 @@ from regnum_testing.etcd_server import EtcdServer
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import eventually, within
 
+pytestmark = pytest.mark.full
+
 PHRASE: Final = "correct horse"
 TLS: Final = f"ca={CA}&cert={CLIENT_CERT}&key={CLIENT_KEY}"
 

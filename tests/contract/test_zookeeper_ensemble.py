@@ -13,6 +13,8 @@ from regnum_testing.proxy import TcpProxy
 from regnum_testing.waiting import eventually, within
 from regnum_testing.zookeeper_server import ZooKeeperEnsemble
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:

@@ -22,6 +22,8 @@ from regnum_testing.zookeeper_server import ZooKeeperServer
 from regnum_testing.zookeeper_sessions import expire_session
 from regnum_testing.zookeeper_world import ZooKeeperWorld
 
+pytestmark = pytest.mark.full
+
 TIMEOUT_S = 6.0
 
 

@@ -14,6 +14,8 @@ from regnum_testing.linearizability.nemesis import Fault, Harm, Victims
 from regnum_testing.linearizability.register import Action, Outcome
 from regnum_testing.linearizability.targets import TARGETS, make_target
 
+pytestmark = pytest.mark.full
+
 FAULTS = (
     Fault(harm=Harm.KILL, victims=Victims.LEADER, lasting_s=0.5, calm_s=0.3),
     Fault(harm=Harm.PAUSE, victims=Victims.LEADER, lasting_s=3.0, calm_s=0.3),

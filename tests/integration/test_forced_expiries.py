@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from regnum_testing.expiries import BACK_WITHIN_S, FOLDERS, run
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 SEED = 3
 """The victims of this seed are controllers, other election processes, brokers, metadata and quota processes."""

@@ -346,7 +346,7 @@ def test_an_operation_sets_or_removes() -> None:
         operations=[
             admin_pb2.QuotaOperation(key=RATE_KEY, value=5.0),
             admin_pb2.QuotaOperation(key=BURST_KEY, value=5.0, remove=True),
-        ]
+        ],
     )
     assert entity_change(alteration) == change(CLUSTER, rate=5.0, burst=None)
 
