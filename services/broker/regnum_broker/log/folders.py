@@ -40,7 +40,10 @@ def folder_of(path: Path, key: PartitionKey) -> str:
 def name_folder(folder: str, key: PartitionKey, topic: str, disk: GuardedDisk) -> None:
     """Write down whose a folder is. Not synced; ``ReplicaLog.flush`` does that."""
     content = encode_line([FORMAT_VERSION, key.topic_id, key.partition, topic])
-    disk.replace(f"{folder}/{NAME_FILE}", content, sync=False)
+    path = f"{folder}/{NAME_FILE}"
+    # Not by way of another name: the content proves itself, and this is on the way of each replica's first append.
+    disk.write(path, [content], 0)
+    disk.forget(path)
 
 
 def named_by(folder: Path, disk: GuardedDisk) -> tuple[PartitionKey, str] | None:

@@ -178,7 +178,7 @@ class _Recovery:
         if not folder.is_dir():
             return []
         files = list(folder.iterdir())
-        self._named = any(path.name == NAME_FILE for path in files)
+        self._named = any(path.name == NAME_FILE and path.stat().st_size > 0 for path in files)
         segments = [path for path in files if path.suffix == LOG_SUFFIX and path.stem.isdigit()]
         return sorted((int(path.stem), path.stat().st_size) for path in segments)
 
