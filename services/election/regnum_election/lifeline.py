@@ -166,6 +166,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             return
         if not first.HasField("hello"):
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the first message of a lifeline carries hello")
+        if min(first.hello.broker_id, first.hello.broker_epoch) < 0:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "broker id and broker epoch are not negative")
         stream = Stream(broker=BrokerId(first.hello.broker_id), epoch=BrokerEpoch(first.hello.broker_epoch))
         replaced = self._streams.get(stream.broker)
         if replaced is not None:

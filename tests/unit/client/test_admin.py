@@ -117,7 +117,11 @@ async def test_nobody_answers_in_time(cluster: FakeCluster) -> None:
         await cluster.elections[1].stop()
         with pytest.raises(RegnumError) as caught:
             await admin.create_topic("orders")
-        assert caught.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+        # The second where the machine was too busy for even one attempt to be refused in that time.
+        assert caught.value.code in {
+            errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+            errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+        }
 
 
 async def test_validate_only_creates_nothing(cluster: FakeCluster) -> None:

@@ -93,6 +93,20 @@ class FakeBrokerEnd:
         await self.channel.close()
 
 
+@pytest.mark.parametrize(("id", "epoch"), [(-1, 17), (1, -1)])
+async def test_a_lifeline_of_no_broker_is_refused(lifelines: Thread, id: int, epoch: int) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    try:
+        hello = controller_pb2.LifelineHello(broker_id=id, broker_epoch=epoch)
+        await end.stream.write(controller_pb2.BrokerLifelineRequest(hello=hello, beat=1))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await end.stream.read()
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    finally:
+        await end.die()
+
+
 async def test_a_process_that_does_not_reign_takes_no_lifeline(lifelines: Thread) -> None:
     end = FakeBrokerEnd(lifelines, 1)
     try:
