@@ -12,9 +12,10 @@ no fetch of that follower; both speak for their present registrations. A partiti
 shutdown when these followers are all members of its ISR that are live, besides the leader, and at least
 min.insync.replicas of them may lead. The ISR is the one of the version that the write names. Once in RELIEF_INTERVAL_S
 for a partition at most: two brokers that take turns at being cut off do not pass it to and fro.
-Where a follower does not count for the leader's relief, it leaves the ISR if *no* other broker hears fetches of it (it
-is the one that is cut off, not the leader) and min.insync.replicas members stay. A single link that is cut changes
-nothing: the lag limit is for that.
+Where a follower does not count for the leader's relief, it leaves the ISR if it is *isolated* and min.insync.replicas
+members stay: no other broker hears fetches of it, and between it and each of them one misses answers of the other (it
+is the one that is cut off, not the leader). The second part is needed: a broker that leads nothing hears no fetches
+either. A single link that is cut changes nothing: the lag limit is for that.
 
 Example: ISR [1, 2, 3], leader 1, min.insync 2. 2 and 3 hear nothing from 1, and 1 hears nothing from them: leader 2,
 ISR [2, 3]. Had 3 been fenced before, 2 alone would not be enough, and 1 stays. Another partition has ISR [3, 2, 1] and
@@ -42,7 +43,7 @@ class FetchContacts:
     unreachable_leaders: frozenset[BrokerId] = frozenset()
     """Brokers from which it follows partitions and gets no answer."""
     silent_followers: frozenset[BrokerId] = frozenset()
-    """Brokers that fetch nothing from it."""
+    """Brokers that fetch nothing from it, be it that they have nothing to fetch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class CutOff:
     followers: frozenset[BrokerId]
     """All of them."""
     isolated: frozenset[BrokerId]
-    """Those whose fetches no other broker hears."""
+    """Those that nothing passes to or from."""
 
 
 def cut_leaders(said: Mapping[BrokerId, FetchContacts]) -> dict[BrokerId, CutOff]:
@@ -67,12 +68,18 @@ def cut_leaders(said: Mapping[BrokerId, FetchContacts]) -> dict[BrokerId, CutOff
         leaders = [id for id in contacts.unreachable_leaders if id in said and follower in said[id].silent_followers]
         for leader in leaders:
             cut.setdefault(leader, set()).add(follower)
-        if leaders and all(follower in other.silent_followers for id, other in said.items() if id != follower):
+        others = {id: other for id, other in said.items() if id != follower}
+        if leaders and all(_nothing_passes(follower, contacts, id, other) for id, other in others.items()):
             isolated.add(follower)
     return {
         leader: CutOff(followers=frozenset(followers), isolated=frozenset(followers & isolated))
         for leader, followers in cut.items()
     }
+
+
+def _nothing_passes(id: BrokerId, contacts: FetchContacts, other_id: BrokerId, other: FetchContacts) -> bool:
+    misses_answers = other_id in contacts.unreachable_leaders or id in other.unreachable_leaders
+    return misses_answers and id in other.silent_followers
 
 
 def relieve(

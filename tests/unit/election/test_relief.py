@@ -48,6 +48,23 @@ def test_who_is_heard_by_nobody_is_isolated() -> None:
     assert not any(cut.isolated for cut in cut_leaders({**said, BrokerId(3): says()}).values())
 
 
+def test_a_broker_that_leads_nothing_is_no_witness_that_others_are_isolated() -> None:
+    """1 leads and is cut off from 2 and 3; 2 hears no fetches because nobody has anything to fetch there.
+
+    3 says so first. Taken for isolated, it left the ISR, and 2 alone was not enough to relieve 1 a moment later.
+    """
+    early = {
+        BrokerId(1): says(silent=(2, 3), unreachable=(3,)),
+        BrokerId(2): says(silent=(1, 3)),
+        BrokerId(3): says(silent=(1,), unreachable=(1,)),
+    }
+    assert cut_leaders(early)[BrokerId(1)] == CutOff(followers=ids(3), isolated=ids())
+    late = {**early, BrokerId(2): says(silent=(1, 3), unreachable=(1,))}
+    assert cut_leaders(late)[BrokerId(1)] == CutOff(followers=ids(2, 3), isolated=ids())
+    # 2 and 3 hear one another, and both miss answers of 1.
+    assert cut_leaders(late)[BrokerId(3)] == CutOff(followers=ids(1), isolated=ids(1))
+
+
 def test_a_follower_that_is_cut_off_from_all_does_not_hold_others_up_until_the_lag_limit() -> None:
     decision = decide((1, 2, 3), live=(1, 2, 3), cut_off=(3,), isolated=(3,))
     assert isinstance(decision, Change)
