@@ -66,6 +66,8 @@ class Stream:
     """Number of the newest batch of reports taken up."""
     heard_unix_nano: int = 0
     """When the broker last said anything; for traces."""
+    verdict: Verdict = Verdict.NOT_SILENT
+    """What was last decided about its silence."""
     contacts: FetchContacts = field(default_factory=FetchContacts)
     """What it last said of fetches between it and others."""
 
@@ -320,7 +322,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             other: None if stream.oldest_unanswered_s is None else now_s - stream.oldest_unanswered_s
             for other, stream in self._streams.items()
         }
-        verdict = judge_silence(id, unanswered, tuple(self._brokers), self._listening())
+        stream = self._streams[id]
+        before, verdict = stream.verdict, judge_silence(id, unanswered, tuple(self._brokers), self._listening())
+        stream.verdict = verdict
         if verdict is Verdict.FENCE:
             self._silence_fence_s = now_s
             self._report(
@@ -331,10 +335,11 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     evidence="probes unanswered",
                     cause=conventions.CAUSE_SILENCE,
                     noticed_unix_nano=tracing.now_unix_nano() - round(SILENCE_S * 1e9),
-                    heard_unix_nano=self._streams[id].heard_unix_nano,
+                    heard_unix_nano=stream.heard_unix_nano,
                 )
             )
-        elif verdict is not Verdict.NOT_SILENT:
+        elif verdict not in {before, Verdict.NOT_SILENT}:
+            # Once for each reason: it is looked at ten times a second.
             self._log.warning("silent broker not fenced", broker=id, why=verdict.value)
 
 

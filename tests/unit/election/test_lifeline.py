@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
 from regnum_election.lifeline import Lifelines, Stream
 from regnum_election.lifeline_thread import LifelineThread
-from regnum_election.liveness import Listener
+from regnum_election.liveness import Listener, Verdict
 from regnum_election.relief import CutOff
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
@@ -423,3 +424,17 @@ async def test_a_controller_that_lags_reports_nobody() -> None:
     silence.lag_s = 0.2
     await silence.run(5.0, silent=1)
     assert not silence.events
+
+
+async def test_why_a_silent_broker_is_spared_is_said_once_for_each_reason() -> None:
+    """It is looked at ten times a second, and a cut may last for hours."""
+    with structlog.testing.capture_logs() as logs:
+        silence = Silence(1, 2, 3)
+        silence.lag_s = 0.2
+        await silence.run(5.0, silent=1)
+        silence.lag_s = 0.0
+        for id in (2, 3):
+            silence.streams[id].oldest_unanswered_s = silence.clock.monotonic() - 5.0
+        await silence.run(5.0, silent=1)
+    said = [line["why"] for line in logs if line["event"] == "silent broker not fenced" and line["broker"] == 1]
+    assert said == [Verdict.LAGGING.value, Verdict.TOO_FEW_ANSWER.value]
