@@ -198,6 +198,8 @@ class Controller:
                 await self._context.store.until_connected()
                 await self._handle(event)
                 self._in_hand = None
+                # A step that waited for nothing has held the loop; the next one must not go on with it (rule S22).
+                await asyncio.sleep(0)
         finally:
             self._desk.close()
             for watch in watches:

@@ -8,7 +8,7 @@ a mark.
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -28,6 +28,9 @@ PARTITIONS_PER_STEP: Final = 300
 
 TOPICS_PER_STEP: Final = 50
 """Topic nodes that one step writes."""
+
+PARTITIONS_PLANNED_PER_STEP: Final = 2_000
+"""Partitions that are placed in one step, unless one topic has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,10 @@ class Creation:
 async def create_topics(context: ControllerContext, creation: Creation) -> AsyncGenerator[None, None]:
     """The steps of a creation."""
     repeated = repeated_names([request.name for request in creation.requests])
-    for start in range(0, len(creation.requests), TOPICS_PER_STEP):
-        plans = _plans(context, creation, start, repeated)
+    for indexes in _in_steps(creation.requests):
+        plans = _plans(context, creation, indexes, repeated)
         if not plans:
+            yield
             continue
         creation.begun = True
         keys = await _write_topics(context, creation, plans)
@@ -83,10 +87,23 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
         creation.result.set_result(tuple(creation.outcomes[i] for i in range(len(creation.requests))))
 
 
-def _plans(context: ControllerContext, creation: Creation, start: int, repeated: frozenset[str]) -> dict[int, Plan]:
+def _in_steps(requests: Sequence[TopicRequest]) -> Iterator[range]:
+    """Indexes of the requests that are planned and written together: few, and few partitions (safety rule S22)."""
+    start = partitions = 0
+    for i, request in enumerate(requests):
+        asked = max(request.partitions, len(request.assignment))
+        if i > start and (i - start == TOPICS_PER_STEP or partitions + asked > PARTITIONS_PLANNED_PER_STEP):
+            yield range(start, i)
+            start, partitions = i, 0
+        partitions += asked
+    yield range(start, len(requests))
+
+
+def _plans(context: ControllerContext, creation: Creation, indexes: range, repeated: frozenset[str]) -> dict[int, Plan]:
     """What the next topics are to become; what needs no writing is settled."""
     plans: dict[int, Plan] = {}
-    for i, request in enumerate(creation.requests[start : start + TOPICS_PER_STEP], start):
+    for i in indexes:
+        request = creation.requests[i]
         if i in creation.outcomes:
             continue
         planned = plan_topic(

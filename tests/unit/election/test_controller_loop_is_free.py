@@ -149,6 +149,21 @@ def test_a_topic_comes_and_goes() -> None:
     run(scenario).assert_free()
 
 
+def test_one_call_asks_for_half_a_million_partitions() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await cluster.begin(1, 2, 3)
+        controller = await cluster.reign()
+        requests = [
+            TopicRequest(name=f"t{number}", partitions=10_000, replication_factor=3, assignment=(), mutation=None)
+            for number in range(50)
+        ]
+        with held.measuring("50 topics of 10000 partitions are checked"):
+            answered = await controller.topics.create(requests, validate_only=True, wait_s=60.0, account=ANYBODY)
+        assert all(isinstance(outcome, Created) for outcome in answered.outcomes)
+
+    run(scenario).assert_free()
+
+
 def test_leaders_go_back_to_preferred_replicas() -> None:
     async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
         await write_topics(cluster, {f"t{number}": 5_000 for number in range(4)}, lambda n: 2 if n % 10 else 1 + n % 3)
