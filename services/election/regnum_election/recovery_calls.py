@@ -222,7 +222,11 @@ class PartitionRecoveries:
             groups.append(group_for(topic, write.found, write.broker, write.state, make_guard=make_guard))
         if not without_guard:
             return await self._context.store.write_batch(groups)
-        before = await self._context.store.write_batch(groups[:-1])
+        before: list[Written | Refused] = []
+        for start in range(0, len(groups) - 1, PARTITIONS_PER_STEP):
+            part = groups[start : min(start + PARTITIONS_PER_STEP, len(groups) - 1)]
+            before += await self._context.store.write_batch(part)
+            await asyncio.sleep(0)
         (outcome,) = await self._context.store.write_batch(groups[-1:])
         # Without the guard none of them counts.
         return (*before, outcome) if isinstance(outcome, Written) else [outcome] * len(writes)

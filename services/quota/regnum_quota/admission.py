@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from regnum_model.bucket import Bucket, Limit, charge, empty, full, is_exhausted, refill, wait_ms
@@ -80,6 +81,24 @@ class _Held(NamedTuple):
     """What it has been filled at since ``bucket.as_of_s``."""
 
 
+class Conversion(NamedTuple):
+    """What other quotas make of a bucket."""
+
+    before: _Held
+    """What was held when it was worked out."""
+    after: _Held | None
+    """What is held from then on; None: no quota fills it any more."""
+
+
+def _under(limits: Mapping[QuotaEntity, Limit], key: BucketKey, held: _Held, now_s: float) -> _Held | None:
+    """A bucket under other quotas: until now it was filled at the rate of its time."""
+    limit = limit_of(limits, key)
+    if limit is None or limit == held.limit:
+        return None if limit is None else held
+    until_now = refill(held.bucket, held.limit, now_s)
+    return _Held(refill(until_now, limit, now_s), limit)
+
+
 class Ledger:
     """The buckets of one active quota process. Used by one task at a time; knows no clock."""
 
@@ -112,15 +131,38 @@ class Ledger:
         self._charged: OrderedDict[str, int] = OrderedDict()
         """Which mutations were charged, as bits: sets of numbers would fill gigabytes."""
 
-    def set_limits(self, limits: Mapping[QuotaEntity, Limit], now_s: float) -> None:
-        """The quotas as they are now."""
+    @property
+    def keys(self) -> tuple[BucketKey, ...]:
+        """Buckets that are known."""
+        return tuple(self._held)
+
+    def converted(
+        self, limits: Mapping[QuotaEntity, Limit], keys: Iterable[BucketKey], now_s: float
+    ) -> dict[BucketKey, Conversion]:
+        """What other quotas make of some buckets; for ``set_limits``, so that not all is done in one go."""
+        found = ((key, self._held.get(key)) for key in keys)
+        return {key: Conversion(held, _under(limits, key, held, now_s)) for key, held in found if held is not None}
+
+    def set_limits(
+        self,
+        limits: Mapping[QuotaEntity, Limit],
+        now_s: float,
+        converted: Mapping[BucketKey, Conversion] = MappingProxyType({}),
+    ) -> None:
+        """The quotas as they are now.
+
+        Args:
+            limits: all of them.
+            now_s: when that is.
+            converted: buckets for which it was worked out a moment ago; what was drawn on since is done again.
+        """
         for key, held in tuple(self._held.items()):
-            limit = limit_of(limits, key)
-            if limit is None:
+            known = converted.get(key)
+            after = known.after if known is not None and known.before is held else _under(limits, key, held, now_s)
+            if after is None:
                 del self._held[key]
-            elif limit != held.limit:
-                until_now = refill(held.bucket, held.limit, now_s)
-                self._held[key] = _Held(refill(until_now, limit, now_s), limit)
+            elif after is not held:
+                self._held[key] = after
         # A quota that was taken away and set again is a new one.
         self._inherited &= frozenset(limits)
         self._limits = limits

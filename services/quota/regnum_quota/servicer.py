@@ -37,6 +37,7 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
     ) -> quota_pb2.AdmitResponse:
         """Judge, and charge what is admitted."""
         asked = read(request, self._clock.monotonic())
+        await asyncio.sleep(0)
         term = self._office.term
         await term.catch_up(asked.changes_seen)
         for start in range(0, len(asked.known), BUCKETS_PER_TURN):
@@ -53,15 +54,19 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
             # Asked for each time: the term may have ended meanwhile.
             verdicts.append(term.ledger.judge(admission, self._clock.monotonic()))
             judged += 1 + len(admission.permits)
-        drawn_on = dict.fromkeys(key for verdict in verdicts for key in verdict.drawn_on)
-        return quota_pb2.AdmitResponse(
-            incarnation=term.incarnation,
-            verdicts=[
+        response = quota_pb2.AdmitResponse(incarnation=term.incarnation)
+        for start in range(0, len(verdicts), BUCKETS_PER_TURN):
+            await asyncio.sleep(0)
+            response.verdicts.extend(
                 quota_pb2.Verdict(admitted=verdict.admitted, throttle_time_ms=min(verdict.throttle_ms, THROTTLE_MS_MAX))
-                for verdict in verdicts
-            ],
-            buckets=[_state(key, bucket) for key, bucket in term.ledger.state(drawn_on, self._clock.monotonic())],
-        )
+                for verdict in verdicts[start : start + BUCKETS_PER_TURN]
+            )
+        drawn_on = tuple(dict.fromkeys(key for verdict in verdicts for key in verdict.drawn_on))
+        for start in range(0, len(drawn_on), BUCKETS_PER_TURN):
+            await asyncio.sleep(0)
+            drawn = term.ledger.state(drawn_on[start : start + BUCKETS_PER_TURN], self._clock.monotonic())
+            response.buckets.extend(_state(key, bucket) for key, bucket in drawn)
+        return response
 
     async def DescribeBuckets(  # noqa: N802 - gRPC's name
         self,

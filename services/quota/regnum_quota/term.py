@@ -5,7 +5,9 @@ deadline another process may have begun a term. A term never outlives its sessio
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing
+from typing import Final
 
 import structlog
 from regnum.types.v1 import errors_pb2
@@ -14,11 +16,16 @@ from regnum_coordination.port import SessionState, Store
 from regnum_coordination.recipes.stored_quotas import StoreReader, newest_change, read_quotas
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
-from regnum_model.quotas import change_number
+from regnum_model.bucket import Limit
+from regnum_model.quota_matching import BucketKey
+from regnum_model.quotas import QuotaEntity, change_number
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_quota.admission import Ledger
+from regnum_quota.admission import Conversion, Ledger
+
+BUCKETS_PER_TURN: Final = 1_000
+"""Buckets that get another quota between two turns of the event loop (safety rule S22)."""
 
 
 class Term:
@@ -121,8 +128,18 @@ class Term:
         if self._ledger is None:
             self._ledger = Ledger(table.limits, active_since_s=now_s, exempt=self._exempt)
         else:
-            self._ledger.set_limits(table.limits, now_s)
+            await take_up_limits(self._ledger, table.limits, self._clock)
         self._change = table.change
+
+
+async def take_up_limits(ledger: Ledger, limits: Mapping[QuotaEntity, Limit], clock: Clock) -> None:
+    """Give a ledger other quotas without holding the loop (safety rule S22); it is asked meanwhile, by the former."""
+    converted: dict[BucketKey, Conversion] = {}
+    keys = ledger.keys
+    for start in range(0, len(keys), BUCKETS_PER_TURN):
+        converted |= ledger.converted(limits, keys[start : start + BUCKETS_PER_TURN], clock.monotonic())
+        await asyncio.sleep(0)
+    ledger.set_limits(limits, clock.monotonic(), converted)
 
 
 def not_coordinator(message: str, **facts: str) -> RegnumError:

@@ -222,6 +222,17 @@ def test_a_more_specific_quota_for_the_same_bucket_keeps_its_tokens() -> None:
     assert outcome(book.judge(request(1), 0.0)) == ((False,), 10_000)
 
 
+def test_what_is_drawn_on_while_another_quota_is_worked_out_is_not_given_back() -> None:
+    book = ledger()
+    book.judge(request(50), 0.0)
+    other = {ANN: Limit(rate=100.0, burst=1_000.0)}
+    converted = book.converted(other, book.keys, 1.0)
+    book.judge(request(40), 1.0)
+    book.set_limits(other, 2.0, converted)
+    # 100 - 50, + 10, - 40, + 10: each second at the rate of its time.
+    assert tokens(book, 2.0) == 30
+
+
 def test_an_unchanged_quota_is_left_alone() -> None:
     book = ledger()
     book.judge(request(50), 0.0)

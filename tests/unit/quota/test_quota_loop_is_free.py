@@ -13,7 +13,7 @@ from regnum_quota.admission import BUCKETS_MAX
 from regnum_quota.office import Office
 from regnum_quota.requests import ADMISSIONS_MAX, KNOWN_MAX, MUTATIONS_MAX
 from regnum_quota.servicer import QuotaServicer
-from regnum_quota.term import Term
+from regnum_quota.term import Term, take_up_limits
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -63,8 +63,7 @@ async def scenario(held: HeldLoop) -> None:
         described = await servicer.DescribeBuckets(quota_pb2.DescribeBucketsRequest(), None)
     assert len(described.buckets) == BUCKETS_MAX
     with held.measuring("a change of everybody's quota"):
-        term.ledger.set_limits({QuotaEntity(user=DEFAULT): Limit(rate=5.0, burst=9.0)}, clock.monotonic())
-        await asyncio.sleep(0)
+        await take_up_limits(term.ledger, {QuotaEntity(user=DEFAULT): Limit(rate=5.0, burst=9.0)}, clock)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
