@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install demo test test-full check-fast check-full lint proto proto-check lock clean
+.PHONY: help install demo test test-full check-servers check-units lint proto proto-check lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,18 +22,20 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install ## start a cluster, kill its leaders under load, prove that nothing was lost
 	@$(BIN)/python -m regnum_local.demo
 
-# The checks need one processor and the tests wait for much, so that both run at the same time.
-test: install ## every check, and every test but the longest (10 minutes on two processors at most)
-	@$(MAKE) --no-print-directory -j2 lint check-fast
+# Tests with servers wait for much, so that the checks and the unit tests run at the same time; what measures CPU time
+# comes by itself.
+test: install ## every check, and every test but the longest (about 10 minutes on two processors)
+	@$(MAKE) --no-print-directory -j2 check-servers check-units
+	@$(BIN)/python -m pytest -m "alone and not full"
 
-test-full: install ## every check and every test
-	@$(MAKE) --no-print-directory -j2 lint check-full
-
-check-fast: install
-	@$(BIN)/python -m pytest -m "not full"
-
-check-full: install
+test-full: lint ## every check and every test, one after another
 	@$(BIN)/python -m pytest
+
+check-servers: install
+	@$(BIN)/python -m pytest -m "not full and not alone" tests/contract tests/faults tests/integration
+
+check-units: lint
+	@$(BIN)/python -m pytest -m "not full and not alone" tests/unit
 
 lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/ruff check .

@@ -3,11 +3,14 @@
 import asyncio
 from contextlib import aclosing
 
+import pytest
 from regnum_coordination import open_store
 from regnum_coordination.port import Check, Create, Refused, Set, Written
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.waiting import within
 from regnum_testing.zookeeper_server import ZooKeeperServer
+
+pytestmark = pytest.mark.alone
 
 NODES = 6000
 

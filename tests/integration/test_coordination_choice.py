@@ -72,6 +72,7 @@ async def test_a_running_store_is_used_below_its_prefix(cluster: LocalCluster, t
             await store.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["zookeeper", "etcd"])
 async def test_a_cluster_comes_back_with_its_store(tmp_path: Path, name: str) -> None:
     """Its broker too: killed and restarted before its session expires, it takes its own node over (safety rule S5).

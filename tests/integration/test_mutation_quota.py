@@ -43,9 +43,9 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
         yield started
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
+@pytest_asyncio.fixture(loop_scope="module")
 async def store(cluster: LocalCluster) -> AsyncIterator[Store]:
-    """A session of the test's own."""
+    """A session of each test's own: what one test does without giving the loop a turn costs no other its session."""
     opened = await open_store(cluster.coordination)
     yield opened
     await opened.close()
@@ -106,6 +106,7 @@ def named_on_disk(folder: Path, names: Sequence[str]) -> set[str]:
     return {name for name in names if name.encode() in content}
 
 
+@pytest.mark.full
 async def test_a_burst_is_admitted_as_far_as_the_quota_goes_and_nothing_else_of_it_is_anywhere(
     cluster: LocalCluster, store: Store, admin: Admin
 ) -> None:

@@ -108,6 +108,7 @@ async def test_a_value_lowered_between_two_reigns_loses_nothing(tmp_path: Path) 
         await come_back(cluster, list(range(60)))
 
 
+@pytest.mark.full
 async def test_a_value_lowered_in_mid_reign_is_in_force_at_once_and_loses_nothing(tmp_path: Path) -> None:
     async with under_three(tmp_path) as (cluster, admin):
         await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={MIN_INSYNC_REPLICAS: "2"}))

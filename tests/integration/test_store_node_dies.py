@@ -15,7 +15,7 @@ from regnum_testing.etcd_ensemble import EtcdEnsemble
 from regnum_testing.under_load import under_load
 from regnum_testing.zookeeper_server import ZooKeeperEnsemble
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 OUTAGE_S_MAX = 10.0
 """On a quiet machine 1 s on ZooKeeper and 2 s on etcd, which is longer without a leader."""

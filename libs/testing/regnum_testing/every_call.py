@@ -5,10 +5,10 @@ A new service, call or field is covered as soon as it is served: nothing here na
 
 import asyncio
 import importlib
-import pkgutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -71,9 +71,10 @@ class Call:
 
 async def calls_of(channel: grpc.aio.Channel) -> list[Call]:
     """Every call that the listener at the other end says it serves."""
-    for module in pkgutil.walk_packages(regnum.__path__, "regnum."):
-        # Each module adds its messages to the pool.
-        importlib.import_module(module.name)
+    for folder in map(Path, regnum.__path__):
+        for module in folder.rglob("*_pb2.py"):
+            # Each module adds its messages to the pool. Their folders are namespaces, which pkgutil does not walk.
+            importlib.import_module(".".join(("regnum", *module.relative_to(folder).with_suffix("").parts)))
     ask: Any = channel.stream_stream(
         f"/{reflection.SERVICE_NAME}/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,

@@ -14,6 +14,8 @@ from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.held_loop import HeldLoop, run_measured
 
+pytestmark = pytest.mark.alone
+
 CONTROL = "/regnum.broker.v1.ReplicaControlService"
 LOG = "/regnum.broker.v1.LogService"
 METADATA = "/regnum.metadata.v1.MetadataService"

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
 from regnum.types.v1.types_pb2 import PartitionState, TopicState
 from regnum_client import EARLIEST, Consumer, ConsumerSettings
@@ -11,6 +12,8 @@ from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.held_loop import HeldLoop, run_measured
+
+pytestmark = pytest.mark.alone
 
 RECORDS = 1_000_000
 RECORDS_PER_BATCH = 100_000

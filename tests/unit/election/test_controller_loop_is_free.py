@@ -6,6 +6,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
+import pytest
 from regnum_coordination.port import Create, Operation
 from regnum_election.controller import Controller
 from regnum_election.events import Mutation
@@ -24,6 +25,8 @@ from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+
+pytestmark = pytest.mark.alone
 
 NODES_PER_WRITE = 100
 

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 
+import pytest
 from regnum.quota.v1 import quota_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.folders import ensure_folders
@@ -18,6 +19,8 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.waiting import eventually
+
+pytestmark = pytest.mark.alone
 
 
 def admission(user: str, *permits: int) -> quota_pb2.Admission:

@@ -1,7 +1,10 @@
 import gc
 import time
 
+import pytest
 from regnum_service.collector import LONG_S, short_collections
+
+pytestmark = pytest.mark.alone
 
 
 def test_what_survives_a_long_collection_is_not_walked_again() -> None:

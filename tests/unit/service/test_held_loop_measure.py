@@ -6,6 +6,8 @@ import time
 import pytest
 from regnum_testing.held_loop import HeldLoop, run_measured
 
+pytestmark = pytest.mark.alone
+
 
 def burn(seconds: float) -> None:
     end_s = time.thread_time() + seconds
