@@ -105,8 +105,7 @@ async def test_a_killed_controller_leaves_a_trace_of_its_succession(cluster: Loc
     (root,) = [span for span in spans if span["name"] == conventions.SUCCESSION]
     assert root["told"][conventions.VICTIM] == str(look.controller)
     assert root["told"][conventions.VICTIM_KIND] == "controller"
-    # One standby fences the dead controller; either of them may win, and the other knows of its node only.
-    assert root["told"][conventions.CAUSE] in {conventions.CAUSE_LIFELINE, conventions.CAUSE_NODE}
+    assert root["told"][conventions.CAUSE] == conventions.CAUSE_LIFELINE
     trace = [span for span in spans if span["traceId"] == root["traceId"]]
     for expected in (conventions.LOAD, conventions.VERIFY, conventions.INIT_DISPATCH, conventions.LEADER_AND_ISR):
         assert any(span["name"] == expected for span in trace), expected

@@ -58,7 +58,21 @@ class Candidacy:
         known: Callable[[KnownController | None], None],
         spawn: Spawn,
         detects: bool,
+        prepare: Callable[[], Awaitable[object]],
     ) -> None:
+        """Only assigns.
+
+        Args:
+            id: the election process.
+            store: an open session.
+            leadership: its campaigns.
+            detector: proves the incumbent dead.
+            run_reign: called with each win.
+            known: told of each incumbent; None when there is none.
+            spawn: starts what goes on beside.
+            detects: whether a dead incumbent is fenced (safety rule S9).
+            prepare: awaited before that, so that a campaign in the gap need not look for brokers first.
+        """
         self._id = id
         self._store = store
         self._leadership = leadership
@@ -67,6 +81,7 @@ class Candidacy:
         self._known = known
         self._spawn = spawn
         self._detects = detects
+        self._prepare = prepare
         self._log = structlog.get_logger("candidacy").bind(election_id=id)
         self._incumbent: Incumbent | None = None
         """Who reigned last as far as this process knows; for traces."""
@@ -167,6 +182,7 @@ class Candidacy:
         )
         self._log.warning("controller is dead, fencing it", controller=incumbent.id, epoch=incumbent.epoch)
         try:
+            await self._prepare()
             await self._leadership.fence(incumbent.epoch_version)
             self._predecessor = replace(self._predecessor, fenced_unix_nano=tracing.now_unix_nano())
         except SessionExpired:

@@ -15,7 +15,8 @@ Algorithm
     answered an attempt to connect. It tries once more itself, then asks all other candidates at once. When one reaches
     a broker, the reign ends.
     ``Reach.hesitate`` (before a win is written): a candidate that reaches none of the registered brokers waits
-    HESITATION_S, so that one that does wins first. That holds for the one that has just resigned as well.
+    HESITATION_S, so that one that does wins first. That holds for the one that has just resigned as well. A standby
+    that proved the controller dead looks before it fences (``Reach.prepare``) and campaigns without a second look.
     Who resigned for this reason a short while ago waits twice as long before it does so again, so that a candidate
     that reaches brokers and cannot win does not make the office change hands all the time.
 
@@ -65,6 +66,9 @@ ASK_TIMEOUT_S: Final = 1.5
 ID_DIGITS_MAX: Final = 10
 """Digits of the largest id."""
 
+FRESH_S: Final = 1.0
+"""How long a look that found a broker counts."""
+
 READ_TIMEOUT_S: Final = 0.5
 """How long a candidate waits for the list of brokers before it campaigns without."""
 
@@ -80,6 +84,7 @@ class Reach:
         self._clock = clock
         self._chance = chance
         self._looking: asyncio.Task[BrokerId | None] | None = None
+        self._fit_s = float("-inf")
         self._log = structlog.get_logger("reach")
 
     async def first_of(self, brokers: Mapping[BrokerId, Address]) -> BrokerId | None:
@@ -91,15 +96,28 @@ class Reach:
 
         return await first_found([reached(id) for id in tried])
 
-    async def hesitate(self, store: Store) -> None:
-        """Wait a while if no registered broker can be reached from here. Raises SessionExpired."""
+    async def prepare(self, store: Store) -> bool:
+        """Look whether this process is fit for office, so that ``hesitate`` need not; False: no broker is reached.
+
+        For a standby that is about to fence the controller: who has looked before the office is free takes it before
+        one that has not. Raises SessionExpired.
+        """
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 brokers = await registered_brokers(store)
         except (ConnectionLoss, TimeoutError):
-            return
+            return True
         if brokers and await self.first_of(brokers) is None:
-            self._log.warning("no broker reached; others may win first", brokers=len(brokers), wait_s=HESITATION_S)
+            return False
+        self._fit_s = self._clock.monotonic()
+        return True
+
+    async def hesitate(self, store: Store) -> None:
+        """Wait a while if no registered broker can be reached from here. Raises SessionExpired."""
+        if self._clock.monotonic() - self._fit_s < FRESH_S:
+            return
+        if not await self.prepare(store):
+            self._log.warning("no broker reached; others may win first", wait_s=HESITATION_S)
             await self._clock.sleep(HESITATION_S)
 
     async def for_others(self, store: Store) -> BrokerId | None:

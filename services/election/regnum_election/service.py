@@ -154,6 +154,7 @@ class ElectionService:
             known=self._office.heard_of,
             spawn=self._supervisor.start,
             detects=detects,
+            prepare=partial(self._reach.prepare, store),
         )
         await self._serve(serving=True)
         registration = self._supervisor.start("registration", self._stay_registered(membership, joined))

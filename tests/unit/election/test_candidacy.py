@@ -44,6 +44,8 @@ class Candidate:
         self.clock = SystemClock()
         self.reigns: list[Reign] = []
         self.reigning = False
+        self.prepared: list[bool] = []
+        """For each look for brokers before a fence: whether the controller's node was still there."""
         self.known: KnownController | None = None
         self.depose: asyncio.Future[DeposedError] | None = None
         self.leadership = Leadership(self.store, self.clock, id=ElectionId(id))
@@ -56,11 +58,16 @@ class Candidate:
             known=self.hear,
             spawn=supervisor.start,
             detects=True,
+            prepare=self.prepare,
         )
         self.task: asyncio.Task[None] | None = None
 
     def hear(self, known: KnownController | None) -> None:
         self.known = known
+
+    async def prepare(self) -> None:
+        (before,) = await self.store.get_many(["/controller"])
+        self.prepared.append(before is not None)
 
     async def run_reign(self, reign: Reign) -> DeposedError:
         self.reigns.append(reign)
@@ -137,6 +144,7 @@ async def test_a_dead_controller_is_fenced_before_its_session_ends(candidates: C
     candidates.detector.dead[3_001].set()
     await until(lambda: two.reigning)
     assert two.reigns[0].epoch == 2
+    assert two.prepared == [True], "looked for brokers once, while the office was not free"
 
 
 async def test_a_standby_watches_on_when_a_call_is_cancelled_that_nobody_cancelled(candidates: Candidates) -> None:

@@ -12,7 +12,7 @@ from regnum_coordination.recipes.leadership import Leadership, Reign
 from regnum_election.controller_service import ControllerServicer
 from regnum_election.liveness import ISOLATION_MEMORY_S, ISOLATION_S, isolation_patience_s
 from regnum_election.office import Office
-from regnum_election.reach import ASK_INTERVAL_S, HESITATION_S, Isolation, Reach, ask_candidate, first_found
+from regnum_election.reach import ASK_INTERVAL_S, FRESH_S, HESITATION_S, Isolation, Reach, ask_candidate, first_found
 from regnum_election.reign import DeposedError
 from regnum_model import paths
 from regnum_model.contact import Contact
@@ -146,6 +146,25 @@ async def test_a_candidate_that_reaches_no_broker_lets_one_that_does_win(network
     await network.clock.advance(2 * HESITATION_S)
     assert not isolated.done()
     isolated.cancel()
+
+
+async def test_who_looked_for_brokers_before_the_office_was_free_campaigns_without_another_look(
+    network: Network,
+) -> None:
+    await network.begin(brokers=[1], candidates=[1])
+    network.reached = {1: [1]}
+    reach, store = network.reach(1), MemoryStore(network.server)
+    assert await reach.prepare(store)
+    network.reached = {}
+    network.refuses = False
+    await network.clock.advance(FRESH_S - 0.1)
+    await asyncio.wait_for(reach.hesitate(store), timeout=10.0)
+    await network.clock.advance(0.2)
+    hesitating = asyncio.create_task(reach.hesitate(store))
+    await network.clock.advance(HESITATION_S - 0.1)
+    assert not hesitating.done(), "a look counts for a while only"
+    await network.clock.advance(0.2)
+    await asyncio.wait_for(hesitating, timeout=10.0)
 
 
 async def test_candidates_that_reach_no_broker_wait_but_not_for_ever(network: Network) -> None:
