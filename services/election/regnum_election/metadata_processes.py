@@ -25,7 +25,7 @@ from regnum_telemetry import tracing
 
 from regnum_election.cluster import Cluster
 from regnum_election.dispatch import RETRY_INTERVAL_S, RETRY_INTERVAL_S_MAX, seen_epoch
-from regnum_election.publication import Announcer, Journal, Publication
+from regnum_election.publication import Announcer, Base, Journal, Publication
 from regnum_election.reign import DeposedError
 from regnum_election.writing import FencedStore
 
@@ -94,7 +94,9 @@ class MetadataPublisher:
         listener: PublicationListener,
         clock: Clock,
         spawn: Spawn,
+        base: Base | None = None,
     ) -> None:
+        """``base``: what the first publication joins on to; None: nothing, it is sent whole to everybody."""
         self._epoch = epoch
         self._announcer = announcer
         self._open_channel = open_channel
@@ -102,7 +104,7 @@ class MetadataPublisher:
         self._listener = listener
         self._clock = clock
         self._spawn = spawn
-        self._journal = Journal()
+        self._journal = Journal(base)
         self._processes: dict[MetadataId, Subscriber] = {}
         self._log = structlog.get_logger("publication").bind(epoch=epoch)
 

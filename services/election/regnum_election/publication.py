@@ -18,7 +18,7 @@ from typing import Final
 
 from regnum.metadata.v1 import propagation_pb2
 from regnum.types.v1 import types_pb2
-from regnum_model.ids import PartitionKey, TopicId
+from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 
 from regnum_election.cluster import Cluster, Topic
@@ -30,6 +30,20 @@ PART_PARTITIONS: Final = 1_000
 
 CHANGES_KEPT: Final = 512
 """Changes kept for processes that lag."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A publication of the reign before that this reign goes on from.
+
+    Whoever names one promises that the first publication names every partition whose state, and every topic whose
+    existence, differs from the picture published under this version.
+    """
+
+    epoch: ControllerEpoch
+    """Controller epoch of the predecessor."""
+    version: int
+    """Its version, at least 1; the first publication of this reign is the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +79,9 @@ class Publication:
 class Journal:
     """Versions of one reign. Used by the controller's loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: Base | None = None) -> None:
         self._picture = Cluster()
-        self._version = 0
+        self._version = 0 if base is None else base.version
         self._entries: deque[Entry] = deque(maxlen=CHANGES_KEPT)
 
     @property
@@ -105,7 +119,7 @@ class Journal:
 
     def next_for(self, version: int) -> Publication | None:
         """What a process at ``version`` lacks; None when that is nothing."""
-        if self._version in (0, version):
+        if not self._entries or version == self._version:
             return None
         missing = self._version - version
         if version == 0 or not 0 < missing <= len(self._entries):
