@@ -1,7 +1,7 @@
 """How one process notices that another one is dead, faster than the other's session ends (safety rule S9).
 
 It holds a health watch open on a listener of the other. The kernel ends the stream when the process dies; two refused
-attempts to connect, 100 ms apart, then prove it. A stream that ends for another reason is opened again. Silence proves
+attempts to connect, 20 ms apart, then prove it. A stream that ends for another reason is opened again. Silence proves
 nothing: a paused process keeps what it has until its session ends.
 """
 
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import grpc
 from grpc_health.v1 import health_pb2
-from regnum_model.contact import REFUSAL_INTERVAL_S, Contact, proves_death
+from regnum_model.contact import KNOCKS_AFTER_BREAK, Contact, knock_pause_s, proves_death
 from regnum_model.nodes import Address
 from regnum_telemetry import tracing
 
@@ -27,9 +27,6 @@ RETRY_INTERVAL_S: Final = 0.2
 
 CONNECT_TIMEOUT_S: Final = 0.5
 """Time after which an attempt counts as unanswered."""
-
-ATTEMPTS: Final = 10
-"""Attempts to connect after the stream broke."""
 
 Probe = Callable[[Address], Awaitable[Contact]]
 """One attempt to connect."""
@@ -64,7 +61,7 @@ async def is_dead(address: Address, probe: Probe, clock: Clock, *, attempts: int
     contacts: list[Contact] = []
     for attempt in range(attempts):
         if attempt:
-            await clock.sleep(REFUSAL_INTERVAL_S)
+            await clock.sleep(knock_pause_s(contacts))
         contacts.append(await probe(address))
         if proves_death(contacts[-2:]):
             return True
@@ -85,7 +82,7 @@ class HealthWatchDetector:
         while True:
             await self._watch(listener)
             noticed_unix_nano = tracing.now_unix_nano()
-            if await is_dead(listener, self._probe, self._clock, attempts=ATTEMPTS):
+            if await is_dead(listener, self._probe, self._clock, attempts=KNOCKS_AFTER_BREAK):
                 return noticed_unix_nano
             await self._clock.sleep(RETRY_INTERVAL_S)
 

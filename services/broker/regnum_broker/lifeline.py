@@ -4,9 +4,9 @@ Goals: a broker whose main loop is busy is not taken for dead; the controller le
 and of every replica here that cannot be used.
 
 Algorithm: a thread with an event loop of its own holds one stream to the controller's lifeline listener. It sends a
-beat every 100 ms, and at once when a probe comes. Reports travel in numbered batches (see ``reports``). A stream says
-in its first message which registration it speaks for; when that changes, a new stream is opened. The controller may
-answer that this registration is over.
+beat every 100 ms (as seldom as the controller says where there are many brokers), and at once when a probe comes.
+Reports travel in numbered batches (see ``reports``). A stream says in its first message which registration it speaks
+for; when that changes, a new stream is opened. The controller may answer that this registration is over.
 """
 
 import asyncio
@@ -32,10 +32,13 @@ from regnum_broker.isr_writer import WrittenIsr
 from regnum_broker.reports import Reports
 
 BEAT_INTERVAL_S: Final = 0.1
-"""Time between two beats."""
+"""Time between two beats, unless the controller names a longer one."""
+
+BEAT_INTERVAL_S_MAX: Final = 10.0
+"""The longest that is believed."""
 
 SILENCE_S: Final = 2.0
-"""A controller that is silent for so long is looked for anew."""
+"""A controller that is silent for so long is looked for anew; for two of its beats, if that is longer."""
 
 RECONNECT_S: Final = 0.1
 """Pause before another stream is tried."""
@@ -155,6 +158,7 @@ class _Speaker:
         self._named = False
         self._beat = 0
         self._probe = 0
+        self._interval_s = BEAT_INTERVAL_S
         self._ended = ""
 
     def run(self) -> None:
@@ -241,6 +245,7 @@ class _Speaker:
             call: StreamCall = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline()
             self._reports.begin_stream()
             self._probe = 0
+            self._interval_s = BEAT_INTERVAL_S
             hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=epoch)
             beats = asyncio.create_task(self._send_beats(call, hello), name="lifeline: beats")
             changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
@@ -273,7 +278,7 @@ class _Speaker:
                 return await self._changed_never()
             first = None
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_INTERVAL_S):
+                async with asyncio.timeout(self._interval_s):
                     await self._due.wait()
 
     async def _changed_never(self) -> None:
@@ -282,7 +287,7 @@ class _Speaker:
     async def _read(self, call: StreamCall, epoch: int) -> None:
         opened = fenced = False
         while True:
-            async with asyncio.timeout(SILENCE_S):
+            async with asyncio.timeout(max(SILENCE_S, 2 * self._interval_s)):
                 answer = await call.read()
             if answer is grpc.aio.EOF:
                 return
@@ -293,6 +298,7 @@ class _Speaker:
             if answer.fenced and not fenced:
                 fenced = True
                 self._tell_main(_News.FENCED, epoch)
+            self._interval_s = min(max(answer.beat_interval_ms / 1000, BEAT_INTERVAL_S), BEAT_INTERVAL_S_MAX)
             if answer.probe > self._probe:
                 self._probe = answer.probe
                 self._due.set()

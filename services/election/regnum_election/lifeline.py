@@ -6,6 +6,7 @@ never looks like a dead broker. It decides nothing about the cluster: it reports
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -13,7 +14,7 @@ from typing import Any, Final
 import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_model.contact import Contact
+from regnum_model.contact import KNOCKS_AFTER_BREAK, Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
@@ -23,15 +24,19 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
-from regnum_election.liveness import BEAT_INTERVAL_S, SILENCE_S, Listener, Verdict, judge_silence
+from regnum_election.liveness import (
+    BEAT_INTERVAL_S,
+    SILENCE_S,
+    Listener,
+    Verdict,
+    beat_interval_s,
+    judge_silences,
+)
 from regnum_election.registrations import ended_epochs, is_over
 from regnum_election.relief import FetchContacts, cut_leaders
 
 UNREGISTERED: Final = BrokerEpoch(0)
 """Broker epoch in the hello of a broker without registration."""
-
-ATTEMPTS_AFTER_BREAK: Final = 10
-"""Attempts to connect after a stream broke."""
 
 ATTEMPTS_WITHOUT_STREAM: Final = 2
 """Attempts to connect to a live broker that has no stream."""
@@ -56,6 +61,8 @@ class Stream:
     """Broker epoch it said; 0 when it had none yet."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the broker's side is over, or the stream has been replaced."""
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the next beat has something to say that should not wait for a long interval."""
     probe: int = 0
     """Number of the newest probe sent."""
     answered: int = 0
@@ -70,6 +77,11 @@ class Stream:
     """What was last decided about its silence."""
     contacts: FetchContacts = field(default_factory=FetchContacts)
     """What it last said of fetches between it and others."""
+
+    def end(self) -> None:
+        """Let whoever speaks on it hang up."""
+        self.ended.set()
+        self.due.set()
 
 
 class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
@@ -109,6 +121,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._streams: dict[BrokerId, Stream] = {}
         self._looked_s: dict[BrokerId, float] = {}
         self._looking: dict[BrokerId, asyncio.Task[None]] = {}
+        self._suspects: frozenset[BrokerId] = frozenset()
+        """Brokers that were silent at the last look."""
         self._silence_fence_s: float | None = None
         self._cut_off: dict[BrokerId, tuple[LeaderCutOff, float]] = {}
         self._heard_s = clock.monotonic()
@@ -132,13 +146,16 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 self._heard_s = self._clock.monotonic()
             self._ended_epochs.update(ended_epochs(self._brokers, brokers))
             self._brokers, self._shown = brokers, True
+            for stream in self._streams.values():
+                if self._is_over(stream):
+                    stream.due.set()
 
     def end(self) -> None:
         """The reign is over: brokers find the next controller."""
         self._epoch = None
         self._brokers = {}
         for stream in self._streams.values():
-            stream.ended.set()
+            stream.end()
         for task in self._looking.values():
             task.cancel()
 
@@ -173,7 +190,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         stream = Stream(broker=BrokerId(first.hello.broker_id), epoch=BrokerEpoch(first.hello.broker_epoch))
         replaced = self._streams.get(stream.broker)
         if replaced is not None:
-            replaced.ended.set()
+            replaced.end()
         self._streams[stream.broker] = stream
         self._hear(stream, first)
         reader = self._spawn(f"lifeline-{stream.broker}-reader", self._read(stream, request_iterator))
@@ -182,6 +199,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             while not stream.ended.is_set() and self._epoch == epoch:
                 beat += 1
                 stream.probe += 1
+                stream.due.clear()
+                interval_s = beat_interval_s(len(self._brokers))
                 if stream.oldest_unanswered_s is None:
                     stream.oldest_unanswered_s = self._clock.monotonic()
                 yield controller_pb2.BrokerLifelineResponse(
@@ -190,8 +209,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     probe=stream.probe,
                     report_acknowledged=stream.report,
                     fenced=self._is_over(stream),
+                    beat_interval_ms=round(interval_s * 1000),
                 )
-                await self._until_next_beat(stream)
+                await self._until_next_beat(stream, interval_s)
         finally:
             reader.cancel()
             self._ended(stream, epoch)
@@ -205,19 +225,21 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             elected_at=self._elected_at,
         )
 
-    async def _until_next_beat(self, stream: Stream) -> None:
-        try:
+    async def _until_next_beat(self, stream: Stream, interval_s: float) -> None:
+        with suppress(TimeoutError):
             async with asyncio.timeout(BEAT_INTERVAL_S):
                 await stream.ended.wait()
-        except TimeoutError:
-            return
+        if interval_s > BEAT_INTERVAL_S:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval_s - BEAT_INTERVAL_S):
+                    await stream.due.wait()
 
     async def _read(self, stream: Stream, requests: AsyncIterator[controller_pb2.BrokerLifelineRequest]) -> None:
         try:
             async for request in requests:
                 self._hear(stream, request)
         finally:
-            stream.ended.set()
+            stream.end()
 
     def _hear(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
         stream.heard_unix_nano = tracing.now_unix_nano()
@@ -225,7 +247,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             self._heard_s = self._clock.monotonic()
         if request.probe_answered > stream.answered:
             stream.answered = min(request.probe_answered, stream.probe)
-            # Probes go out every BEAT_INTERVAL_S, so the first unanswered one is younger than this moment.
+            # Probes go out at intervals, so the first unanswered one is younger than this moment.
             stream.oldest_unanswered_s = None if stream.answered == stream.probe else self._clock.monotonic()
         if request.HasField("fetch_contacts"):
             stream.contacts = FetchContacts(
@@ -235,6 +257,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         if request.report_number > stream.report:
             self._take_up(stream, request)
             stream.report = request.report_number
+            stream.due.set()
 
     def _take_up(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
         written = frozenset(PartitionKey(TopicId(report.topic_id), report.partition) for report in request.isr_reports)
@@ -252,7 +275,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         if self._epoch == epoch:
             self._log.info("lifeline ended", broker=stream.broker)
             evidence = "lifeline ended, port refused twice"
-            self._look(stream.broker, ATTEMPTS_AFTER_BREAK, evidence, heard_unix_nano=stream.heard_unix_nano)
+            self._look(stream.broker, KNOCKS_AFTER_BREAK, evidence, heard_unix_nano=stream.heard_unix_nano)
 
     def _look(self, id: BrokerId, attempts: int, evidence: str, *, heard_unix_nano: int = 0) -> None:
         broker = self._brokers.get(id)
@@ -291,15 +314,27 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             await self._clock.sleep(BEAT_INTERVAL_S)
             if self._epoch is None or not self._fences:
                 continue
-            now_s = self._clock.monotonic()
-            for id, broker in self._brokers.items():
-                if id in self._streams:
-                    self._judge(id, broker, now_s)
-                elif now_s - self._looked_s.setdefault(id, now_s) >= WITHOUT_STREAM_S:
-                    # It died before its lifeline reached this controller, or seemed to listen a moment longer.
-                    self._look(id, ATTEMPTS_WITHOUT_STREAM, "no lifeline, port refused twice")
+            self._tick(self._clock.monotonic())
 
-            self._look_for_cuts(now_s)
+    def _tick(self, now_s: float) -> None:
+        """One look at all brokers: what it costs grows with their number and not with its square."""
+        unanswered: dict[BrokerId, float | None] = {}
+        for id in self._brokers:
+            stream = self._streams.get(id)
+            if stream is not None:
+                sent_s = stream.oldest_unanswered_s
+                unanswered[id] = None if sent_s is None else now_s - sent_s
+            elif now_s - self._looked_s.setdefault(id, now_s) >= WITHOUT_STREAM_S:
+                # It died before its lifeline reached this controller, or seemed to listen a moment longer.
+                self._look(id, ATTEMPTS_WITHOUT_STREAM, "no lifeline, port refused twice")
+        verdicts = judge_silences(unanswered, self._brokers, self._listening)
+        for id in self._suspects - verdicts.keys():
+            if (stream := self._streams.get(id)) is not None:
+                stream.verdict = Verdict.NOT_SILENT
+        self._suspects = frozenset(verdicts)
+        for id, verdict in verdicts.items():
+            self._act_on(verdict, self._streams[id], self._brokers[id], now_s)
+        self._look_for_cuts(now_s)
 
     def _look_for_cuts(self, now_s: float) -> None:
         """Report leaders from which their followers cannot fetch, at once and again while it lasts."""
@@ -317,19 +352,13 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 self._cut_off[leader] = (event, now_s)
                 self._report(event)
 
-    def _judge(self, id: BrokerId, broker: Broker, now_s: float) -> None:
-        unanswered = {
-            other: None if stream.oldest_unanswered_s is None else now_s - stream.oldest_unanswered_s
-            for other, stream in self._streams.items()
-        }
-        stream = self._streams[id]
-        before, verdict = stream.verdict, judge_silence(id, unanswered, tuple(self._brokers), self._listening())
-        stream.verdict = verdict
+    def _act_on(self, verdict: Verdict, stream: Stream, broker: Broker, now_s: float) -> None:
+        before, stream.verdict = stream.verdict, verdict
         if verdict is Verdict.FENCE:
             self._silence_fence_s = now_s
             self._report(
                 BrokerDead(
-                    broker=id,
+                    broker=broker.id,
                     epoch=broker.epoch,
                     registration=broker.registration,
                     evidence="probes unanswered",
@@ -338,9 +367,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     heard_unix_nano=stream.heard_unix_nano,
                 )
             )
-        elif verdict not in {before, Verdict.NOT_SILENT}:
+        elif verdict is not before:
             # Once for each reason: it is looked at ten times a second.
-            self._log.warning("silent broker not fenced", broker=id, why=verdict.value)
+            self._log.warning("silent broker not fenced", broker=broker.id, why=verdict.value)
 
 
 def _brokers(ids: Iterable[int]) -> frozenset[BrokerId]:

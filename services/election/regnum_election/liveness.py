@@ -7,8 +7,8 @@ that a mistake never cascades.
 """
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from regnum_model.ids import BrokerId
@@ -23,7 +23,10 @@ LOOP_LAG_MAX_S: Final = 0.1
 """Lag of the controller's own loops from which it does not trust its own ears."""
 
 BEAT_INTERVAL_S: Final = 0.1
-"""Time between two beats, and between two probes."""
+"""Time between two beats, and between two probes, of few brokers; see ``beat_interval_s``."""
+
+BROKERS_AT_FULL_PACE: Final = 100
+"""Brokers up to which beats go out every BEAT_INTERVAL_S; above, the interval grows in proportion."""
 
 ISOLATION_S: Final = 3.0
 """Silence of all registered brokers from which a controller asks others whether they reach one."""
@@ -57,31 +60,48 @@ class Listener:
     """Store session time-out."""
 
 
-def judge_silence(
-    suspect: BrokerId,
-    unanswered_s: Mapping[BrokerId, float | None],
-    live: Collection[BrokerId],
-    listener: Listener,
-) -> Verdict:
-    """Whether a broker that holds its stream open and does not answer is fenced.
+def beat_interval_s(brokers: int) -> float:
+    """Time between two beats, and between two probes, of a lifeline, in seconds.
+
+    All lifelines together carry as many messages a second as those of 100 brokers.
 
     Args:
-        suspect: the broker in question.
-        unanswered_s: age of the oldest unanswered probe of every broker with a stream; None when all are answered.
-        live: registered brokers.
-        listener: the controller's own state.
+        brokers: live brokers.
     """
-    silence_s = unanswered_s.get(suspect)
-    if silence_s is None or silence_s < SILENCE_S:
-        return Verdict.NOT_SILENT
+    return BEAT_INTERVAL_S * max(1.0, brokers / BROKERS_AT_FULL_PACE)
+
+
+def judge_silences(
+    unanswered_s: Mapping[BrokerId, float | None], live: Collection[BrokerId], listen: Callable[[], Listener]
+) -> dict[BrokerId, Verdict]:
+    """Whether brokers that hold their streams open and do not answer are fenced: those that are silent, in order.
+
+    Args:
+        unanswered_s: age of the oldest unanswered probe of every live broker with a stream; None when all are answered.
+        live: registered brokers.
+        listen: the controller's own state; asked once, and only if somebody is silent.
+    """
+    suspects = sorted(id for id, silence_s in unanswered_s.items() if silence_s is not None and silence_s >= SILENCE_S)
+    if not suspects:
+        return {}
+    # None of the suspects answers, so for each of them these are the answers of the others.
+    answering = sum(1 for id in live if id in unanswered_s and (unanswered_s[id] or 0.0) <= ANSWERING_S)
+    listener = listen()
+    verdicts: dict[BrokerId, Verdict] = {}
+    for suspect in suspects:
+        verdicts[suspect] = verdict = _judge(answering, len(live) - 1, listener)
+        if verdict is Verdict.FENCE:
+            listener = replace(listener, since_silence_fence_s=0.0)
+    return verdicts
+
+
+def _judge(answering: int, others: int, listener: Listener) -> Verdict:
     if not listener.session_connected:
         return Verdict.NOT_ACTING
     if listener.loop_lag_s >= LOOP_LAG_MAX_S:
         return Verdict.LAGGING
-    others = [id for id in live if id != suspect]
-    answering = [id for id in others if id in unanswered_s and (unanswered_s[id] or 0.0) <= ANSWERING_S]
     # With no other broker there is no witness: half of nothing is not more than half.
-    if len(answering) * 2 <= len(others):
+    if answering * 2 <= others:
         return Verdict.TOO_FEW_ANSWER
     recent_s = listener.since_silence_fence_s
     if recent_s is not None and recent_s < listener.session_timeout_s:

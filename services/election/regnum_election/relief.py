@@ -68,8 +68,10 @@ def cut_leaders(said: Mapping[BrokerId, FetchContacts]) -> dict[BrokerId, CutOff
         leaders = [id for id in contacts.unreachable_leaders if id in said and follower in said[id].silent_followers]
         for leader in leaders:
             cut.setdefault(leader, set()).add(follower)
-        others = {id: other for id, other in said.items() if id != follower}
-        if leaders and all(_nothing_passes(follower, contacts, id, other) for id, other in others.items()):
+        # Few brokers are cut off, and of those few are cut off from the first other one as well.
+        if leaders and all(
+            _nothing_passes(follower, contacts, id, other) for id, other in said.items() if id != follower
+        ):
             isolated.add(follower)
     return {
         leader: CutOff(followers=frozenset(followers), isolated=frozenset(followers & isolated))

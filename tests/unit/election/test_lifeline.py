@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, ItemsView
 
 import grpc
 import pytest
@@ -13,7 +13,7 @@ from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, Leader
 from regnum_election.lifeline import Lifelines, Stream
 from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.liveness import Listener, Verdict
-from regnum_election.relief import CutOff
+from regnum_election.relief import CutOff, FetchContacts, cut_leaders
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
@@ -26,6 +26,7 @@ from regnum_testing.clock import FakeClock
 from regnum_testing.election_values import broker
 from regnum_testing.ports import unused_port
 from regnum_testing.reigning import until
+from regnum_testing.waiting import within
 
 
 class Thread:
@@ -235,6 +236,27 @@ async def test_a_broker_that_was_gone_before_the_election_is_told_so_once_the_re
     await late.die()
 
 
+class SoMany(dict[BrokerId, Broker]):
+    """As many brokers as make beats come an hour apart."""
+
+    def __len__(self) -> int:
+        return 3_600_000
+
+
+async def test_with_many_brokers_beats_are_seldom_and_what_is_urgent_does_not_wait_for_them(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    many = SoMany({end.broker.id: end.broker})
+    lifelines.thread.show(ControllerEpoch(3), many)
+    assert (await end.hello()).beat_interval_ms == len(many)
+    report = controller_pb2.IsrReport(topic_id="t" * 22, partition=1, version=2, isr=[1])
+    await end.stream.write(controller_pb2.BrokerLifelineRequest(beat=2, report_number=4, isr_reports=[report]))
+    assert (await within(end.stream.read())).report_acknowledged == 4
+    lifelines.thread.show(ControllerEpoch(3), SoMany())
+    assert (await within(end.stream.read())).fenced
+    await end.die()
+
+
 class CancellingClock(SystemClock):
     """Whoever waits by it is cancelled by nobody."""
 
@@ -351,6 +373,69 @@ async def test_two_seconds_of_silence_report_death() -> None:
     silence = Silence(1, 2, 3)
     await silence.run(2.2, silent=1)
     assert [event.broker for event in silence.events if isinstance(event, BrokerDead)] == [1]
+
+
+class CountingListener:
+    """The controller's own state, and how often it was looked at."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> Listener:
+        self.looks += 1
+        return Listener(session_connected=True, loop_lag_s=0.0, since_silence_fence_s=None, session_timeout_s=6.0)
+
+
+class CountingStreams(dict[BrokerId, Stream]):
+    """Streams, and how often one was looked up or all were gone through, each counting as many as there are."""
+
+    looks = 0
+
+    def get(self, key: BrokerId, default: object = None) -> object:  # type: ignore[override]
+        self.looks += 1
+        return super().get(key, default)
+
+    def __getitem__(self, key: BrokerId) -> Stream:
+        self.looks += 1
+        return super().__getitem__(key)
+
+    def items(self) -> ItemsView[BrokerId, Stream]:
+        self.looks += len(self)
+        return super().items()
+
+
+async def test_a_look_at_1000_brokers_visits_each_a_few_times_and_still_fences_the_silent_one() -> None:
+    """It visited a million, and copied the measurements of lag 1,000 times: late, it trusted itself no more."""
+    ids = range(1, 1_001)
+    silence = Silence(*ids)
+    listener = CountingListener()
+    streams = CountingStreams(silence.lifelines._streams)
+    silence.lifelines._listening, silence.lifelines._streams = listener, streams
+    now_s = silence.clock.monotonic()
+    silence.lifelines._tick(now_s)
+    assert (streams.looks, listener.looks) == (2_000, 0)
+    assert not silence.events
+    for id in (500, 600):
+        silence.streams[id].oldest_unanswered_s = now_s - 2.0
+    silence.lifelines._tick(now_s)
+    assert streams.looks <= 2_000 + 2_010
+    assert listener.looks == 1
+    assert [event.broker for event in silence.events if isinstance(event, BrokerDead)] == [500]
+
+
+async def test_a_look_at_1000_brokers_of_which_some_are_cut_off_visits_no_pairs() -> None:
+    class Said(dict[BrokerId, FetchContacts]):
+        visits = 0
+
+        def items(self) -> ItemsView[BrokerId, FetchContacts]:
+            self.visits += 1
+            return super().items()
+
+    quiet = frozenset(BrokerId(id) for id in range(1, 1_001))
+    said = Said({id: FetchContacts(silent_followers=quiet - {id}) for id in quiet})
+    said[BrokerId(7)] = FetchContacts(unreachable_leaders=frozenset({BrokerId(8)}), silent_followers=quiet)
+    assert cut_leaders(said) == {BrokerId(8): CutOff(followers=frozenset({BrokerId(7)}), isolated=frozenset())}
+    assert said.visits == 2
 
 
 def contacts(

@@ -355,6 +355,7 @@ class BrokerLifelineResponse(_message.Message):
     PROBE_FIELD_NUMBER: _builtins.int
     REPORT_ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
+    BEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of the sender."""
     beat: _builtins.int
@@ -365,6 +366,10 @@ class BrokerLifelineResponse(_message.Message):
     """The newest batch of reports that was taken up. 0 means none yet."""
     fenced: _builtins.bool
     """The broker epoch of the hello is over: the broker gives all leadership up at once, and registers anew."""
+    beat_interval_ms: _builtins.int
+    """Milliseconds until the next beat of the controller, unless it has news before: 100, and more where there are more
+    than a hundred brokers. The broker takes it for its own beats as well. 0 means 100.
+    """
     def __init__(
         self,
         *,
@@ -373,10 +378,11 @@ class BrokerLifelineResponse(_message.Message):
         probe: _builtins.int = ...,
         report_acknowledged: _builtins.int = ...,
         fenced: _builtins.bool = ...,
+        beat_interval_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "beat_interval_ms", b"beat_interval_ms", "controller_epoch", b"controller_epoch", "fenced", b"fenced", "probe", b"probe", "report_acknowledged", b"report_acknowledged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
