@@ -6,7 +6,6 @@ a bounded number at a time. What cannot be read is an event in the log, and the 
 S14).
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,6 +15,7 @@ from regnum_coordination.port import Create, Node, Set
 from regnum_model.configs import CLUSTER, TOPICS, decode_config, encode_config, topic_config
 from regnum_model.ids import PartitionKey
 from regnum_model.nodes import MalformedNodeError
+from regnum_service.slices import Turns
 
 from regnum_election.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
 from regnum_election.context import ControllerContext
@@ -107,9 +107,9 @@ class ConfigBook:
         context = self._context
         before = self._take(settings)
         keys: list[PartitionKey] = []
-        for count, topic in enumerate(tuple(context.picture.topics.values()), 1):
-            if count % TOPICS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(TOPICS_PER_TURN)
+        for topic in tuple(context.picture.topics.values()):
+            await turns.took()
             if before.min_insync(topic.name) != settings.min_insync(topic.name):
                 keys.extend(context.picture.of_topic(topic.id))
         for start in range(0, len(keys), PARTITIONS_PER_STEP):
@@ -153,9 +153,9 @@ class ConfigBook:
     async def _read_topics(self, settings: Settings, names: Iterable[str]) -> Settings:
         nodes = await self._context.store.read_many([topic_config(name) for name in names])
         read: dict[str, int | None] = {}
-        for count, (path, node) in enumerate(nodes.items(), 1):
-            if count % TOPICS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(TOPICS_PER_TURN)
+        for path, node in nodes.items():
+            await turns.took()
             name = path.rpartition("/")[2]
             problem = _read_into(read, name, node)
             self._report(path, problem)

@@ -28,6 +28,7 @@ from regnum_model.quotas import (
     change_number,
     change_path,
 )
+from regnum_service.slices import Turns
 
 from regnum_election.quota_changes import EntityChange, changed_node, check_change, repeated_entities
 from regnum_election.reign import DeposedError
@@ -134,9 +135,9 @@ class QuotaBook:
         await self._store.until_connected()
         async with self._writing:
             before = self._change
-            for count, change in enumerate(changes, 1):
-                if count % ENTITIES_PER_TURN == 0:
-                    await asyncio.sleep(0)
+            turns = Turns(ENTITIES_PER_TURN)
+            for change in changes:
+                await turns.took()
                 if isinstance(change, Rejection):
                     outcomes.append(change)
                     continue

@@ -20,6 +20,7 @@ from regnum_coordination.port import Group, Refused, Written
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 from regnum_model.nodes import LeaderAndIsr
 from regnum_service.errors import RegnumError
+from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker, HeldState, Topic
@@ -169,9 +170,9 @@ class PartitionRecoveries:
         rejected, recoverable = await self._survey.judge(call.topic, numbers)
         call.done.update(rejected)
         writes: list[_Write] = []
-        for count, (number, one) in enumerate(recoverable.items(), 1):
-            if count % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(PARTITIONS_PER_TURN)
+        for number, one in recoverable.items():
+            await turns.took()
             decided = self._decide(one, *call.found[number])
             if isinstance(decided, Rejection):
                 call.done[number] = decided
@@ -215,27 +216,25 @@ class PartitionRecoveries:
             return ()
         without_guard = writes[-1].found.nodes.guard is None
         groups: list[Group] = []
-        for count, write in enumerate(writes, 1):
-            if count % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(PARTITIONS_PER_TURN)
+        for write in writes:
+            await turns.took()
             make_guard = without_guard and write is writes[-1]
             groups.append(group_for(topic, write.found, write.broker, write.state, make_guard=make_guard))
         if not without_guard:
             return await self._context.store.write_batch(groups)
         before: list[Written | Refused] = []
-        for start in range(0, len(groups) - 1, PARTITIONS_PER_STEP):
-            part = groups[start : min(start + PARTITIONS_PER_STEP, len(groups) - 1)]
+        async for part in slices(groups[:-1], PARTITIONS_PER_STEP):
             before += await self._context.store.write_batch(part)
-            await asyncio.sleep(0)
         (outcome,) = await self._context.store.write_batch(groups[-1:])
         # Without the guard none of them counts.
         return (*before, outcome) if isinstance(outcome, Written) else [outcome] * len(writes)
 
     async def _note(self, call: _Call, written: Mapping[PartitionKey, HeldState]) -> None:
         """What was done, by whom, over what: the log keeps it."""
-        for count, (key, held) in enumerate(written.items(), 1):
-            if count % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(PARTITIONS_PER_TURN)
+        for key, held in written.items():
+            await turns.took()
             found, assessment = call.found[key.partition]
             self._context.log.warning(
                 "partition recovered, loss accepted",

@@ -1,12 +1,12 @@
 """Recoveries between messages of AdminService and the controller's own words."""
 
-import asyncio
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId
 from regnum_model.nodes import LeaderAndIsr
+from regnum_service.slices import Turns
 
 from regnum_election.recovery import Answer, NoLog, is_recorded
 from regnum_election.recovery_calls import Recovered, Recovery, RecoveryRequest
@@ -29,9 +29,9 @@ def recovery_request(request: admin_pb2.RecoverPartitionsRequest, *, who: str) -
 async def recovery_response(recovered: Recovered) -> admin_pb2.RecoverPartitionsResponse:
     """What a client is answered."""
     results: list[admin_pb2.PartitionRecovery] = []
-    for count, recovery in enumerate(recovered.recoveries, 1):
-        if count % PARTITIONS_PER_TURN == 0:
-            await asyncio.sleep(0)
+    turns = Turns(PARTITIONS_PER_TURN)
+    for recovery in recovered.recoveries:
+        await turns.took()
         results.append(_recovery(recovery))
     return admin_pb2.RecoverPartitionsResponse(results=results, next_partition=recovered.next_partition)
 

@@ -15,6 +15,7 @@ from regnum_model import paths
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import NO_EPOCH, BrokerEpoch, BrokerId, LeaderEpoch, LogId, PartitionKey
 from regnum_service.errors import RegnumError
+from regnum_service.slices import Turns
 
 from regnum_election.cluster import Broker, Cluster, Partition, Topic
 from regnum_election.context import ControllerContext
@@ -44,9 +45,9 @@ class Survey:
     async def without_leader(self, topic: Topic, *, first: int, limit: int) -> tuple[list[int], int]:
         """Partitions from ``first`` on without a leader, ``limit`` at most; and where the rest begins (0: no rest)."""
         numbers: list[int] = []
-        for count, number in enumerate(topic.partitions):
-            if count % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
-                await asyncio.sleep(0)
+        turns = Turns(PARTITIONS_PER_TURN)
+        for number in topic.partitions:
+            await turns.took()
             if number < first:
                 continue
             picture = self._context.picture
@@ -65,9 +66,9 @@ class Survey:
         rejected, recoverable = await self.judge(topic, numbers)
         answers = await self._ask(recoverable.values(), min(ASK_S_MAX, wait_s / 2))
         found: dict[int, tuple[Recoverable, Assessment]] = {}
-        for count, (number, one) in enumerate(recoverable.items(), 1):
-            if count % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(PARTITIONS_PER_TURN)
+        for number, one in recoverable.items():
+            await turns.took()
             picture = self._context.picture
             offline = picture.offline_at(one.key)
             own = {
@@ -88,9 +89,9 @@ class Survey:
         damaged = judge_topic_node(topic, found)
         rejected: dict[int, Rejection] = {}
         recoverable: dict[int, Recoverable] = {}
-        for count, number in enumerate(numbers, 1):
-            if count % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(PARTITIONS_PER_TURN)
+        for number in numbers:
+            await turns.took()
             match damaged or self._judge_one(topic, number, found):
                 case Rejection() as rejection:
                     rejected[number] = rejection
@@ -150,9 +151,9 @@ class Survey:
             return {(id, key): refused for key in keys}
         answers: dict[tuple[BrokerId, PartitionKey], Answer] = {}
         told = {(info.topic_id, info.partition): info for info in response.replicas}
-        for count, key in enumerate(keys, 1):
-            if count % PARTITIONS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        turns = Turns(PARTITIONS_PER_TURN)
+        for key in keys:
+            await turns.took()
             answers[id, key] = _answer(broker, BrokerEpoch(response.broker_epoch), told.get(key))
         return answers
 

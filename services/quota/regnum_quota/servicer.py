@@ -7,6 +7,7 @@ from regnum.quota.v1 import quota_pb2, quota_pb2_grpc
 from regnum_model.bucket import Bucket
 from regnum_model.quota_matching import BucketKey
 from regnum_service.clock import Clock
+from regnum_service.slices import Turns, slices
 
 from regnum_quota.admission import Verdict
 from regnum_quota.office import Office
@@ -40,31 +41,25 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         await asyncio.sleep(0)
         term = self._office.term
         await term.catch_up(asked.changes_seen)
-        for start in range(0, len(asked.known), BUCKETS_PER_TURN):
+        async for known in slices(asked.known, BUCKETS_PER_TURN):
             now_s = self._clock.monotonic()
-            for key, bucket in asked.known[start : start + BUCKETS_PER_TURN]:
+            for key, bucket in known:
                 term.ledger.take_over(key, bucket, now_s)
-            await asyncio.sleep(0)
         verdicts: list[Verdict] = []
-        judged = 0
+        turns = Turns(MUTATIONS_PER_TURN)
         for admission in asked.admissions:
-            if judged >= MUTATIONS_PER_TURN:
-                judged = 0
-                await asyncio.sleep(0)
             # Asked for each time: the term may have ended meanwhile.
             verdicts.append(term.ledger.judge(admission, self._clock.monotonic()))
-            judged += 1 + len(admission.permits)
+            await turns.took(1 + len(admission.permits))
         response = quota_pb2.AdmitResponse(incarnation=term.incarnation)
-        for start in range(0, len(verdicts), BUCKETS_PER_TURN):
-            await asyncio.sleep(0)
+        async for judged in slices(verdicts, BUCKETS_PER_TURN):
             response.verdicts.extend(
                 quota_pb2.Verdict(admitted=verdict.admitted, throttle_time_ms=min(verdict.throttle_ms, THROTTLE_MS_MAX))
-                for verdict in verdicts[start : start + BUCKETS_PER_TURN]
+                for verdict in judged
             )
-        drawn_on = tuple(dict.fromkeys(key for verdict in verdicts for key in verdict.drawn_on))
-        for start in range(0, len(drawn_on), BUCKETS_PER_TURN):
-            await asyncio.sleep(0)
-            drawn = term.ledger.state(drawn_on[start : start + BUCKETS_PER_TURN], self._clock.monotonic())
+        drawn_on = dict.fromkeys(key for verdict in verdicts for key in verdict.drawn_on)
+        async for keys in slices(drawn_on, BUCKETS_PER_TURN):
+            drawn = term.ledger.state(keys, self._clock.monotonic())
             response.buckets.extend(_state(key, bucket) for key, bucket in drawn)
         return response
 
@@ -76,10 +71,11 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         """All buckets."""
         term = self._office.term
         buckets: list[quota_pb2.BucketDescription] = []
-        for key, bucket, limit in term.ledger.describe(self._clock.monotonic()):
-            buckets.append(quota_pb2.BucketDescription(state=_state(key, bucket), rate=limit.rate, burst=limit.burst))
-            if len(buckets) % BUCKETS_PER_TURN == 0:
-                await asyncio.sleep(0)
+        async for described in slices(term.ledger.describe(self._clock.monotonic()), BUCKETS_PER_TURN):
+            buckets.extend(
+                quota_pb2.BucketDescription(state=_state(key, bucket), rate=limit.rate, burst=limit.burst)
+                for key, bucket, limit in described
+            )
         return quota_pb2.DescribeBucketsResponse(incarnation=term.incarnation, buckets=buckets)
 
 

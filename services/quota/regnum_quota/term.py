@@ -21,6 +21,7 @@ from regnum_model.quota_matching import BucketKey
 from regnum_model.quotas import QuotaEntity, change_number
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.slices import slices
 
 from regnum_quota.admission import Conversion, Ledger
 
@@ -135,10 +136,8 @@ class Term:
 async def take_up_limits(ledger: Ledger, limits: Mapping[QuotaEntity, Limit], clock: Clock) -> None:
     """Give a ledger other quotas without holding the loop (safety rule S22); it is asked meanwhile, by the former."""
     converted: dict[BucketKey, Conversion] = {}
-    keys = ledger.keys
-    for start in range(0, len(keys), BUCKETS_PER_TURN):
-        converted |= ledger.converted(limits, keys[start : start + BUCKETS_PER_TURN], clock.monotonic())
-        await asyncio.sleep(0)
+    async for keys in slices(ledger.keys, BUCKETS_PER_TURN):
+        converted |= ledger.converted(limits, keys, clock.monotonic())
     ledger.set_limits(limits, clock.monotonic(), converted)
 
 
