@@ -7,6 +7,7 @@
     |- BadVersion            the node is at another version than expected
     |- SessionExpired        the session is over; its ephemeral nodes are gone or about to go
     |- ConnectionLoss        the outcome is unknown (safety rule S1); reads may simply be repeated
+    |- Compacted             the revision asked for is gone; read the tree anew
     |- InvalidRequest        the request can never succeed (bad path, a path written twice, too large)
 
 The first four carry the path. In a multi the path is that of the first operation that failed.
@@ -54,6 +55,10 @@ class SessionExpired(CoordinationError):  # noqa: N818
 
 class ConnectionLoss(CoordinationError):  # noqa: N818
     """No answer: the operation may have happened, may not, or may yet happen (safety rule S1)."""
+
+
+class Compacted(CoordinationError):  # noqa: N818
+    """The revision asked for, or a change after it, is gone from the store's history: read the tree anew."""
 
 
 class InvalidRequest(CoordinationError):  # noqa: N818

@@ -6,6 +6,7 @@ What each operation needs from the store:
     create-if-absent     create, takeover of one's own node
     time-critical        session keep-alive, and the local deadline it maintains
     last state           watch_node, watch_children (changes may merge; the last state always arrives)
+    every change         watch_tree, where ``tree_watch_offered``
 
 Versions start at 0 when a node is created and grow by one with each set; they start again at 0 when a node is created
 anew (safety rule S2). ``None`` as an expected version means "any version"; such writes are never repeated by a driver
@@ -18,7 +19,7 @@ no NUL and no trailing slash.
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -67,6 +68,27 @@ class Children:
     """Last path parts, sorted."""
     children_id: int
     """As in Stat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreePage:
+    """A part of a subtree as read. A node comes in the same page as what lies below it, or in an earlier one."""
+
+    nodes: Mapping[str, Node]
+    """Nodes by path; the subtree's uppermost node is one of them, the root of the store is none."""
+    revision: int | None
+    """The moment of the read, where a tree watch is offered: all pages of one read share it, and a watch that begins
+    after it misses nothing. None on other stores, whose pages show each node as it was at some time of the read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeChange:
+    """One transaction's changes in a subtree."""
+
+    revision: int
+    """Its revision; ``modification_id`` of what it wrote, and of each change greater than of the one before."""
+    changed: Mapping[str, Node | None]
+    """Each node that it wrote, with its data and versions; None for one that it deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +315,29 @@ class Store(ABC):
 
         A change is also a child that was removed and created again between two answers. Changes may merge; the last
         state always arrives. Ends by raising SessionExpired.
+        """
+
+    @property
+    @abstractmethod
+    def tree_watch_offered(self) -> bool:
+        """Whether ``watch_tree`` can be asked for and pages of ``read_tree`` have a revision; never changes."""
+
+    @abstractmethod
+    def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
+        """A node and everything below it, in pages that take few milliseconds each; at least one page.
+
+        Where a tree watch is offered all pages show one moment. Nodes whose parent does not exist, which only people
+        can make, may be among them. Raises ConnectionLoss, SessionExpired, and Compacted: begin again in each case but
+        the second. Close the iterator (``aclose``) to stop reading.
+        """
+
+    @abstractmethod
+    def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
+        """All changes of a node and of everything below it after a revision, none merged, in order.
+
+        Goes on by itself after a lost connection. So whoever writes a node of the tree and then meets that write here
+        has met everything that happened before it. Raises Compacted when changes are gone that were not answered yet
+        (read the tree anew), SessionExpired, and InvalidRequest where no tree watch is offered.
         """
 
     @abstractmethod

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.errors import BadVersion, ConnectionLoss, SessionExpired
+from regnum_coordination.errors import BadVersion, Compacted, ConnectionLoss, SessionExpired
 from regnum_coordination.port import Create, Refused, SessionState, Set, Unknown, Written
 from regnum_testing.clock import settle
 from regnum_testing.waiting import within
@@ -134,3 +134,23 @@ async def test_two_servers_do_the_same(server: MemoryServer) -> None:
         return results
 
     assert repr(await story(server)) == repr(await story(MemoryServer(groups_per_transaction=2)))
+
+
+async def test_a_compaction_ends_tree_watches_that_have_not_answered_everything() -> None:
+    server = MemoryServer()
+    store, other = MemoryStore(server), MemoryStore(server)
+    await other.create("/t", b"0")
+    async with aclosing(store.read_tree("/t")) as pages:
+        (revision,) = [page.revision async for page in pages]
+    assert revision is not None
+    async with aclosing(store.watch_tree("/t", after_revision=revision)) as changes:
+        server.hold_watches()
+        await other.set("/t", b"1", version=0)
+        server.release_watches()
+        assert (await within(anext(changes))).changed["/t"] is not None
+        server.hold_watches()
+        await other.set("/t", b"2", version=1)
+        server.compact()
+        server.release_watches()
+        with pytest.raises(Compacted):
+            await within(anext(changes))

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from regnum_coordination.paths import RESERVED, ROOT, folder_prefix
+from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.paths import RESERVED, ROOT, check_path, folder_prefix
 
 _SLASH: Final = b"/"
 _AFTER_SLASH: Final = b"0"
@@ -22,6 +23,15 @@ class Keys:
     def key(self, path: str) -> bytes:
         """Key of a node."""
         return (self.prefix + path).encode("utf-8")
+
+    def path(self, key: bytes) -> str | None:
+        """Path of a key that begins with the prefix; None for what a store keeps for itself, or what is no path."""
+        try:
+            path = key.decode("utf-8")[len(self.prefix) :]
+            check_path(path)
+        except (UnicodeDecodeError, InvalidRequest):
+            return None
+        return path
 
     def session(self, lease_id: int) -> bytes:
         """Key that exists as long as the session's lease (safety rule S6)."""

@@ -16,9 +16,9 @@ from typing import Any, Final
 from etcd3.etcdrpc import rpc_pb2
 
 from regnum_coordination.drivers.etcd.keys import Keys, after, child_name, visible
-from regnum_coordination.drivers.etcd.rpc import CompactedError, EtcdRpc
+from regnum_coordination.drivers.etcd.rpc import EtcdRpc
 from regnum_coordination.drivers.etcd.transactions import read_request
-from regnum_coordination.errors import NoNode
+from regnum_coordination.errors import Compacted, NoNode
 from regnum_coordination.paths import ROOT
 from regnum_coordination.port import Children, Node, Stat
 
@@ -114,7 +114,7 @@ class EtcdReader:
         while True:
             try:
                 return await self._snapshot(path)
-            except CompactedError:
+            except Compacted:
                 continue  # the history was compacted between two pages: begin again at a newer revision
 
     async def _snapshot(self, path: str) -> Snapshot:

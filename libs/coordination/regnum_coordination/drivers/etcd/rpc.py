@@ -12,7 +12,7 @@ from regnum_coordination.drivers.credentials import Credentials
 from regnum_coordination.drivers.etcd.members import MemberChoice
 from regnum_coordination.drivers.etcd.tokens import Metadata, TokenSource
 from regnum_coordination.drivers.etcd.transactions import is_read_only
-from regnum_coordination.errors import ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
+from regnum_coordination.errors import Compacted, ConnectionLoss, CoordinationError, InvalidRequest, SessionExpired
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 6_000),
@@ -70,8 +70,9 @@ OLD_REVISIONS: Final = ("revision of auth store is old", "revision in header is 
 """In etcd's refusals of a token from before a change of users or roles."""
 
 
-class CompactedError(Exception):
-    """The revision asked for is compacted away: read a fresh snapshot."""
+def compacted() -> Compacted:
+    """What a read or a watch meets with that asks for too old a revision."""
+    return Compacted("the revision is compacted away; read anew")
 
 
 class _TokenRefusedError(Exception):
@@ -95,8 +96,16 @@ class _Member:
         self.number = number
         self.channel = channel
         self.kv = rpc_pb2_grpc.KVStub(channel)
+        # As KVStub's, and the answer stays as it comes.
+        self.range_bytes: Any = channel.unary_unary(
+            "/etcdserverpb.KV/Range", request_serializer=rpc_pb2.RangeRequest.SerializeToString
+        )
         self.lease = rpc_pb2_grpc.LeaseStub(channel)
         self.watch = rpc_pb2_grpc.WatchStub(channel)
+
+    def method(self, name: str) -> Any:
+        """What is called by a name."""
+        return self.range_bytes if name == "RangeBytes" else getattr(self.kv, name)
 
 
 class Stream:
@@ -124,8 +133,13 @@ class EtcdRpc:
     # Messages are Any: the generated code is untyped.
 
     async def range(self, request: Any) -> Any:
-        """Read keys; raises CompactedError for a revision that is gone."""
+        """Read keys; raises Compacted for a revision that is gone."""
         return await self._call("Range", request)
+
+    async def range_bytes(self, request: Any) -> bytes:
+        """Read keys; the answer is not parsed yet."""
+        answer: bytes = await self._call("RangeBytes", request)
+        return answer
 
     async def put(self, request: Any) -> Any:
         """Put a key."""
@@ -208,10 +222,10 @@ class EtcdRpc:
     async def _answer(self, name: str, request: Any, token: Metadata) -> Any:
         member = self._best()
         try:
-            return await getattr(member.kv, name)(request, timeout=self._timeout_s, metadata=HAS_LEADER + token)
+            return await member.method(name)(request, timeout=self._timeout_s, metadata=HAS_LEADER + token)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.OUT_OF_RANGE:
-                raise CompactedError from None
+                raise compacted() from None
             if _is_token_refusal(error):
                 raise _TokenRefusedError from None
             meaning = to_error(error.code(), error.details())

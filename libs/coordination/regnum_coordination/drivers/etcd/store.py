@@ -22,6 +22,7 @@ from regnum_coordination.drivers.etcd.transactions import (
     clearing_request,
     part,
 )
+from regnum_coordination.drivers.etcd.trees import EtcdTrees
 from regnum_coordination.drivers.etcd.watch import EtcdWatcher
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode
@@ -44,6 +45,8 @@ from regnum_coordination.port import (
     Set,
     Stat,
     Store,
+    TreeChange,
+    TreePage,
     Unknown,
     Written,
 )
@@ -61,6 +64,7 @@ class EtcdStore(Store):
         self._session = session
         self._max_txn_ops = max_txn_ops
         self._reader = EtcdReader(rpc, keys, max_txn_ops=max_txn_ops)
+        self._trees = EtcdTrees(rpc, keys)
         self._watcher = EtcdWatcher(rpc, self._reader, keys, session.feed, backoff=Backoff())
         self._closing: asyncio.Task[None] | None = None
 
@@ -223,6 +227,28 @@ class EtcdStore(Store):
         async with aclosing(self._watcher.children(path)) as states:
             async for state in states:
                 yield state
+
+    @property
+    def tree_watch_offered(self) -> bool:
+        """It is."""
+        return True
+
+    async def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
+        """A node and everything below it at one revision; always current."""
+        del current
+        check_path(path)
+        self._check_alive()
+        async with aclosing(self._trees.read(path)) as pages:
+            async for page in pages:
+                self._check_alive()
+                yield page
+
+    async def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
+        """All changes of a subtree after a revision."""
+        check_path(path)
+        async with aclosing(self._watcher.tree(path, after_revision)) as changes:
+            async for change in changes:
+                yield change
 
     async def close(self) -> None:
         """End the session."""

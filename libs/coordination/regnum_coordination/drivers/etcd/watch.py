@@ -10,25 +10,36 @@ Algorithm: read a snapshot at revision R and answer it. Watch from R + 1; each b
 behind its last event, each progress notification behind itself. When the stream ends, open it again at the next
 revision after a pause with jitter. When that revision is compacted away, take a snapshot again.
 
+A large answer comes in fragments, which parse in few milliseconds each, and one transaction may lie in two of them. It
+is complete when a later one begins or an answer ends that is no fragment; a stream that breaks before begins again
+with it.
+
+A watch of a tree is the same without the snapshot: what to do about a compaction is for whoever has read the tree.
+
 Example: snapshot at 40; events at 41 and 43; the connection breaks; watch from 44.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from etcd3.etcdrpc import rpc_pb2
+from regnum_service.slices import Turns
 
+from regnum_coordination.drivers.etcd.fragments import in_fragments, is_fragment
 from regnum_coordination.drivers.etcd.keys import Keys, child_name, visible
 from regnum_coordination.drivers.etcd.reading import EtcdReader, node_of
-from regnum_coordination.drivers.etcd.rpc import CompactedError, EtcdRpc
+from regnum_coordination.drivers.etcd.rpc import EtcdRpc, compacted
 from regnum_coordination.drivers.session_state import SessionStateFeed, expired
-from regnum_coordination.errors import ConnectionLoss
-from regnum_coordination.paths import RESERVED, ROOT
-from regnum_coordination.port import Children, Node
+from regnum_coordination.errors import Compacted, ConnectionLoss
+from regnum_coordination.paths import RESERVED, ROOT, folder_prefix
+from regnum_coordination.port import Children, Node, TreeChange
 from regnum_coordination.timing import Backoff
+
+_EVENTS_PER_TURN: Final = 500
+"""Events of a tree between two turns of the event loop (safety rule S22)."""
 
 
 class EtcdWatcher:
@@ -60,7 +71,7 @@ class EtcdWatcher:
                 async with aclosing(self._events(key, None, revision + 1)) as batches:
                     async for events in batches:
                         yield _last_state(events)
-            except CompactedError:
+            except Compacted:
                 continue
 
     async def children(self, path: str) -> AsyncGenerator[Children, None]:
@@ -84,11 +95,39 @@ class EtcdWatcher:
                         if _apply(events, folder, names, hidden):
                             revision = max(event.kv.mod_revision for event in events)
                             yield Children(names=visible(names, path), children_id=revision)
-            except CompactedError:
+            except Compacted:
                 continue
 
+    async def tree(self, path: str, after_revision: int) -> AsyncGenerator[TreeChange, None]:
+        """Changes of a node and of all that lies below it, one for each transaction; raises Compacted."""
+        upper, (_, end) = self._keys.key(path) if path != ROOT else self._keys.folder(path), self._keys.below(path)
+        below = folder_prefix(path)
+        turns = Turns(_EVENTS_PER_TURN)
+        revision, changed = 0, dict[str, Node | None]()
+        async with aclosing(self._answers(upper, end, after_revision + 1)) as answers:
+            async for answer in answers:
+                for event in answer.events:
+                    await turns.took()
+                    kv = event.kv
+                    if kv.mod_revision != revision:
+                        if changed:
+                            yield TreeChange(revision=revision, changed=changed)
+                        revision, changed = kv.mod_revision, {}
+                    where = self._keys.path(kv.key)
+                    if where is not None and (where == path or where.startswith(below)):
+                        changed[where] = None if event.type == event.DELETE else node_of(kv, revision)
+                if changed and not is_fragment(answer):
+                    yield TreeChange(revision=revision, changed=changed)
+                    changed = {}
+
     async def _events(self, key: bytes, end: bytes | None, next_revision: int) -> AsyncGenerator[Sequence[Any], None]:
-        """Batches of events from a revision on; raises CompactedError, SessionExpired."""
+        """Batches of events from a revision on; raises Compacted, SessionExpired."""
+        async with aclosing(self._answers(key, end, next_revision)) as answers:
+            async for answer in answers:
+                yield answer.events
+
+    async def _answers(self, key: bytes, end: bytes | None, next_revision: int) -> AsyncGenerator[Any, None]:
+        """Answers with events, in order; after a broken stream perhaps those of one transaction again."""
         attempts = 0
         while True:
             stream = self._rpc.watch_stream()
@@ -100,15 +139,16 @@ class EtcdWatcher:
                         await self._session.unless_lost(self._rpc.recover(stream, None))
                         break
                     if answer.compact_revision > 0:
-                        raise CompactedError
+                        raise compacted()
                     if answer.canceled:
                         # Also what an unknown token meets with.
                         await self._session.unless_lost(self._rpc.recover(stream, None))
                         break
                     attempts = 0
                     if answer.events:
-                        next_revision = answer.events[-1].kv.mod_revision + 1
-                        yield answer.events
+                        last = answer.events[-1].kv.mod_revision
+                        next_revision = last if is_fragment(answer) else last + 1
+                        yield answer
                     elif not answer.created:
                         next_revision = max(next_revision, answer.header.revision + 1)
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
@@ -129,7 +169,7 @@ async def _begin(stream: Any, key: bytes, end: bytes | None, revision: int) -> N
     create = rpc_pb2.WatchCreateRequest(key=key, start_revision=revision, progress_notify=True)
     if end is not None:
         create.range_end = end
-    await stream.write(rpc_pb2.WatchRequest(create_request=create))
+    await stream.write(rpc_pb2.WatchRequest(create_request=in_fragments(create)))
 
 
 def _last_state(events: Sequence[Any]) -> Node | None:

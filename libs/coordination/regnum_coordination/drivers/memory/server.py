@@ -9,17 +9,20 @@ Faults, each a method, so that a test reads as a story:
     hold_watches    watches deliver nothing until ``release_watches``, then only the last state
     disconnect      nothing of a session gets through until ``reconnect``; it is SUSPENDED
     expire          ends a session; with ``announce=False`` its owner learns of it at its next write, or by ``announce``
+    compact         the history is gone; tree watches that have not answered all of it end
     overwrite       a hand edit from outside of every session; also strips an ephemeral node's owner (safety rule S7)
 """
 
 import asyncio
 import enum
+from collections import deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from regnum_coordination.drivers.memory.tree import Touched, Tree
 from regnum_coordination.drivers.session_state import SessionStateFeed
-from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode, NotEmpty
+from regnum_coordination.errors import BadVersion, Compacted, ConnectionLoss, NodeExists, NoNode, NotEmpty
 from regnum_coordination.paths import check_written_path
 from regnum_coordination.port import (
     Check,
@@ -29,10 +32,14 @@ from regnum_coordination.port import (
     Outcome,
     Refused,
     SessionState,
+    TreeChange,
     Written,
 )
 
 _FIRST_SESSION_ID: Final = 0x7000_0000_0000_0001
+
+HISTORY: Final = 10_000
+"""Changes that are kept for watches of trees; earlier ones are compacted away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +78,10 @@ class Watch:
     """Session that watches."""
     path: str
     """Node or folder."""
-    of_children: bool
+    of_children: bool = False
     """Whether the set of children is watched rather than the node."""
+    of_tree: bool = False
+    """Whether the node is watched with all that lies below it."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when something may be new."""
 
@@ -130,6 +139,8 @@ class MemoryServer:
         self._watches_held = False
         self._delayed: set[Watch] = set()
         self._faults: list[_PlannedFault] = []
+        self._history: deque[TreeChange] = deque()
+        self._compacted = 0
 
     # Sessions
 
@@ -202,9 +213,18 @@ class MemoryServer:
     def release_watches(self) -> None:
         """Undo ``hold_watches``: what changed meanwhile arrives as one last state."""
         self._watches_held = False
-        for watch in self._delayed & self._watches:
-            watch.changed.set()
+        for watch in self._watches:
+            if watch.of_tree or watch in self._delayed:
+                watch.changed.set()
         self._delayed.clear()
+
+    def compact(self) -> None:
+        """Forget all changes until now."""
+        self._history.clear()
+        self._compacted = self._tree.last_id
+        for watch in self._watches:
+            if watch.of_tree:
+                watch.changed.set()
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Put a node from outside, as a person would: no session, no check, and an owner is stripped."""
@@ -271,9 +291,20 @@ class MemoryServer:
         """Whether watches deliver nothing at the moment."""
         return self._watches_held
 
+    def changes(self, after: int) -> tuple[TreeChange, ...]:
+        """All changes of the store after one of them; raises Compacted."""
+        if after < self._compacted:
+            raise Compacted("the history was compacted; read anew")
+        missed = list(takewhile(lambda change: change.revision > after, reversed(self._history)))
+        return tuple(reversed(missed))
+
     def _notify(self, touched: Touched) -> None:
+        if len(self._history) == HISTORY:
+            self._compacted = self._history.popleft().revision
+        changed = {path: self._tree.get(path) for path in sorted(touched.nodes)}
+        self._history.append(TreeChange(revision=self._tree.last_id, changed=changed))
         for watch in self._watches:
-            if watch.path in (touched.folders if watch.of_children else touched.nodes):
+            if watch.of_tree or watch.path in (touched.folders if watch.of_children else touched.nodes):
                 if self._watches_held:
                     self._delayed.add(watch)
                 else:

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import assert_never
+from typing import Final, assert_never
 
 from regnum_coordination.drivers.memory.server import MemoryServer, Transaction, Watch
 from regnum_coordination.drivers.memory.tree import Tree
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode
-from regnum_coordination.paths import check_path, check_written_path, parent
+from regnum_coordination.paths import check_path, check_written_path, folder_prefix, parent
 from regnum_coordination.port import (
     Check,
     Children,
@@ -28,10 +28,15 @@ from regnum_coordination.port import (
     Set,
     Stat,
     Store,
+    TreeChange,
+    TreePage,
     Unknown,
     Written,
 )
 from regnum_coordination.requests import check_batch, check_operations, waves
+
+NODES_PER_PAGE: Final = 100
+"""Nodes of one page of a tree: few, so that tests meet several."""
 
 
 class MemoryStore(Store):
@@ -202,10 +207,40 @@ class MemoryStore(Store):
                 latest = max(latest, tree.last_id if children is None else children.children_id)
                 yield Children(names=() if children is None else children.names, children_id=latest)
 
-    async def _watch(self, path: str, *, of_children: bool) -> AsyncGenerator[Tree, None]:
+    @property
+    def tree_watch_offered(self) -> bool:
+        """It is."""
+        return True
+
+    async def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
+        """A node and everything below it."""
+        check_path(path)
+        seen = (await self._read(current=current)).copy()
+        paths = seen.below(path)
+        for start in range(0, max(len(paths), 1), NODES_PER_PAGE):
+            await self._read(current=current)
+            nodes = {one: node for one in paths[start : start + NODES_PER_PAGE] if (node := seen.get(one)) is not None}
+            yield TreePage(nodes=nodes, revision=seen.last_id)
+
+    async def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
+        """All changes of a subtree after a revision."""
+        below, after = folder_prefix(path), after_revision
+        async with aclosing(self._watch(path, of_tree=True)) as trees:
+            async for _ in trees:
+                if self._server.watches_held:
+                    continue
+                for change in self._server.changes(after):
+                    after = change.revision
+                    changed = {at: node for at, node in change.changed.items() if at == path or at.startswith(below)}
+                    if changed:
+                        yield TreeChange(revision=change.revision, changed=changed)
+
+    async def _watch(
+        self, path: str, *, of_children: bool = False, of_tree: bool = False
+    ) -> AsyncGenerator[Tree, None]:
         """The tree at the start and whenever the watched thing may have changed."""
         check_path(path)
-        watch = Watch(session_id=self._session.id, path=path, of_children=of_children)
+        watch = Watch(session_id=self._session.id, path=path, of_children=of_children, of_tree=of_tree)
         self._server.watch(watch)
         self._session.feed.listen(watch.changed)
         watch.changed.set()

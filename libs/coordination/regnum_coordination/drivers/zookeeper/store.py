@@ -22,8 +22,8 @@ from regnum_coordination.drivers.zookeeper.names import ServerNames
 from regnum_coordination.drivers.zookeeper.session import HEARTBEATS, HeartbeatSession
 from regnum_coordination.drivers.zookeeper.transactions import check_size, requests
 from regnum_coordination.drivers.zookeeper.watch import ZooKeeperWatcher
-from regnum_coordination.errors import CoordinationError, NodeExists, NoNode, SessionExpired
-from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
+from regnum_coordination.errors import CoordinationError, InvalidRequest, NodeExists, NoNode, SessionExpired
+from regnum_coordination.paths import ROOT, check_path, check_written_path, folder_prefix, parent
 from regnum_coordination.port import (
     Check,
     Children,
@@ -39,6 +39,8 @@ from regnum_coordination.port import (
     Set,
     Stat,
     Store,
+    TreeChange,
+    TreePage,
 )
 from regnum_coordination.requests import check_operations
 from regnum_coordination.timing import Backoff
@@ -48,6 +50,9 @@ MIN_CONNECT_TIMEOUT_S: Final = 0.25
 
 _CHUNK: Final = 1000
 """Nodes that are read together; each such part is bounded in time by itself."""
+
+_TREE_CHUNK: Final = 500
+"""Nodes of one page of a tree."""
 
 _DIGITS: Final = 10
 """What the server appends to the name of a sequential node."""
@@ -265,6 +270,46 @@ class ZooKeeperStore(Store):
         async with aclosing(self._watcher.children(path)) as states:
             async for state in states:
                 yield state
+
+    @property
+    def tree_watch_offered(self) -> bool:
+        """It is not: a watch of ZooKeeper's tells once that something changed, and not what."""
+        return False
+
+    async def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
+        """A node and everything below it, pipelined; a page has nodes of one depth."""
+        check_path(path)
+        level = [path]
+        while level:
+            deeper: list[str] = []
+            for at in range(0, len(level), _TREE_CHUNK):
+                some = level[at : at + _TREE_CHUNK]
+                answers = await self._read([self._calls.get(self._names.path(one)) for one in some], current=current)
+                current = False
+                found = {
+                    one: value(answer, one)
+                    for one, answer in zip(some, answers, strict=True)
+                    if not isinstance(answer.exception, NoNodeError)
+                }
+                yield TreePage(nodes={one: node_of(at) for one, at in found.items() if one != ROOT}, revision=None)
+                deeper += await self._below([one for one, (_, stat) in found.items() if stat.numChildren])
+            level = deeper
+
+    async def _below(self, folders: Sequence[str]) -> list[str]:
+        """Paths of the children of several folders; a folder that has gone meanwhile has none."""
+        answers = await self._read([self._calls.children(self._names.path(one)) for one in folders], current=False)
+        paths: list[str] = []
+        for folder, answer in zip(folders, answers, strict=True):
+            if not isinstance(answer.exception, NoNodeError):
+                names, _ = value(answer, folder)
+                paths += [folder_prefix(folder) + name for name in self._names.children(folder, names)]
+        return paths
+
+    async def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
+        """Refused."""
+        del path, after_revision
+        raise InvalidRequest("ZooKeeper offers no watch of a tree; read it, and watch its folders")
+        yield
 
     async def close(self) -> None:
         """End the session."""
