@@ -75,6 +75,8 @@ class FakeBroker:
     """Every LeaderAndIsr it took."""
     stops: list[control_pb2.StopReplicaPartition] = field(default_factory=list)
     """Every stop it took."""
+    stop_requests: list[control_pb2.StopReplicaRequest] = field(default_factory=list)
+    """Every StopReplica it took."""
     logs: dict[PartitionKey, control_pb2.ReplicaLogInfo] = field(default_factory=dict)
     """What its replicas hold; it has no others."""
     mute: bool = False
@@ -142,6 +144,7 @@ class FakeChannel:
         await asyncio.sleep(0)
         self._check(request.controller_epoch, request.broker_epoch)
         self._broker.stops.extend(request.partitions)
+        self._broker.stop_requests.append(request)
         return control_pb2.StopReplicaResponse(
             results=[
                 control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.partition)

@@ -14,10 +14,12 @@ from regnum_coordination.port import Delete, Set
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, TOPIC_DELETED_EPOCH, BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.nodes import BrokerNode, MalformedNodeError
+from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker, Cluster, Partition
 from regnum_election.context import Applied, ControllerContext
+from regnum_election.deletion import Deletion
 from regnum_election.events import BrokerDead
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.leadership import Decision, hand_over
@@ -33,6 +35,9 @@ PARTITIONS_PER_STEP: Final = 1_000
 
 PARTITIONS_PER_TURN: Final = 2_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
+
+DELETIONS_PER_TURN: Final = 500
+"""Open deletions that are told of, or given up as told, between two turns of the event loop (safety rule S22)."""
 
 FENCED_CONTENT: Final = b"fenced"
 """Content of a guard node after a fence; only its version means something."""
@@ -149,11 +154,10 @@ async def react(context: ControllerContext, difference: Difference, trace: Failo
         await context.publish(brokers_changed=True)
         for broker in difference.arrived:
             context.dispatch.begin(broker)
-    for topic_id, deletion in context.deletions.items():
-        for id in changed:
-            deletion = deletion.away(id)  # noqa: PLW2901 - the newest state of it
-        context.deletions[topic_id] = deletion
-    tell_deletions(context)
+    for id in changed:
+        async for topics in slices(context.deletions.of_broker(id), DELETIONS_PER_TURN):
+            context.deletions.away(id, topics)
+    await tell_deletions(context)
 
 
 def _redraw(context: ControllerContext, difference: Difference) -> None:
@@ -300,16 +304,24 @@ async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
     return remaining
 
 
-def tell_deletions(context: ControllerContext) -> None:
+async def tell_deletions(context: ControllerContext) -> None:
     """Order live brokers to delete what they have not been told of since they came (safety rule S13)."""
-    for topic_id, deletion in context.deletions.items():
-        brokers = deletion.to_tell(context.picture.brokers)
-        for id in brokers:
-            stop = Stop(
-                topic_id=topic_id, partition=-1, topic=deletion.topic, leader_epoch=TOPIC_DELETED_EPOCH, delete=True
-            )
-            context.dispatch.order_stops(id, (stop,))
-        context.deletions[topic_id] = deletion.told(brokers)
+    for id in context.picture.brokers:
+        async for topics in slices(context.deletions.untold(id), DELETIONS_PER_TURN):
+            deletions = [context.deletions[topic_id] for topic_id in topics]
+            context.dispatch.order_stops(id, [_stop(deletion) for deletion in deletions])
+            context.deletions.told(id, topics)
+
+
+def _stop(deletion: Deletion) -> Stop:
+    return Stop(
+        topic_id=deletion.topic_id,
+        partition=-1,
+        topic=deletion.topic,
+        leader_epoch=TOPIC_DELETED_EPOCH,
+        delete=True,
+        weight=deletion.weight,
+    )
 
 
 def _leader(context: ControllerContext, key: PartitionKey) -> BrokerId:

@@ -25,11 +25,11 @@ from regnum_telemetry.tracing import Value
 from regnum_election import partitions
 from regnum_election.adoption import FoundNode, judge_state
 from regnum_election.cluster import Cluster, HeldState, Partition
-from regnum_election.deletion import Deletion
 from regnum_election.dispatch import Dispatch
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.leadership import Change, ChangeKind, Decision, Refusal, Surroundings, first_state, settle
 from regnum_election.metadata_processes import MetadataPublisher
+from regnum_election.open_deletions import OpenDeletions
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.writing import FencedStore, NotTaken
 
@@ -87,7 +87,7 @@ class ControllerContext:
         """Puts work into the queue whose steps other cluster events may come between."""
         self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
         self.picture = Cluster()
-        self.deletions: dict[TopicId, Deletion] = {}
+        self.deletions: Final = OpenDeletions()
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}

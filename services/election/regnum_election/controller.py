@@ -246,8 +246,8 @@ class Controller:
                 await take_offline(self._context, event)
             case ReplicasUsable():
                 await take_back(self._context, event)
-            case ReplicasDeleted(broker=broker, topic_id=topic_id, succeeded=succeeded):
-                await self._deleter.answered(broker, topic_id, succeeded=succeeded)
+            case ReplicasDeleted(broker=broker, topics=topics):
+                await self._deleter.answered(broker, topics)
             case _:
                 assert_never(event)
 
@@ -345,9 +345,9 @@ class Controller:
         self._log.info("broker has a later epoch", broker=broker)
         self._queue.put(BrokersChanged())
 
-    def replicas_deleted(self, broker: BrokerId, topic_id: TopicId, *, succeeded: bool) -> None:
-        """A broker answered an order to delete."""
-        self._queue.put(ReplicasDeleted(broker=broker, topic_id=topic_id, succeeded=succeeded))
+    def replicas_deleted(self, broker: BrokerId, topics: tuple[tuple[TopicId, bool], ...]) -> None:
+        """A broker answered orders to delete."""
+        self._queue.put(ReplicasDeleted(broker=broker, topics=topics))
 
     def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker refused replicas because it cannot use them."""

@@ -32,9 +32,11 @@ class Deletion:
     """Brokers the record names."""
     replicas: Map[BrokerId, ReplicaState]
     """State of every broker that the record names."""
+    weight: int = 1
+    """About how many replicas each of these brokers has; 1 also where nobody knows."""
 
     @classmethod
-    def recorded_as(cls, topic_id: TopicId, node: DeletionNode, *, version: int) -> Self:
+    def recorded_as(cls, topic_id: TopicId, node: DeletionNode, *, version: int, weight: int = 1) -> Self:
         """The deletion that a record describes; nobody has been told yet."""
         return cls(
             topic_id=topic_id,
@@ -43,6 +45,7 @@ class Deletion:
             record_version=version,
             recorded=node.brokers,
             replicas=Map(dict.fromkeys(node.brokers, ReplicaState.OFFLINE)),
+            weight=weight,
         )
 
     def told(self, brokers: Iterable[BrokerId]) -> Self:
@@ -70,19 +73,18 @@ class Deletion:
         return replace(self, replicas=replicas)
 
     @property
+    def record(self) -> DeletionNode:
+        """What the record says."""
+        return DeletionNode(topic=self.topic, brokers=self.recorded, mutation=self.mutation)
+
+    @property
     def remaining(self) -> frozenset[BrokerId]:
         """Brokers that have still to confirm."""
         return frozenset(id for id, state in self.replicas.items() if state is not ReplicaState.DELETION_SUCCESSFUL)
 
-    def to_tell(self, live: Collection[BrokerId]) -> tuple[BrokerId, ...]:
-        """Live brokers that have not been given the order since they came."""
-        return tuple(
-            sorted(
-                id
-                for id, state in self.replicas.items()
-                if id in live and state in {ReplicaState.OFFLINE, ReplicaState.DELETION_INELIGIBLE}
-            )
-        )
+    def is_to_tell(self, broker: BrokerId) -> bool:
+        """Whether a broker has not been given the order since it came."""
+        return self.replicas.get(broker) in {ReplicaState.OFFLINE, ReplicaState.DELETION_INELIGIBLE}
 
     def record_due(self, live: Collection[BrokerId]) -> DeletionNode | None:
         """What the record should say instead, once every live broker has confirmed and some are away; None: leave it.
@@ -90,7 +92,7 @@ class Deletion:
         One rewrite for each round keeps the store quiet: confirmations are repeated anyway when a controller changes.
         """
         remaining = self.remaining
-        if not remaining or remaining == self.recorded or remaining & frozenset(live):
+        if not remaining or remaining == self.recorded or not remaining.isdisjoint(live):
             return None
         return DeletionNode(topic=self.topic, brokers=remaining, mutation=self.mutation)
 

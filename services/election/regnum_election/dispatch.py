@@ -66,8 +66,8 @@ class DispatchListener(Protocol):
     def broker_outdated(self, broker: BrokerId) -> None:
         """A broker says that it has registered anew."""
 
-    def replicas_deleted(self, broker: BrokerId, topic_id: TopicId, *, succeeded: bool) -> None:
-        """A broker answered an order to delete."""
+    def replicas_deleted(self, broker: BrokerId, topics: tuple[tuple[TopicId, bool], ...]) -> None:
+        """A broker answered orders to delete: topics, and whether each is deleted there."""
 
     def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker refused replicas because it cannot use them."""
@@ -150,6 +150,10 @@ class Dispatch:
         dispatch = self._brokers.get(id)
         if dispatch is not None:
             dispatch.order_stops(stops)
+
+    def forget_orders(self, keys: Iterable[PartitionKey]) -> None:
+        """Partitions are gone: what was kept to tell brokers of them is."""
+        self._book.forget(keys)
 
     def note_offline(self, id: BrokerId, keys: Iterable[PartitionKey]) -> None:
         """A broker cannot use these replicas: ask it now and then whether that has changed."""
@@ -356,7 +360,7 @@ class BrokerDispatch:
             await asyncio.sleep(0)
             request, keys = self._owner.book.leader_and_isr(self._owner.picture, self._broker, call)
         if not keys and not call.init:
-            self._outbox.acknowledge(call)
+            self._acknowledge(call)
             return
         try:
             with tracing.within(self._cause_of(call)):
@@ -366,13 +370,17 @@ class BrokerDispatch:
             await self._after_failure("LeaderAndIsr", error)
             return
         self._succeeded("LeaderAndIsr")
-        self._outbox.acknowledge(call)
-        for key in keys if self._causes else ():
-            self._causes.pop(key, None)
+        self._acknowledge(call)
         if call.init and call.part == call.parts - 1:
             self._owner.full_set_taken(self._broker.id)
         self._take_answers(keys, response)
         self._note_refusals()
+
+    def _acknowledge(self, call: StatesCall) -> None:
+        self._outbox.acknowledge(call)
+        # Also of partitions that have gone meanwhile and were left out.
+        for key in call.keys if self._causes else ():
+            self._causes.pop(key, None)
 
     def _take_answers(self, keys: Sequence[PartitionKey], response: control_pb2.LeaderAndIsrResponse) -> None:
         offline: set[PartitionKey] = set()
@@ -412,14 +420,17 @@ class BrokerDispatch:
             return
         self._succeeded("StopReplica")
         self._outbox.acknowledge(call)
+        deleted: list[tuple[TopicId, bool]] = []
         for stop, code in _answers(call.stops, response.results):
             succeeded = code == errors_pb2.ERROR_CODE_NONE
             if stop.delete:
-                self._owner.listener.replicas_deleted(self._broker.id, stop.topic_id, succeeded=succeeded)
+                deleted.append((stop.topic_id, succeeded))
             if not succeeded:
                 self._log.warning("stop refused", stop=stop, error=reason_of(code))
                 if stop.delete:
                     self._refused_stops.add(stop)
+        if deleted:
+            self._owner.listener.replicas_deleted(self._broker.id, tuple(deleted))
         self._note_refusals()
 
     def _note_refusals(self) -> None:

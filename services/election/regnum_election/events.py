@@ -1,17 +1,27 @@
 """What the controller reacts to, and the queue it takes events from.
 
-What happens to the cluster goes before what clients want: a failover never waits behind a flood of mutations.
-Mutations come in steps of a few hundred partitions; after each the queue is asked again, so a failover waits for one
-step at most.
+Goals: a failover waits for nothing but the step that is under way; no flood of one kind starves another for ever;
+putting an event costs the same, however many wait.
+
+Constraints: the controller's task handles one event after another, so what it takes must be small (safety rule S22).
+
+Algorithm: three ranks. What happens to the cluster comes first, in order. Then reports: ISRs that leaders wrote, names
+of topics, what brokers say of files that they were told to delete; they merge while they wait, a bounded part of them
+is taken at a time, and the kinds take turns. Then mutations, in steps of a few hundred partitions. After
+REPORTS_IN_A_ROW parts of reports a mutation that waits gets one step.
 
 Events that only say "look again" merge while they wait, which bounds the queue; mutations are refused when too many
 wait.
+
+Example: reports of 2,000 partitions wait, and a mutation: four parts of 500 partitions, or less of them if a broker
+dies meanwhile, then a step of the mutation, however many reports have come since.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, Registration, TopicId
@@ -20,6 +30,12 @@ from regnum_election.relief import CutOff
 
 MUTATIONS_MAX: Final = 1_000
 """Mutations that may wait."""
+
+REPORTS_PER_EVENT: Final = 500
+"""Partitions, or topics, of which one event reports at most."""
+
+REPORTS_IN_A_ROW: Final = 4
+"""Reports that are taken while a mutation waits, before it gets a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +110,11 @@ class ReplicasUsable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasDeleted:
-    """A broker answered an order to delete the replicas of a topic."""
+    """A broker answered orders to delete the replicas of topics."""
 
     broker: BrokerId
-    topic_id: TopicId
-    succeeded: bool
-    """Whether it did."""
+    topics: tuple[tuple[TopicId, bool], ...]
+    """Each topic once, and whether its replicas are deleted there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,27 +154,47 @@ class QueueFullError(Exception):
     """Too many mutations wait."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Replicas:
+    """Place in the queue of the first thing that a broker said of its replicas and that nobody has heard."""
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+
+
 @dataclass(slots=True)
 class EventQueue:
-    """Cluster events first, each kind in order; then mutations in order."""
+    """See the module."""
 
-    _cluster: deque[ClusterEvent | Mutation] = field(default_factory=deque)
+    _cluster: deque[ClusterEvent | Mutation | _Replicas] = field(default_factory=deque)
+    _present: set[ClusterEvent] = field(default_factory=set)
+    """What stands in the queue above and is not to stand there twice."""
+    _replicas: dict[_Replicas, deque[ReplicasOffline | ReplicasUsable]] = field(default_factory=dict)
+    """What brokers said of their replicas; each has a place in the queue above."""
+    _topics: TopicsChanged | None = None
+    _written: dict[PartitionKey, None] = field(default_factory=dict)
+    _deleted: dict[BrokerId, dict[TopicId, bool]] = field(default_factory=dict)
     _mutations: deque[Mutation] = field(default_factory=deque)
-    _written: set[PartitionKey] = field(default_factory=set)
+    _in_a_row: int = 0
+    """Reports taken since the last mutation, while one waited."""
+    _turn: int = 0
+    """Kind of report whose turn it is."""
     _waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, event: ClusterEvent) -> None:
         """Add a cluster event. One that is waiting already is not added twice."""
         match event:
             case IsrsWritten(keys=keys):
-                self._written |= keys
+                self._written.update(dict.fromkeys(keys))
+            case ReplicasDeleted(broker=broker, topics=topics):
+                self._deleted.setdefault(broker, {}).update(topics)
             case ReplicasOffline() | ReplicasUsable():
                 self._put_replicas(event)
             case TopicsChanged():
                 # Only the latest names count.
-                waiting = [other for other in self._cluster if not isinstance(other, TopicsChanged)]
-                self._cluster = deque((*waiting, event))
-            case _ if event not in self._cluster:
+                self._topics = event
+            case _ if event not in self._present:
+                self._present.add(event)
                 self._cluster.append(event)
             case _:
                 return
@@ -167,22 +202,24 @@ class EventQueue:
 
     def _put_replicas(self, event: ReplicasOffline | ReplicasUsable) -> None:
         """What brokers say of replicas merges while it waits, but never across the opposite."""
-        for i in range(len(self._cluster) - 1, -1, -1):
-            other = self._cluster[i]
-            if not isinstance(other, ReplicasOffline | ReplicasUsable):
-                continue
-            if (other.broker, other.epoch) != (event.broker, event.epoch):
-                continue
-            if type(other) is type(event):
-                self._cluster[i] = replace(other, keys=other.keys | event.keys)
-                return
-            break
-        self._cluster.append(event)
+        place = _Replicas(event.broker, event.epoch)
+        said = self._replicas.setdefault(place, deque())
+        if said and type(said[-1]) is type(event):
+            said[-1] = replace(said[-1], keys=said[-1].keys | event.keys)
+            return
+        said.append(event)
+        self._cluster.append(place)
 
     def put_urgent(self, work: Mutation) -> None:
         """Add work that counts as a cluster event: a broker wants to stop."""
         self._cluster.append(work)
         self._waiting.set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        reports = self._topics is not None or self._written or self._deleted
+        return not (self._cluster or reports or self._mutations)
 
     @property
     def is_full(self) -> bool:
@@ -204,20 +241,76 @@ class EventQueue:
     async def take(self) -> Event:
         """The next event."""
         while True:
-            if self._cluster:
-                return self._cluster.popleft()
-            if self._written:
-                keys, self._written = frozenset(self._written), set()
-                return IsrsWritten(keys=keys)
-            if self._mutations:
-                return self._mutations.popleft()
+            if (event := self._next()) is not None:
+                return event
             self._waiting.clear()
             await self._waiting.wait()
+
+    def _next(self) -> Event | None:
+        if self._cluster:
+            return self._next_of_cluster()
+        if not self._mutations or self._in_a_row < REPORTS_IN_A_ROW:
+            report = self._next_report()
+            if report is not None:
+                self._in_a_row = self._in_a_row + 1 if self._mutations else 0
+                return report
+        self._in_a_row = 0
+        return self._mutations.popleft() if self._mutations else None
+
+    def _next_of_cluster(self) -> Event:
+        first = self._cluster.popleft()
+        if isinstance(first, Mutation):
+            return first
+        if not isinstance(first, _Replicas):
+            self._present.discard(first)
+            return first
+        said = self._replicas[first]
+        event = said.popleft()
+        if not said:
+            del self._replicas[first]
+        return event
+
+    def _next_report(self) -> ClusterEvent | None:
+        """Kinds take turns, so that none of them waits for the end of another."""
+        kinds = (self._next_topics, self._next_written, self._next_deleted)
+        for _ in kinds:
+            take = kinds[self._turn % len(kinds)]
+            self._turn += 1
+            if (report := take()) is not None:
+                return report
+        return None
+
+    def _next_topics(self) -> TopicsChanged | None:
+        changed, self._topics = self._topics, None
+        return changed
+
+    def _next_written(self) -> IsrsWritten | None:
+        keys = frozenset(islice(self._written, REPORTS_PER_EVENT))
+        for key in keys:
+            del self._written[key]
+        return IsrsWritten(keys=keys) if keys else None
+
+    def _next_deleted(self) -> ReplicasDeleted | None:
+        broker = next(iter(self._deleted), None)
+        if broker is None:
+            return None
+        answers = self._deleted.pop(broker)
+        topics = tuple(islice(answers.items(), REPORTS_PER_EVENT))
+        for topic_id, _ in topics:
+            del answers[topic_id]
+        if answers:
+            # Behind the other brokers.
+            self._deleted[broker] = answers
+        return ReplicasDeleted(broker=broker, topics=topics)
 
     def drain(self) -> tuple[Mutation, ...]:
         """Empty the queue at the end of a reign; returns the mutations whose callers still wait."""
         left = (*(event for event in self._cluster if isinstance(event, Mutation)), *self._mutations)
         self._cluster.clear()
+        self._present.clear()
+        self._replicas.clear()
+        self._topics = None
         self._mutations.clear()
         self._written.clear()
+        self._deleted.clear()
         return left

@@ -19,6 +19,10 @@ from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 PARTITIONS_PER_MESSAGE = 500
 """Partitions in one LeaderAndIsr message at most."""
 
+REPLICAS_PER_STOP = 500
+"""About how many replicas one StopReplica message is about at most, unless one topic has more: while a broker removes
+their files it takes no other order. A message of so many topics has 150 kB at most, since a name has 249 characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
@@ -33,6 +37,8 @@ class Stop:
     """Leader epoch of the order; TOPIC_DELETED_EPOCH for a deleted topic."""
     delete: bool
     """Whether files go as well."""
+    weight: int = 1
+    """About how many replicas it is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +71,9 @@ Call = StatesCall | StopsCall
 class Outbox:
     """Orders for one incarnation of one broker. Not shared between tasks without their loop."""
 
-    def __init__(self, *, limit: int = PARTITIONS_PER_MESSAGE) -> None:
+    def __init__(self, *, limit: int = PARTITIONS_PER_MESSAGE, replicas_per_stop: int = REPLICAS_PER_STOP) -> None:
         self._limit = limit
+        self._replicas_per_stop = replicas_per_stop
         self._next_mark = 1
         self._pending: dict[PartitionKey, int] = {}
         self._stops: dict[tuple[TopicId, int], Stop] = {}
@@ -110,9 +117,18 @@ class Outbox:
             marks = tuple(self._pending[key] for key in keys)
             return StatesCall(keys=keys, marks=marks, init=False, part=0, parts=1)
         if self._stops:
-            stops = tuple(islice(self._stops.values(), self._limit))
-            return StopsCall(stops=stops)
+            return StopsCall(stops=self._next_stops())
         return None
+
+    def _next_stops(self) -> tuple[Stop, ...]:
+        stops: list[Stop] = []
+        replicas = 0
+        for stop in self._stops.values():
+            replicas += stop.weight
+            if stops and replicas > self._replicas_per_stop:
+                break
+            stops.append(stop)
+        return tuple(stops)
 
     def acknowledge(self, call: Call) -> None:
         """The broker carried the call out."""

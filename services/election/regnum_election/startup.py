@@ -12,6 +12,7 @@ from typing import Final
 from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, TopicId
+from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
@@ -24,6 +25,9 @@ from regnum_election.topic_deletion import read_deletions
 
 PARTITIONS_PER_TURN: Final = 2_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
+
+RECORDS_PER_TURN: Final = 500
+"""Deletion records taken up between two turns of the event loop (safety rule S22)."""
 
 
 async def take_office(context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook) -> None:
@@ -60,7 +64,7 @@ async def _take_office(
         trace.seal()
     for broker in context.picture.brokers.values():
         context.dispatch.begin(broker)
-    tell_deletions(context)
+    await tell_deletions(context)
     context.log.info(
         "reign begun",
         brokers=sorted(context.picture.brokers),
@@ -106,7 +110,9 @@ async def _read_deletions(context: ControllerContext) -> None:
     )
     for name, reason in unreadable.items():
         context.log.error("deletion record ignored", topic_id=name, reason=f"{reason}; delete it or correct it")
-    context.deletions.update(deletions)
+    async for some in slices(deletions.values(), RECORDS_PER_TURN):
+        for deletion in some:
+            context.deletions.add(deletion)
 
 
 async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> None:

@@ -309,7 +309,7 @@ class TopicAdopter:
         refused = await self._deleter.begin(former, mutation=None)
         if refused is None:
             context.log.warning("topic was made anew by hand, deleting what it was", topic=name, topic_id=former)
-            context.defer("delete a former life", self._deleter.clear(former))
+            context.defer("delete a former life", self._deleter.clear((former,)))
             return True
         context.log.error("topic was made anew by hand, and what it was stays", topic_id=former, reason=refused.message)
         context.picture = context.picture.without_topics((former,))
@@ -349,7 +349,7 @@ class TopicAdopter:
             await self._take_out_of_reach(topic_id, reason)
             return
         context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=topic_id)
-        async for _ in self._deleter.clear(topic_id):
+        async for _ in self._deleter.clear((topic_id,)):
             yield
 
     async def removed_while_away(self, name: str, topic_id: TopicId) -> None:
@@ -363,7 +363,7 @@ class TopicAdopter:
             context.log.warning("deletion cannot be recorded", topic=name, reason=str(error))
             return
         context.log.warning("topic was removed by hand, deleting it", topic=name, topic_id=topic_id)
-        context.deletions[topic_id] = Deletion.recorded_as(topic_id, record, version=0)
+        context.deletions.add(Deletion.recorded_as(topic_id, record, version=0))
         if name not in context.picture.names:
             context.clearing[name] = topic_id
 

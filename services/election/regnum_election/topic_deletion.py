@@ -2,40 +2,40 @@
 
 Order (safety rule S13): the record ``/admin/delete_topics/<topic id>``; then the partition nodes; then the topic node,
 its guard and its settings in one multi, which frees the name; then brokers confirm one by one; the record goes last.
-A controller that comes in between finds the record and carries on from whatever is left.
+A controller that comes in between finds the record and carries on from whatever is left. Each of these is done for
+many topics together, as creation is.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.errors import NodeExists, NodeFailure, NoNode, NotEmpty
-from regnum_coordination.port import Check, Create, Delete, Group, Refused, Set
+from regnum_coordination.errors import NodeExists, NoNode
+from regnum_coordination.port import Check, Create, Delete, Group, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.configs import topic_config
-from regnum_model.ids import BrokerId, TopicId
-from regnum_model.nodes import MAX_PARTITIONS, DeletionNode, MalformedNodeError, TopicIdNode, TopicNode
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import DeletionNode, MalformedNodeError
+from regnum_service.slices import Turns, slices
 
 from regnum_election.broker_changes import tell_deletions
+from regnum_election.cluster import Partition
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
+from regnum_election.topic_clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer
 from regnum_election.topic_requests import DeletionRequest, Rejection, find_topic
 from regnum_election.writing import NotTaken
 
-PARTITIONS_PER_STEP: Final = 150
-"""Partitions whose two nodes one step deletes."""
-
-PROBE_PARTITIONS: Final = 128
-"""Partitions looked for at a time when the topic node is gone and nobody knows how many there were."""
-
-ROUNDS_MAX: Final = 50
-"""Rounds against leaders that write while their nodes are deleted."""
-
 FINISHED_MAX: Final = 10_000
 """Finished deletions whose mutation ids are remembered (safety rule S20)."""
+
+PARTITIONS_PER_TURN: Final = 2_000
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
+
+ANSWERS_PER_TURN: Final = 250
+"""Brokers' answers taken between two turns of the event loop (safety rule S22)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,8 @@ class TopicDeleter:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
+        self._clearer = TopicClearer(context)
         self._finished: OrderedDict[str, Deleted] = OrderedDict()
-        self._numbers: dict[TopicId, tuple[str, ...]] = {}
         self._uncleared: set[TopicId] = set()
         """Topics whose nodes may still stand: until they are gone the record stays (safety rule S13)."""
         self._stuck: dict[TopicId, None] = {}
@@ -79,29 +79,49 @@ class TopicDeleter:
 
     async def delete_topics(self, call: DeletionCall) -> AsyncGenerator[None, None]:
         """The steps of a DeleteTopics call."""
-        for i, request in enumerate(call.requests):
-            if i in call.outcomes:
-                continue
-            found = self.answered_before(request) or find_topic(request, self._context.picture)
-            match found:
-                case Rejection() | Deleted():
-                    call.outcomes[i] = found
-                    continue
-                case str():
-                    pass
-            call.begun = True
-            name = self._context.picture.topics[found].name
-            refused = await self.begin(found, mutation=request.mutation)
-            if refused is not None:
-                call.outcomes[i] = refused
-                continue
-            yield
-            async for _ in self.clear(found):
+        open_requests = [i for i in range(len(call.requests)) if i not in call.outcomes]
+        while open_requests:
+            chosen = self._next_portion(call, open_requests)
+            if not chosen:
                 yield
-            cleared = found not in self._uncleared
-            call.outcomes[i] = Deleted(name=name, topic_id=found) if cleared else _still_deleting(name)
+                continue
+            call.begun = True
+            names = {id: self._context.picture.topics[id].name for id in chosen}
+            refused = await self.begin_all({id: call.requests[i].mutation for id, i in chosen.items()})
+            yield
+            async for _ in self.clear([id for id in chosen if id not in refused]):
+                yield
+            for id, i in chosen.items():
+                if id in refused:
+                    call.outcomes[i] = refused[id]
+                elif id in self._uncleared:
+                    call.outcomes[i] = _still_deleting(names[id])
+                else:
+                    call.outcomes[i] = Deleted(name=names[id], topic_id=id)
         if not call.result.done():
             call.result.set_result(tuple(call.outcomes[i] for i in range(len(call.requests))))
+
+    def _next_portion(self, call: DeletionCall, open_requests: list[int]) -> dict[TopicId, int]:
+        """Topics to delete together, with the places of their requests, which are taken from the open ones.
+
+        What needs no work is settled. A topic that stands twice ends the portion: its repeat is judged afterwards.
+        """
+        chosen: dict[TopicId, int] = {}
+        partitions = taken = 0
+        for i in open_requests[:TOPICS_TOGETHER]:
+            request = call.requests[i]
+            found = self.answered_before(request) or find_topic(request, self._context.picture)
+            if isinstance(found, str):
+                weight = len(self._context.picture.topics[found].partitions)
+                if found in chosen or (chosen and partitions + weight > PARTITIONS_TOGETHER):
+                    break
+                chosen[found] = i
+                partitions += weight
+            else:
+                call.outcomes[i] = found
+            taken += 1
+        del open_requests[:taken]
+        return chosen
 
     @property
     def is_stuck(self) -> bool:
@@ -111,7 +131,7 @@ class TopicDeleter:
     def try_again(self) -> AsyncGenerator[None, None]:
         """Steps that go on with topics whose nodes could not be deleted."""
         topics, self._stuck = tuple(self._stuck), {}
-        return self._clear_all(topics)
+        return self.clear(topics)
 
     def answered_before(self, request: DeletionRequest) -> DeletionOutcome | None:
         """The answer to a repeat (safety rule S20)."""
@@ -119,9 +139,7 @@ class TopicDeleter:
             return None
         if request.mutation in self._finished:
             return self._finished[request.mutation]
-        for deletion in self._context.deletions.values():
-            if deletion.mutation != request.mutation:
-                continue
+        for deletion in self._context.deletions.of_mutation(request.mutation):
             if self._context.clearing.get(deletion.topic) == deletion.topic_id:
                 return _still_deleting(deletion.topic)
             return Deleted(name=deletion.topic, topic_id=deletion.topic_id)
@@ -130,172 +148,145 @@ class TopicDeleter:
     async def begin(
         self, topic_id: TopicId, *, mutation: str | None, brokers: Collection[BrokerId] = ()
     ) -> Rejection | None:
-        """Write the record and stop the topic everywhere.
+        """As ``begin_all``, for one topic."""
+        return (await self.begin_all({topic_id: mutation}, brokers=brokers)).get(topic_id)
+
+    async def begin_all(
+        self, topics: Mapping[TopicId, str | None], *, brokers: Collection[BrokerId] = ()
+    ) -> dict[TopicId, Rejection]:
+        """Write records and stop the topics everywhere; returns those that cannot be deleted, with the reason.
 
         Args:
-            topic_id: a topic of the picture, or one whose guard alone is left.
-            mutation: id of the mutation.
+            topics: topics of the picture, each with the id of the mutation that asks for it.
             brokers: brokers to tell besides the assigned ones.
         """
         context = self._context
-        topic = context.picture.topics[topic_id]
-        keys = context.picture.of_topic(topic_id)
-        hosts = frozenset(id for key in keys for id in context.picture.partitions[key].replicas) | frozenset(brokers)
-        record = DeletionNode(topic=topic.name, brokers=hosts, mutation=mutation)
-        try:
-            await context.store.multi(
-                (Check(paths.topic_id(topic_id)), Create(paths.deletion(topic_id), record.encode()))
+        begun = [await self._planned(id, mutation, brokers) for id, mutation in topics.items()]
+        groups: list[Group] = [
+            (
+                Check(paths.topic_id(one.topic_id)),
+                Create(paths.deletion(one.topic_id), one.record.encode()),
             )
-        except NotTaken as error:
-            return Rejection(
-                code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                message=f"the deletion of topic {topic.name} cannot be recorded: {error}",
-            )
-        except NodeExists:
-            context.log.info("deletion recorded already", topic=topic.name, topic_id=topic_id)
-        except NoNode as error:
-            return Rejection(
-                code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, message=f"topic {topic.name} is damaged: {error}"
-            )
-        context.log.info("topic deletion begun", topic=topic.name, topic_id=topic_id, brokers=sorted(hosts))
-        context.deletions[topic_id] = Deletion.recorded_as(topic_id, record, version=0)
-        context.clearing[topic.name] = topic_id
-        self._uncleared.add(topic_id)
-        self._numbers[topic_id] = tuple(str(key.partition) for key in keys)
-        context.picture = replace(
-            context.picture.without_topics((topic_id,)),
-            settings=context.picture.settings.of_topics({topic.name: None}),
-        )
-        context.dispatch.show(context.picture)
-        context.metadata.publish(context.picture, (), {topic_id: topic.name})
-        tell_deletions(context)
-        return None
+            for one in begun
+        ]
+        refused: dict[TopicId, Rejection] = {}
+        for one, outcome in zip(begun, await context.store.write_batch(groups), strict=True):
+            match outcome:
+                case Written():
+                    pass
+                case Refused(error=NodeExists()):
+                    context.log.info("deletion recorded already", topic=one.topic, topic_id=one.topic_id)
+                case Refused(error=error):
+                    refused[one.topic_id] = _not_recorded(one.topic, error)
+        await self._take_out([one for one in begun if one.topic_id not in refused])
+        return refused
 
-    async def clear(self, topic_id: TopicId) -> AsyncGenerator[None, None]:
-        """Delete the nodes of a recorded topic; its name is free afterwards."""
-        name = self._context.deletions[topic_id].topic
-        store = self._context.store
-        guard_path = paths.topic_id(topic_id)
-        for _ in range(ROUNDS_MAX):
-            config_path = topic_config(name)
-            found = await store.read_many((guard_path, config_path))
-            guard, config = found.get(guard_path), found.get(config_path)
-            if guard is None or not _guards(guard.data, name):
-                # Topic and guard go together: whatever stands under the name now is another topic's.
-                break
-            topic_path = paths.topic(name)
-            topic = (await store.read_many((topic_path,))).get(topic_path)
-            last: list[Delete] = [Delete(guard_path, guard.stat.version)]
-            if config is not None and (topic is None or _is_life_of(topic.data, topic_id)):
-                last.append(Delete(config_path, config.stat.version))
-            if topic is None:
-                await self._delete_orphans(name, topic_id)
-            elif _is_life_of(topic.data, topic_id):
-                last.insert(0, Delete(topic_path, topic.stat.version))
-                # Listing is slow on some stores: the first round goes by what the picture knew.
-                numbers = self._numbers.pop(topic_id, None) or await store.names(topic_path)
-                for start in range(0, len(numbers), PARTITIONS_PER_STEP):
-                    await self._delete_partitions(name, topic_id, numbers[start : start + PARTITIONS_PER_STEP])
-                    yield
-            try:
-                await store.multi(last)
-            except NodeFailure as error:
-                self._context.log.info("deletion goes round again", topic=name, reason=str(error))
-                yield
-            else:
-                break
-        else:
-            self._context.log.error("topic nodes cannot be deleted; trying again later", topic=name)
-            self._stuck[topic_id] = None
-            return
-        if self._context.clearing.get(name) == topic_id:
-            del self._context.clearing[name]
-        self._uncleared.discard(topic_id)
-        self._context.log.info("topic name free", topic=name, topic_id=topic_id)
-        await self._settle_record(topic_id)
+    async def _planned(self, topic_id: TopicId, mutation: str | None, brokers: Collection[BrokerId]) -> Deletion:
+        picture = self._context.picture
+        topic = picture.topics[topic_id]
+        hosts: Counter[BrokerId] = Counter()
+        turns = Turns(PARTITIONS_PER_TURN)
+        for number in topic.partitions:
+            hosts.update(picture.partitions[PartitionKey(topic_id, number)].replicas)
+            await turns.took()
+        named = frozenset(hosts) | frozenset(brokers)
+        record = DeletionNode(topic=topic.name, brokers=named, mutation=mutation)
+        return Deletion.recorded_as(topic_id, record, version=0, weight=max(hosts.values(), default=1))
 
-    async def _delete_partitions(self, name: str, topic_id: TopicId, numbers: Sequence[str]) -> None:
-        store = self._context.store
-        folders = [f"{paths.topic(name)}/{number}" for number in numbers]
-        found = await store.read_many([path for folder in folders for path in (folder, f"{folder}/leaderAndISR")])
-        groups: list[Group] = []
-        deleted: list[str] = []
-        for folder in folders:
-            node, state = found.get(folder), found.get(f"{folder}/leaderAndISR")
-            steps: list[Delete] = []
-            if state is not None:
-                steps.append(Delete(f"{folder}/leaderAndISR", state.stat.version))
-            if node is not None:
-                steps.append(Delete(folder, node.stat.version))
-            if steps:
-                groups.append((Check(paths.topic_id(topic_id)), *steps))
-                deleted.append(folder)
-        for folder, outcome in zip(deleted, await store.write_batch(groups), strict=True):
-            if isinstance(outcome, Refused) and isinstance(outcome.error, NotEmpty):
-                await self._delete_below(folder, topic_id)
-
-    async def _delete_below(self, folder: str, topic_id: TopicId) -> None:
-        """Nodes that somebody put into a partition's folder must not keep the topic alive."""
-        store = self._context.store
-        for name in await store.names(folder):
-            path = f"{folder}/{name}"
-            await self._delete_below(path, topic_id)
-            node = (await store.read_many((path,))).get(path)
-            if node is not None:
-                await store.write_batch([(Check(paths.topic_id(topic_id)), Delete(path, node.stat.version))])
-
-    async def _delete_orphans(self, name: str, topic_id: TopicId) -> None:
-        """Delete partition nodes that a plain ``etcdctl del`` of the topic node left without a parent."""
-        store = self._context.store
-        for start in range(0, MAX_PARTITIONS, PROBE_PARTITIONS):
-            folders = [paths.partition(name, number) for number in range(start, start + PROBE_PARTITIONS)]
-            found = await store.read_many([path for folder in folders for path in (folder, f"{folder}/leaderAndISR")])
-            if not found:
-                return
-            # Children before their folders.
-            for path in sorted(found, key=len, reverse=True):
-                group = (Check(paths.topic_id(topic_id)), Delete(path, found[path].stat.version))
-                (outcome,) = await store.write_batch([group])
-                if isinstance(outcome, Refused):
-                    self._context.log.info("orphan not deleted", path=path, reason=str(outcome.error))
-
-    async def answered(self, broker: BrokerId, topic_id: TopicId, *, succeeded: bool) -> None:
-        """A broker answered the order to delete."""
-        deletion = self._context.deletions.get(topic_id)
-        if deletion is None:
-            return
-        # A refused order is repeated by the dispatch until the broker obeys or is gone.
-        self._context.deletions[topic_id] = (
-            deletion.confirmed(broker) if succeeded else deletion.refused(broker).told((broker,))
-        )
-        await self._settle_record(topic_id)
-
-    async def _settle_record(self, topic_id: TopicId) -> None:
+    async def _take_out(self, begun: Sequence[Deletion]) -> None:
+        """Topics whose deletion is recorded are in the picture no more, and everybody hears of it."""
         context = self._context
-        if topic_id in self._uncleared:
+        if not begun:
             return
-        deletion = context.deletions[topic_id]
-        path = paths.deletion(topic_id)
-        due = deletion.record_due(context.picture.brokers)
-        try:
-            if not deletion.remaining:
-                await context.store.multi((Delete(path, deletion.record_version),))
-            elif due is not None:
-                (result,) = await context.store.multi((Set(path, due.encode(), deletion.record_version),))
-                if result.stat is not None:
-                    context.deletions[topic_id] = deletion.rewritten(due, version=result.stat.version)
-        except NodeFailure as error:
-            # Somebody wrote the record by hand: the next reign reads it again.
-            context.log.warning("deletion record changed meanwhile", topic_id=topic_id, reason=str(error))
-            if isinstance(error, NoNode):
+        forgotten: list[PartitionKey] = []
+        turns = Turns(PARTITIONS_PER_TURN)
+        for one in begun:
+            context.log.info(
+                "topic deletion begun", topic=one.topic, topic_id=one.topic_id, brokers=sorted(one.recorded)
+            )
+            context.deletions.add(one)
+            context.clearing[one.topic] = one.topic_id
+            self._uncleared.add(one.topic_id)
+            known: dict[int, int | None] = {}
+            for key in context.picture.of_topic(one.topic_id):
+                known[key.partition] = _known_version(context.picture.partitions[key])
+                forgotten.append(key)
+                await turns.took()
+            self._clearer.remember(one.topic_id, known)
+        async for some in slices(begun, TOPICS_TOGETHER):
+            context.picture = replace(
+                context.picture.without_topics(one.topic_id for one in some),
+                settings=context.picture.settings.of_topics({one.topic: None for one in some}),
+            )
+        context.dispatch.show(context.picture)
+        context.dispatch.forget_orders(forgotten)
+        context.metadata.publish(context.picture, (), {one.topic_id: one.topic for one in begun})
+        await tell_deletions(context)
+
+    async def clear(self, topics: Collection[TopicId]) -> AsyncGenerator[None, None]:
+        """Delete the nodes of recorded topics; their names are free afterwards."""
+        context = self._context
+        for some in self._clearer.together(topics):
+            names = {id: deletion.topic for id in some if (deletion := context.deletions.get(id)) is not None}
+            cleared: set[TopicId] = set()
+            async for _ in self._clearer.clear(names, cleared):
+                yield
+            for id, name in names.items():
+                if id not in cleared:
+                    context.log.error("topic nodes cannot be deleted; trying again later", topic=name)
+                    self._stuck[id] = None
+                    continue
+                if context.clearing.get(name) == id:
+                    del context.clearing[name]
+                self._uncleared.discard(id)
+                context.log.info("topic name free", topic=name, topic_id=id)
+            await self._settle_records(cleared)
+
+    async def answered(self, broker: BrokerId, topics: Iterable[tuple[TopicId, bool]]) -> None:
+        """A broker answered orders to delete, and says of each topic whether it did."""
+        deletions = self._context.deletions
+        heard: list[TopicId] = []
+        async for some in slices(topics, ANSWERS_PER_TURN):
+            for topic_id, succeeded in some:
+                if topic_id in deletions:
+                    deletions.answered(broker, topic_id, succeeded=succeeded)
+                    heard.append(topic_id)
+        await self._settle_records(heard)
+
+    async def _settle_records(self, topics: Iterable[TopicId]) -> None:
+        """Remove records that every broker has confirmed; name only absent brokers in the others, once that is so."""
+        context = self._context
+        meant: list[tuple[Deletion, DeletionNode | None]] = []
+        async for some in slices(topics, ANSWERS_PER_TURN):
+            for topic_id in some:
+                deletion = context.deletions.get(topic_id)
+                if deletion is None or topic_id in self._uncleared:
+                    continue
+                due = deletion.record_due(context.picture.brokers)
+                if due is not None or not deletion.remaining:
+                    meant.append((deletion, due))
+        groups = [_record_write(deletion, due) for deletion, due in meant]
+        for (deletion, due), outcome in zip(meant, await context.store.write_batch(groups), strict=True):
+            self._record_settled(deletion, due, outcome)
+
+    def _record_settled(self, deletion: Deletion, due: DeletionNode | None, outcome: Written | Refused) -> None:
+        context = self._context
+        match outcome:
+            case Written(results=results) if due is not None:
+                stat = results[-1].stat
+                if stat is not None:
+                    context.deletions.add(deletion.rewritten(due, version=stat.version))
+            case Written():
+                context.log.info("topic deleted everywhere", topic=deletion.topic, topic_id=deletion.topic_id)
                 self._finish(deletion)
-            return
-        if not deletion.remaining:
-            context.log.info("topic deleted everywhere", topic=deletion.topic, topic_id=topic_id)
-            self._finish(deletion)
+            case Refused(error=error):
+                # Somebody wrote the record by hand: the next reign reads it again.
+                context.log.warning("deletion record changed meanwhile", topic_id=deletion.topic_id, reason=str(error))
+                if isinstance(error, NoNode):
+                    self._finish(deletion)
 
     def _finish(self, deletion: Deletion) -> None:
-        del self._context.deletions[deletion.topic_id]
+        self._context.deletions.remove(deletion.topic_id)
         if deletion.mutation is not None:
             self._finished[deletion.mutation] = Deleted(name=deletion.topic, topic_id=deletion.topic_id)
             if len(self._finished) > FINISHED_MAX:
@@ -305,12 +296,32 @@ class TopicDeleter:
         """Steps that carry on with deletions that an earlier reign, or a person, began."""
         # Brokers may confirm before the first step.
         self._uncleared.update(topics)
-        return self._clear_all(topics)
+        return self.clear(topics)
 
-    async def _clear_all(self, topics: Iterable[TopicId]) -> AsyncGenerator[None, None]:
-        for topic_id in topics:
-            async for _ in self.clear(topic_id):
-                yield
+
+def _known_version(partition: Partition) -> int | None:
+    """Version of a partition's state, where the picture can be believed."""
+    return None if partition.held is None or partition.trouble is not None else partition.held.version
+
+
+def _record_write(deletion: Deletion, due: DeletionNode | None) -> Group:
+    path = paths.deletion(deletion.topic_id)
+    if due is None:
+        return (Delete(path, deletion.record_version),)
+    return (Set(path, due.encode(), deletion.record_version),)
+
+
+def _not_recorded(topic: str, error: Exception) -> Rejection:
+    if isinstance(error, NoNode):
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, message=f"topic {topic} is damaged: {error}"
+        )
+    if isinstance(error, NotTaken):
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            message=f"the deletion of topic {topic} cannot be recorded: {error}",
+        )
+    raise error
 
 
 def read_deletions(nodes: Mapping[str, tuple[bytes, int]]) -> tuple[dict[TopicId, Deletion], dict[str, str]]:
@@ -332,19 +343,3 @@ def _still_deleting(name: str) -> Rejection:
         code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
         message=f"topic {name} is still being deleted and its name is not free yet; list the topics later",
     )
-
-
-def _guards(data: bytes, name: str) -> bool:
-    try:
-        return TopicIdNode.decode(data).topic == name
-    except MalformedNodeError:
-        return False
-
-
-def _is_life_of(data: bytes, topic_id: TopicId) -> bool:
-    """Whether a topic node is this topic's and not that of a later one with the same name."""
-    try:
-        return TopicNode.decode(data).topic_id == topic_id
-    except MalformedNodeError:
-        # What cannot be read is what the deletion is for.
-        return True

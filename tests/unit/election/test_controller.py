@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.port import Check, Operation, OperationResult
+from regnum_coordination.port import Check, Group, Refused, Written
 from regnum_election.controller import Controller
 from regnum_election.events import BrokerDead, IsrsWritten, LeaderCutOff, Superseded
 from regnum_election.reign import DeposedError, Reign
@@ -613,19 +613,19 @@ async def test_a_guard_that_goes_while_a_deletion_is_recorded_does_not_end_the_r
     await cluster.begin(1)
     controller = await cluster.reign()
     (id,) = await create(controller, wanted("t", factor=1))
-    multi = FencedStore.multi
+    write_batch = FencedStore.write_batch
 
     async def delete(path: str) -> None:
         stat = await cluster.outside.exists(path)
         assert stat is not None
         await cluster.outside.delete(path, version=stat.version)
 
-    async def without_guard(store: FencedStore, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
-        if operations[-1].path == paths.deletion(id):
+    async def without_guard(store: FencedStore, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
+        if any(group[-1].path == paths.deletion(id) for group in groups):
             await delete(paths.topic_id(id))
-        return await multi(store, operations)
+        return await write_batch(store, groups)
 
-    monkeypatch.setattr(FencedStore, "multi", without_guard)
+    monkeypatch.setattr(FencedStore, "write_batch", without_guard)
     for path in (paths.leader_and_isr("t", 0), paths.partition("t", 0), paths.topic("t")):
         await delete(path)
     await until(lambda: controller.picture.partitions[PartitionKey(id, 0)].trouble is not None)

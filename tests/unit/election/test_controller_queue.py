@@ -6,15 +6,21 @@ import pytest
 from regnum_election.deletion import Deletion
 from regnum_election.events import (
     MUTATIONS_MAX,
+    REPORTS_IN_A_ROW,
+    REPORTS_PER_EVENT,
     BrokersChanged,
+    Event,
     EventQueue,
     IsrsWritten,
     Mutation,
     QueueFullError,
+    ReplicasDeleted,
+    ReplicasOffline,
+    ReplicasUsable,
     TopicsChanged,
 )
 from regnum_election.replicas import ReplicaState
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode
 
 ID = TopicId("d" * 22)
@@ -58,6 +64,87 @@ async def test_events_that_say_the_same_merge() -> None:
     assert queue.drain() == ()
 
 
+async def test_what_waits_already_is_found_without_looking_at_all_that_waits() -> None:
+    """Each answer was compared with every other that waited: 1.8 s for 5,000."""
+    queue = EventQueue()
+    compared = 0
+
+    class Compared(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == str(other)
+
+        __hash__ = str.__hash__
+
+    for number in range(5_000):
+        queue.put(ReplicasDeleted(broker=BrokerId(number % 9), topics=((TopicId(Compared(f"t{number}")), True),)))
+    assert compared < 5_000
+    answers: list[tuple[TopicId, bool]] = []
+    while not queue.is_empty:
+        event = await queue.take()
+        assert isinstance(event, ReplicasDeleted)
+        assert len(event.topics) <= REPORTS_PER_EVENT
+        answers += event.topics
+    assert len(answers) == 5_000
+
+
+async def test_the_last_answer_of_a_broker_counts() -> None:
+    queue = EventQueue()
+    queue.put(ReplicasDeleted(broker=BrokerId(1), topics=((ID, False),)))
+    queue.put(ReplicasDeleted(broker=BrokerId(1), topics=((ID, True),)))
+    assert await queue.take() == ReplicasDeleted(broker=BrokerId(1), topics=((ID, True),))
+    assert queue.is_empty
+
+
+async def test_reports_come_in_parts_and_a_failure_waits_for_one_at_most() -> None:
+    queue = EventQueue()
+    keys = frozenset(PartitionKey(ID, number) for number in range(3 * REPORTS_PER_EVENT))
+    queue.put(IsrsWritten(keys=keys))
+    first = await queue.take()
+    assert isinstance(first, IsrsWritten)
+    assert len(first.keys) == REPORTS_PER_EVENT
+    queue.put(BrokersChanged())
+    assert await queue.take() == BrokersChanged()
+    seen = set(first.keys)
+    while not queue.is_empty:
+        event = await queue.take()
+        assert isinstance(event, IsrsWritten)
+        seen |= event.keys
+    assert seen == keys
+
+
+async def test_reports_without_end_do_not_starve_a_mutation_nor_one_another() -> None:
+    queue = EventQueue()
+    waiting = mutation("waiting")
+    queue.put_mutation(waiting)
+    queue.put(ReplicasDeleted(broker=BrokerId(1), topics=((ID, True),)))
+    taken: list[Event] = []
+    while waiting not in taken:
+        queue.put(IsrsWritten(keys=frozenset({PartitionKey(ID, len(taken))})))
+        queue.put(TopicsChanged(names=frozenset({str(len(taken))})))
+        taken.append(await queue.take())
+        assert len(taken) <= REPORTS_IN_A_ROW + 1
+    assert any(isinstance(event, ReplicasDeleted) for event in taken)
+
+
+async def test_what_a_broker_says_of_its_replicas_merges_but_not_across_the_opposite() -> None:
+    queue = EventQueue()
+
+    def offline(*numbers: int) -> ReplicasOffline:
+        keys = frozenset(PartitionKey(ID, number) for number in numbers)
+        return ReplicasOffline(broker=BrokerId(1), epoch=BrokerEpoch(5), keys=keys)
+
+    usable = ReplicasUsable(broker=BrokerId(1), epoch=BrokerEpoch(5), keys=frozenset({PartitionKey(ID, 1)}))
+    for event in (offline(1), offline(2), BrokersChanged(), usable, offline(1)):
+        queue.put(event)
+    taken = [await queue.take() for _ in range(4)]
+    assert taken == [offline(1, 2), BrokersChanged(), usable, offline(1)]
+    assert queue.is_empty
+
+
 async def test_mutations_are_bounded_and_drained() -> None:
     queue = EventQueue()
     for number in range(MUTATIONS_MAX):
@@ -72,12 +159,16 @@ def deletion(*ids: int) -> Deletion:
     return Deletion.recorded_as(ID, node, version=0)
 
 
+def to_tell(current: Deletion, *live: int) -> list[int]:
+    return [id for id in live if current.is_to_tell(BrokerId(id))]
+
+
 def test_a_deletion_ends_when_every_broker_confirmed() -> None:
     current = deletion(1, 2)
     live = {BrokerId(1), BrokerId(2)}
-    assert current.to_tell(live) == (1, 2)
-    current = current.told(current.to_tell(live))
-    assert current.to_tell(live) == ()
+    assert to_tell(current, 1, 2) == [1, 2]
+    current = current.told(live)
+    assert to_tell(current, 1, 2) == []
     current = current.confirmed(BrokerId(1)).confirmed(BrokerId(2))
     assert not current.remaining
     assert current.record_due(live) is None
@@ -90,8 +181,7 @@ def test_a_confirmation_of_a_broker_that_was_not_told_does_not_count() -> None:
 
 def test_a_broker_that_failed_or_went_is_told_again() -> None:
     current = deletion(1, 2).told([BrokerId(1), BrokerId(2)]).refused(BrokerId(1)).away(BrokerId(2))
-    assert current.to_tell({BrokerId(1), BrokerId(2)}) == (1, 2)
-    assert current.to_tell({BrokerId(1)}) == (1,)
+    assert to_tell(current, 1, 2, 3) == [1, 2]
 
 
 def test_a_confirmed_broker_stays_confirmed_when_it_goes() -> None:

@@ -8,7 +8,7 @@ from regnum.broker.v1 import control_pb2
 from regnum.metadata.v1 import propagation_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion
-from regnum_coordination.port import Operation, OperationResult
+from regnum_coordination.port import Group, Refused, Written
 from regnum_election.broker_channel import GrpcControlChannel
 from regnum_election.propagation_channel import GrpcPropagationChannel
 from regnum_election.topic_creation import Created
@@ -39,6 +39,7 @@ def wanted(name: str, partitions: int = 1, factor: int = 1) -> TopicRequest:
 async def test_a_call_taken_from_the_queue_as_the_session_ends_is_answered_at_once(cluster: FakeCluster) -> None:
     await cluster.begin(1)
     controller = await cluster.reign()
+    await until(lambda: controller.queue.is_empty and controller._in_hand is None)
     assert cluster.controller_store is not None
     session = cluster.controller_store.session_id
     cluster.server.disconnect(session)
@@ -106,10 +107,11 @@ class Contested(FencedStore):
         self.path = path
         self.contested = True
 
-    async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
-        if self.contested and any(operation.path == self.path for operation in operations):
-            raise BadVersion(self.path, expected=0, found=1)
-        return await super().multi(operations)
+    async def write_batch(self, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
+        if self.contested and any(operation.path == self.path for group in groups for operation in group):
+            assert len(groups) == 1
+            return (Refused(BadVersion(self.path, expected=0, found=1)),)
+        return await super().write_batch(groups)
 
 
 async def test_a_topic_whose_nodes_cannot_be_deleted_is_not_called_deleted_and_goes_later(cluster: FakeCluster) -> None:
