@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install demo test test-full check-servers check-units lint proto proto-check lock clean
+.PHONY: help install demo bench test test-full check-servers check-units lint proto proto-check lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 
 demo: install ## start a cluster, kill its leaders under load, prove that nothing was lost
 	@$(BIN)/python -m regnum_local.demo
+
+bench: install ## every benchmark at a small size on both stores, into bench/results (about 15 minutes)
+	@$(BIN)/regnum-bench all --size quick
 
 # Tests with servers wait for much, so that the checks and the unit tests run at the same time; what measures CPU time
 # comes by itself.

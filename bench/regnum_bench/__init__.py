@@ -1,1 +1,1 @@
-"""Benchmarks: ``python -m regnum_bench NAME``. Each measures ours beside a yardstick in the same run."""
+"""Benchmarks of Regnum: the command ``regnum-bench``. Real processes, every value kept, a peer beside them."""

@@ -24,6 +24,7 @@ PER_TRANSACTION: Final = 126
 class FlatLoop:
     """Conditional puts, all or nothing for each transaction."""
 
+    figure = "by_hand"
     name = "transactions by hand, all or nothing"
 
     def __init__(self, channel: grpc.aio.Channel, prefix: str, fence: str) -> None:
@@ -50,6 +51,7 @@ class FlatLoop:
 class NestedLoop:
     """Conditional puts, each with its own outcome."""
 
+    figure = "by_hand_one_outcome_each"
     name = "nested transactions by hand, one outcome each"
 
     def __init__(self, channel: grpc.aio.Channel, prefix: str, fence: str) -> None:

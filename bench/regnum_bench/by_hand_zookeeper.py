@@ -15,6 +15,7 @@ PER_MULTI: Final = 1000
 class MultiLoop:
     """Conditional sets; kazoo runs on threads of its own, so that a thread beside the loop waits for it."""
 
+    figure = "by_hand"
     name = "multis by hand, all or nothing"
 
     def __init__(self, client: KazooClient, prefix: str, fence: str) -> None:

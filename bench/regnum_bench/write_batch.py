@@ -1,8 +1,9 @@
-"""10,000 conditional writes by ``write_batch`` beside the same writes by hand, on a real store.
+"""``write_batch``: conditional writes of one batch beside the same writes by hand, on a real store.
 
-Each round sets every node at the version it is at, once by each contender, in turns. The nodes look like the state of
-partitions: three levels deep, 150 bytes. Both check the fence in every transaction. A last batch, not timed, has one
-node that somebody else has moved: exactly one outcome may differ.
+Each round sets every node at the version it is at, once by each contender, in turns, so that a busy moment of the
+machine hits them alike. The nodes look like the state of partitions: three levels deep, 150 bytes. Both check the fence
+in every transaction. A last batch, not timed, has one node that somebody else has moved: exactly one outcome may
+differ.
 """
 
 import asyncio
@@ -11,19 +12,20 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final, Protocol
 
 import grpc
 from kazoo.client import KazooClient
 from regnum_coordination import open_store
 from regnum_coordination.port import Check, Create, Group, Outcome, Set, Store, Written
-from regnum_testing.etcd_server import EtcdServer
-from regnum_testing.zookeeper_server import ZooKeeperServer
+from regnum_local.cluster import LocalCluster
+from regnum_model.nodes import Address
+from regnum_service.collector import short_collections
 
 from regnum_bench.by_hand_etcd import FlatLoop, NestedLoop
 from regnum_bench.by_hand_zookeeper import MultiLoop
-from regnum_bench.rounds import Comparison, Series
+from regnum_bench.figures import Round, spreads
+from regnum_bench.stand import Measured, MeasureError, Run
 
 LIMIT: Final = 1.3
 """How many times the plain loop ours may take."""
@@ -34,38 +36,60 @@ PARTITIONS: Final = 100
 """Of one topic."""
 TIMEOUT_S: Final = 30.0
 """Of one operation, also on a busy machine: a repeat would be measured as work."""
-STORES: Final = ("etcd", "zookeeper")
 
 
 class ByHand(Protocol):
     """A yardstick."""
 
     @property
+    def figure(self) -> str:
+        """Name of its figure, without the unit."""
+
+    @property
     def name(self) -> str:
-        """What the table calls it."""
+        """What it does, in words."""
 
     async def write(self, paths: Sequence[str], data: bytes, version: int) -> int:
         """Set every node at a version; the number of writes that happened."""
 
 
-async def compare(directory: Path, *, store: str, writes: int, rounds: int) -> Comparison:
-    """Measure on a store of the given kind, whose server lives as long as the call."""
-    opened = _etcd(directory) if store == "etcd" else _zookeeper(directory)
-    async with opened as (session, yardsticks):
-        paths = await _fill(session, writes)
-        version = 0
-        taken: dict[str, list[float]] = {name: [] for name in ("write_batch", *(one.name for one in yardsticks))}
-        for warm in (True, *[False] * rounds):
-            figures = [("write_batch", await _ours(session, paths, version))]
-            for number, yardstick in enumerate(yardsticks, start=1):
-                figures.append((yardstick.name, await _by_hand(yardstick, paths, version + number)))
-            version += len(figures)
-            for name, seconds in () if warm else figures:
-                taken[name].append(seconds)
-        conflicts = await _conflicts(session, paths, version)
-    series = [Series(contender=name, seconds=tuple(seconds)) for name, seconds in taken.items()]
-    return Comparison(
-        store=store, writes=writes, ours=series[0], yardsticks=tuple(series[1:]), limit=LIMIT, conflicts=conflicts
+async def write_batch(run: Run) -> Measured:
+    """Figures of each repetition: seconds of each contender, and ours to the first yardstick."""
+    shape = run.shape
+    run.progress.step(f"{shape.records:,} conditional writes on {shape.coordination}")
+    # Garbage collections as every service has them.
+    with short_collections():
+        async with _store(run) as server:
+            opened = _etcd(server) if shape.coordination == "etcd" else _zookeeper(server)
+            async with opened as (session, yardsticks):
+                return await _compare(run, session, yardsticks)
+
+
+async def _compare(run: Run, session: Store, yardsticks: Sequence[ByHand]) -> Measured:
+    shape = run.shape
+    paths = await _fill(session, shape.records)
+    rounds: list[Round] = []
+    version, total = 0, shape.warm_up + shape.repetitions
+    for number in range(total):
+        figures = {"write_batch_s": await _ours(session, paths, version)}
+        for step, yardstick in enumerate(yardsticks, start=1):
+            figures[f"{yardstick.figure}_s"] = await _by_hand(yardstick, paths, version + step)
+        version += len(figures)
+        if number >= shape.warm_up:
+            rounds.append({**figures, "to_by_hand_ratio": figures["write_batch_s"] / figures["by_hand_s"]})
+        run.progress.count(number + 1, total, "rounds")
+    conflicts = await _conflicts(session, paths, version)
+    # Of the medians, as the table shows them: ratios of single rounds have outliers of their own.
+    found = spreads(rounds)
+    ratio = found["write_batch_s"].median / found["by_hand_s"].median
+    complaints = [f"{ratio:.2f} times the first yardstick, and {LIMIT} is allowed"] if ratio > LIMIT else []
+    if conflicts != 1:
+        complaints.append(f"one node had been moved, and {conflicts} writes were refused")
+    named = {f"{yardstick.figure}_s": yardstick.name for yardstick in yardsticks}
+    return Measured(
+        rounds=tuple(rounds),
+        complaints=tuple(complaints),
+        details={"yardsticks": named, "ratio_of_medians": round(ratio, 3), "limit": LIMIT, "conflicts": conflicts},
     )
 
 
@@ -81,7 +105,7 @@ async def _fill(store: Store, writes: int) -> list[str]:
 
 def _all_written(outcomes: Sequence[Outcome], what: str) -> None:
     if others := Counter(type(outcome).__name__ for outcome in outcomes if not isinstance(outcome, Written)):
-        raise AssertionError(f"{what}: not everything was written: {dict(others)}")
+        raise MeasureError(f"{what}: not everything was written: {dict(others)}")
 
 
 async def _ours(store: Store, paths: Sequence[str], version: int) -> float:
@@ -100,7 +124,7 @@ async def _by_hand(yardstick: ByHand, paths: Sequence[str], version: int) -> flo
     written = await yardstick.write(paths, DATA, version)
     taken_s = time.perf_counter() - started_s
     if written != len(paths):
-        raise AssertionError(f"{yardstick.name}: {written} of {len(paths)} written")
+        raise MeasureError(f"{yardstick.name}: {written} of {len(paths)} written")
     return taken_s
 
 
@@ -111,40 +135,43 @@ async def _conflicts(store: Store, paths: Sequence[str], version: int) -> int:
     outcomes = await store.write_batch([(Set(path, DATA, version),) for path in paths], fence=Check(FENCE, 0))
     refused = [path for path, outcome in zip(paths, outcomes, strict=True) if not isinstance(outcome, Written)]
     if refused[:1] != [moved]:
-        raise AssertionError(f"{moved} was moved and {refused[:3]} were refused")
+        raise MeasureError(f"{moved} was moved and {refused[:3]} were refused")
     return len(refused)
 
 
 @asynccontextmanager
-async def _etcd(directory: Path) -> AsyncIterator[tuple[Store, tuple[ByHand, ...]]]:
-    server = EtcdServer(directory)
-    await asyncio.to_thread(server.start)
-    try:
-        address = f"127.0.0.1:{server.port}"
-        store = await open_store(f"etcd://{address}{PREFIX}", session_timeout_s=30.0, operation_timeout_s=TIMEOUT_S)
-        try:
-            async with grpc.aio.insecure_channel(address) as channel:
-                yield store, (FlatLoop(channel, PREFIX, FENCE), NestedLoop(channel, PREFIX, FENCE))
-        finally:
-            await store.close()
-    finally:
-        server.kill()
+async def _store(run: Run) -> AsyncIterator[Address]:
+    """A server of the store and nothing else; where clients reach it."""
+    store = run.shape.coordination
+    async with LocalCluster(
+        run.directory, brokers=0, elections=0, metadata=0, coordination=store, report=run.progress.detail
+    ) as cluster:
+        member = cluster.plan.store
+        if member is None:
+            raise MeasureError(f"no server of {store} was started")
+        yield member.address("client")
 
 
 @asynccontextmanager
-async def _zookeeper(directory: Path) -> AsyncIterator[tuple[Store, tuple[ByHand, ...]]]:
-    server = ZooKeeperServer(directory)
-    await asyncio.to_thread(server.start)
-    client = KazooClient(hosts=server.endpoint, timeout=30.0)
+async def _etcd(server: Address) -> AsyncIterator[tuple[Store, tuple[ByHand, ...]]]:
+    # Without max_txn_ops: transactions of the size that every etcd takes, as the yardsticks send them.
+    url = f"etcd://{server}{PREFIX}"
+    store = await open_store(url, session_timeout_s=30.0, operation_timeout_s=TIMEOUT_S)
     try:
-        store = await open_store(
-            f"zookeeper://{server.endpoint}{PREFIX}", session_timeout_s=30.0, operation_timeout_s=TIMEOUT_S
-        )
-        try:
-            await asyncio.to_thread(client.start)
-            yield store, (MultiLoop(client, PREFIX, FENCE),)
-        finally:
-            await asyncio.to_thread(client.stop)
-            await store.close()
+        async with grpc.aio.insecure_channel(str(server)) as channel:
+            yield store, (FlatLoop(channel, PREFIX, FENCE), NestedLoop(channel, PREFIX, FENCE))
     finally:
-        server.kill()
+        await store.close()
+
+
+@asynccontextmanager
+async def _zookeeper(server: Address) -> AsyncIterator[tuple[Store, tuple[ByHand, ...]]]:
+    client = KazooClient(hosts=str(server), timeout=30.0)
+    url = f"zookeeper://{server}{PREFIX}"
+    store = await open_store(url, session_timeout_s=30.0, operation_timeout_s=TIMEOUT_S)
+    try:
+        await asyncio.to_thread(client.start)
+        yield store, (MultiLoop(client, PREFIX, FENCE),)
+    finally:
+        await asyncio.to_thread(client.stop)
+        await store.close()

@@ -1,0 +1,260 @@
+"""``regnum-bench``: the benchmarks as a command.
+
+regnum-bench failover --coordination zookeeper --topics 1500 --partitions 10
+regnum-bench storm --beside 'peer storm --topics {topics} --rf {replication_factor}'
+regnum-bench growth failover --over affected --sizes 1000,5000,20000 --topics 2000
+regnum-bench all --size quick
+regnum-bench table
+
+Exit status 0 when all was measured, 1 when something could not be, or a limit was not kept, 2 for wrong use.
+"""
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from regnum_local.plan import Role
+from regnum_service.clock import SystemClock
+from regnum_service.errors import RegnumError, StartRefusedError
+from rich.console import Console
+
+from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, Benchmark
+from regnum_bench.plot import PlotError, draw
+from regnum_bench.progress import Progress
+from regnum_bench.result import Result, ResultError, save
+from regnum_bench.running import PeerCommand, Runner
+from regnum_bench.shape import STORES, Shape, ShapeError
+from regnum_bench.sizes import SIZES, jobs
+from regnum_bench.stand import MeasureError
+from regnum_bench.tables import figures_table, markdown, read_folder
+from regnum_bench.waiting import NotInTimeError
+
+RESULTS: Final = Path("bench") / "results"
+"""Where results of ``all`` go, and where ``table`` looks."""
+FAILURES: Final = (MeasureError, NotInTimeError, RegnumError, StartRefusedError, ExceptionGroup, OSError)
+"""Why a measurement may end without figures."""
+_HELP: Final = {
+    "coordination": "the store, started for the run",
+    "brokers": "brokers; for propagate the receivers that are played",
+    "elections": "election processes",
+    "metadata": "metadata processes",
+    "topics": "topics",
+    "partitions": "partitions of each topic",
+    "replication_factor": "replicas of each partition",
+    "affected": "partitions that the victim leads, placed by hand; 0: its share",
+    "batch": "topics, or admissions, in one call",
+    "rate": "calls offered in a second; 0: the next when the last is answered",
+    "kills": "kills of a leader under load",
+    "records": "records, admissions or writes of a repetition",
+    "size": "bytes of a record's value",
+    "batch_bytes": "bytes of a producer's batch",
+    "repetitions": "repetitions that count, in each pass",
+    "warm_up": "repetitions before them that do not",
+    "passes": "times that everything is started anew; a peer takes its turn after each",
+    "settle_s": "quiet time before each repetition, seconds",
+    "deadline_s": "longest time that anything is waited for, seconds",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = _parser().parse_args(words)
+    clock = SystemClock()
+    progress = Progress(Console(stderr=True), clock)
+    runner = Runner(
+        progress=progress,
+        clock=clock,
+        command=shlex.join(["regnum-bench", *words]),
+        work=getattr(given, "work", None),
+        keep=getattr(given, "keep", False),
+        extra=_extra(getattr(given, "flag", None) or []),
+    )
+    try:
+        if given.benchmark == "table":
+            sys.stdout.write(markdown(read_folder(given.folder)))
+            return 0
+        if given.benchmark == "all":
+            return _all(given, runner)
+        result = _measure(given, runner)
+    except (ShapeError, ResultError, PlotError) as error:
+        progress.complaint(str(error))
+        return 2
+    except FAILURES as error:
+        progress.complaint(_words(error))
+        return 1
+    _show(result, given.output)
+    if given.save is not None:
+        _keep(result, given.save, progress)
+    for complaint in result.complaints:
+        progress.complaint(complaint)
+    return 1 if result.complaints else 0
+
+
+def _measure(given: argparse.Namespace, runner: Runner) -> Result:
+    if given.benchmark == "growth":
+        benchmark = BY_NAME[given.of]
+        shape = _shape(benchmark, given)
+        return asyncio.run(
+            runner.grow(benchmark, shape, over=given.over, sizes=given.sizes, figures=given.figure or ())
+        )
+    benchmark = BY_NAME[given.benchmark]
+    peer = None
+    if given.beside is not None:
+        peer = PeerCommand(template=given.beside, pairs=dict(given.match or []), within_s=given.beside_deadline_s)
+    return asyncio.run(runner.run(benchmark, _shape(benchmark, given), peer))
+
+
+def _all(given: argparse.Namespace, runner: Runner) -> int:
+    """Every benchmark at a size; one that fails does not stop the others."""
+    failed: list[str] = []
+    for job in jobs(given.size, stores=given.coordination or STORES, only=given.only or ()):
+        runner.progress.step(f"[bold]{job.title}[/]")
+        try:
+            benchmark = BY_NAME[job.benchmark]
+            if job.over is None:
+                result = asyncio.run(runner.run(benchmark, job.shape))
+            else:
+                result = asyncio.run(runner.grow(benchmark, job.shape, over=job.over, sizes=job.sizes))
+        except (ShapeError, *FAILURES) as error:
+            failed.append(f"{job.title}: {_words(error)}")
+            runner.progress.complaint(failed[-1])
+            continue
+        failed.extend(f"{job.title}: {complaint}" for complaint in result.complaints)
+        _keep(result, given.save, runner.progress)
+    for complaint in failed:
+        runner.progress.complaint(complaint)
+    sys.stdout.write(markdown(read_folder(given.save)))
+    return 1 if failed else 0
+
+
+def _keep(result: Result, folder: Path, progress: Progress) -> None:
+    path = save(result, folder)
+    progress.detail(f"written: {path}")
+    try:
+        progress.detail(f"drawn: {draw(result, path.with_suffix('.svg'))}")
+    except PlotError as error:
+        progress.complaint(str(error))
+
+
+def _show(result: Result, output: str) -> None:
+    console = Console()
+    if output == "json":
+        sys.stdout.write(json.dumps(result.to_json()) + "\n")
+        return
+    console.print(figures_table(result))
+    for one in result.growth:
+        console.print(
+            f"{one.figure} over {one.size}: {one.verdict} (slope {one.slope:.2f}, at the end {one.last_slope:.2f})"
+        )
+    for note in result.notes:
+        console.print(f"note: {note}", highlight=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="regnum-bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="COMMAND")
+    for benchmark in ALL:
+        one = commands.add_parser(benchmark.name, help=benchmark.what, description=benchmark.what)
+        _shape_options(one, benchmark)
+        _common_options(one)
+        one.add_argument("--beside", metavar="COMMAND", help="also run this; {topics} and the like come from the shape")
+        one.add_argument(
+            "--match", type=_pair, action="append", metavar="OURS=THEIRS", help="figures with different names"
+        )
+        one.add_argument("--beside-deadline-s", type=float, default=3600.0, help="time for each turn of the peer")
+    growth = commands.add_parser("growth", help="one benchmark over a list of sizes")
+    kinds = growth.add_subparsers(dest="of", required=True, metavar="BENCHMARK")
+    for benchmark in ALL:
+        one = kinds.add_parser(benchmark.name, help=benchmark.what)
+        _shape_options(one, benchmark)
+        _common_options(one)
+        grown = [name for name in benchmark.options if name not in {"settle_s", "rate"}]
+        one.add_argument("--over", required=True, choices=["partitions_total", *grown], help="what grows")
+        one.add_argument("--sizes", required=True, type=_sizes, help="how large it is: 1000,5000,20000")
+        one.add_argument("--figure", action="append", help="figure whose growth is judged; default: the headline ones")
+    everything = commands.add_parser("all", help="every benchmark, into the folder of results")
+    everything.add_argument("--size", choices=list(SIZES), default="quick")
+    everything.add_argument("--coordination", choices=STORES, action="append", help="store; default: both")
+    everything.add_argument(
+        "--only", choices=list(BY_NAME), action="append", help="only this benchmark; may be repeated"
+    )
+    everything.add_argument("--save", type=Path, default=RESULTS, help="folder of results")
+    _work_options(everything)
+    table = commands.add_parser("table", help="what the folder of results holds, as Markdown")
+    table.add_argument("folder", type=Path, nargs="?", default=RESULTS)
+    return parser
+
+
+def _shape_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
+    for field in fields(Shape):
+        if field.name not in (*EVERY, *benchmark.options):
+            continue
+        default = getattr(benchmark.shape, field.name)
+        option: dict[str, Any] = {"help": f"{_HELP[field.name]} (default {default})", "dest": field.name}
+        if field.name == "coordination":
+            option["choices"] = STORES
+        else:
+            option["type"] = type(default)
+        parser.add_argument(f"--{field.name.replace('_', '-')}", **option)
+
+
+def _common_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
+    parser.add_argument("--save", type=Path, help="folder for a file with the figures and a plot")
+    _work_options(parser)
+
+
+def _work_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--work", type=Path, help="folder for data of clusters; default: that for temporary files")
+    parser.add_argument("--keep", action="store_true", help="leave data, logs and traces there")
+    parser.add_argument(
+        "--flag", type=_flag, action="append", metavar="ROLE:FLAG", help="further flag of election, metadata, broker"
+    )
+
+
+def _shape(benchmark: Benchmark, given: argparse.Namespace) -> Shape:
+    told = vars(given)
+    return benchmark.shape.changed({name: told[name] for name in (*EVERY, *benchmark.options) if name in told})
+
+
+def _pair(text: str) -> tuple[str, str]:
+    ours, equals, theirs = text.partition("=")
+    if not (ours and equals and theirs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not OURS=THEIRS")
+    return ours, theirs
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = tuple(int(part) for part in text.split(","))
+    if len(set(sizes)) < 2 or min(sizes) < 1:
+        raise argparse.ArgumentTypeError("give at least two different sizes above 0")
+    return tuple(sorted(set(sizes)))
+
+
+def _flag(text: str) -> tuple[Role, str]:
+    role, colon, flag = text.partition(":")
+    if not colon or role not in {one.value for one in Role}:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ROLE:FLAG, for example election:--log-level=debug")
+    return Role(role), flag
+
+
+def _extra(flags: Sequence[tuple[Role, str]]) -> dict[Role, tuple[str, ...]]:
+    found: dict[Role, tuple[str, ...]] = {}
+    for role, flag in flags:
+        found[role] = (*found.get(role, ()), flag)
+    return found
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_words(one) for one in error.exceptions)
+    return str(error) or repr(error)

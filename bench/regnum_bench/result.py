@@ -1,0 +1,188 @@
+"""One result as it lies in a file: what was measured, on what, how, and every value. Pure but for load and save."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from regnum_bench.figures import Spread, ratios
+from regnum_bench.growth import Growth
+
+SCHEMA: Final = 1
+
+
+class ResultError(ValueError):
+    """A file that is no result of ours. The message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The figures of another program at the same shape in the same run."""
+
+    command: tuple[str, ...]
+    """What was run."""
+    figures: Mapping[str, Spread]
+    """Its figures."""
+    pass_s: tuple[float, ...]
+    """How long each run of it took, in seconds: what a virtual machine had to become warm in."""
+    ratios: Mapping[str, float]
+    """Ours to theirs, by our name."""
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """What else it printed: versions, settings."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the file."""
+        return {
+            "command": list(self.command),
+            "figures": {name: spread.to_json() for name, spread in self.figures.items()},
+            "pass_s": [round(seconds, 2) for seconds in self.pass_s],
+            "ratios": dict(self.ratios),
+            "said": dict(self.said),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one run of one benchmark found."""
+
+    benchmark: str
+    """Its name."""
+    shape: Mapping[str, Any]
+    """Fields of the shape."""
+    figures: Mapping[str, Spread]
+    """Ours, by name."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know: what a figure leaves out."""
+    complaints: tuple[str, ...] = ()
+    """What is wrong: a limit that is not kept, a run that is void."""
+    pass_s: tuple[float, ...] = ()
+    """How long each pass took, in seconds."""
+    beside: Beside | None = None
+    """The peer, if there was one."""
+    growth: tuple[Growth, ...] = ()
+    """How figures grow, where sizes were swept; the figures are then those of the largest size."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What a benchmark has besides."""
+    command: str = ""
+    """The command line."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """See ``machine.machine``."""
+    commit: Mapping[str, Any] = field(default_factory=dict)
+    """See ``machine.commit``."""
+    at: str = ""
+    """When it began, UTC."""
+    duration_s: float = 0.0
+    """All of it, in seconds."""
+    load_average: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """``before`` and ``after``: of the last 1, 5 and 15 minutes."""
+
+    @property
+    def name(self) -> str:
+        """Name of its files, without ending: ``failover-etcd``, ``growth-failover-affected-etcd``."""
+        parts = [self.benchmark, str(self.shape["coordination"])]
+        if self.growth:
+            parts = ["growth", self.benchmark, self.growth[0].size, str(self.shape["coordination"])]
+        return "-".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the file."""
+        return {
+            "schema": SCHEMA,
+            "benchmark": self.benchmark,
+            "at": self.at,
+            "command": self.command,
+            "commit": dict(self.commit),
+            "machine": dict(self.machine),
+            "load_average": {when: list(loads) for when, loads in self.load_average.items()},
+            "duration_s": round(self.duration_s, 2),
+            "pass_s": [round(seconds, 2) for seconds in self.pass_s],
+            "shape": dict(self.shape),
+            "figures": {name: spread.to_json() for name, spread in self.figures.items()},
+            "notes": list(self.notes),
+            "complaints": list(self.complaints),
+            "beside": None if self.beside is None else self.beside.to_json(),
+            "growth": [one.to_json() for one in self.growth],
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """From a file; raises ResultError."""
+        try:
+            if value["schema"] != SCHEMA:
+                raise ResultError(f"schema {value['schema']} is not {SCHEMA}")
+            return cls(
+                benchmark=str(value["benchmark"]),
+                shape=dict(value["shape"]),
+                figures={name: Spread.from_json(item) for name, item in value["figures"].items()},
+                notes=tuple(value["notes"]),
+                complaints=tuple(value["complaints"]),
+                pass_s=tuple(value["pass_s"]),
+                beside=None if value["beside"] is None else _beside(value["beside"]),
+                growth=tuple(_growth(item) for item in value["growth"]),
+                details=dict(value["details"]),
+                command=str(value["command"]),
+                machine=dict(value["machine"]),
+                commit=dict(value["commit"]),
+                at=str(value["at"]),
+                duration_s=float(value["duration_s"]),
+                load_average=dict(value["load_average"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ResultError(f"not a result: {error!r}") from error
+
+
+def beside(
+    ours: Mapping[str, Spread],
+    *,
+    command: Sequence[str],
+    theirs: Mapping[str, Spread],
+    pairs: Mapping[str, str],
+    pass_s: Sequence[float],
+    said: Mapping[str, Any],
+) -> Beside:
+    """The peer's side with the ratios."""
+    return Beside(
+        command=tuple(command),
+        figures=theirs,
+        pass_s=tuple(pass_s),
+        ratios=ratios(ours, theirs, pairs),
+        said=said,
+    )
+
+
+def save(result: Result, folder: Path) -> Path:
+    """Write the file; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result.name}.json"
+    path.write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def load(path: Path) -> Result:
+    """Read a file; raises ResultError, OSError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return Result.from_json(value)
+    except (ResultError, ValueError) as error:
+        raise ResultError(f"{path}: {error}") from error
+
+
+def _beside(value: Mapping[str, Any]) -> Beside:
+    return Beside(
+        command=tuple(value["command"]),
+        figures={name: Spread.from_json(item) for name, item in value["figures"].items()},
+        pass_s=tuple(value["pass_s"]),
+        ratios=dict(value["ratios"]),
+        said=dict(value["said"]),
+    )
+
+
+def _growth(value: Mapping[str, Any]) -> Growth:
+    return Growth(
+        figure=str(value["figure"]),
+        size=str(value["size"]),
+        sizes=tuple(value["sizes"]),
+        medians=tuple(value["medians"]),
+    )

@@ -1,0 +1,134 @@
+"""The shape of a measurement: how large the cluster is, what is in it, how often it is done. Pure."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Self
+
+STORES: Final = ("etcd", "zookeeper")
+"""Stores that a benchmark can start."""
+
+
+class ShapeError(ValueError):
+    """A shape that cannot be measured, or a template that names what no shape has. The message says what to change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is measured. Every benchmark reads the fields that it is about; all of them are in its result."""
+
+    coordination: str = "etcd"
+    """The store: one of STORES, started for the run."""
+    brokers: int = 3
+    """Brokers; for ``propagate`` the receivers that are played."""
+    elections: int = 3
+    """Election processes."""
+    metadata: int = 2
+    """Metadata processes."""
+    topics: int = 100
+    """Topics that are created."""
+    partitions: int = 10
+    """Partitions of each topic."""
+    replication_factor: int = 3
+    """Replicas of each partition."""
+    affected: int = 0
+    """``failover``: partitions that the victim leads, placed by hand. 0: the controller places, the victim leads its
+    share."""
+    batch: int = 50
+    """Topics in one call; admissions in one call of ``admit``."""
+    rate: float = 0.0
+    """Calls offered in a second. 0: the next one when the last is answered."""
+    kills: int = 5
+    """``outage``: kills of a leader under load."""
+    records: int = 20_000
+    """``produce``, ``consume``: records of a repetition. ``admit``: admissions. ``write_batch``: conditional writes."""
+    size: int = 1_000
+    """Bytes of a record's value."""
+    batch_bytes: int = 512 * 1024
+    """``produce``: bytes of a batch."""
+    repetitions: int = 3
+    """Repetitions that count, in each pass."""
+    warm_up: int = 1
+    """Repetitions before them that do not."""
+    passes: int = 1
+    """Times that everything is started anew; a peer takes its turn after each."""
+    settle_s: float = 2.0
+    """Quiet time before each repetition, in seconds."""
+    deadline_s: float = 300.0
+    """Longest time that anything is waited for, in seconds."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "coordination":
+                if value not in STORES:
+                    raise ShapeError(f"no store {value!r}; use one of {', '.join(STORES)}")
+            elif value < (0 if field.name in _MAY_BE_NONE else 1):
+                raise ShapeError(f"{field.name} {value} is too small")
+        if self.replication_factor > self.brokers:
+            raise ShapeError(f"{self.replication_factor} replicas do not fit {self.brokers} brokers")
+        if self.affected > self.partitions_total:
+            raise ShapeError(f"{self.affected} affected partitions do not fit {self.partitions_total}")
+
+    @property
+    def partitions_total(self) -> int:
+        """Partitions of all topics."""
+        return self.topics * self.partitions
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the topics."""
+        return tuple(f"bench-{number:05d}" for number in range(self.topics))
+
+    def with_total(self, partitions_total: int) -> Self:
+        """The shape with so many partitions, in as many topics as that takes."""
+        if partitions_total % self.partitions:
+            raise ShapeError(f"{partitions_total} partitions are no whole number of topics of {self.partitions}")
+        return replace(self, topics=partitions_total // self.partitions)
+
+    def changed(self, values: Mapping[str, Any]) -> Self:
+        """The shape with these fields instead; None leaves a field as it is."""
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
+
+    def to_json(self) -> dict[str, Any]:
+        """For the result."""
+        return {**asdict(self), "partitions_total": self.partitions_total}
+
+
+_MAY_BE_NONE: Final = frozenset({"affected", "rate", "warm_up", "settle_s", "metadata"})
+
+
+def fill(template: str, shape: Shape) -> tuple[str, ...]:
+    """The words of a command whose ``{field}`` are replaced by what the shape has; ``{{`` is a brace.
+
+    Example: ``peer storm --topics {topics} --rf {replication_factor}``. Raises ShapeError.
+    """
+    values = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in shape.to_json().items()}
+    try:
+        words = tuple(word.format_map(values) for word in shlex.split(template))
+    except KeyError as unknown:
+        raise ShapeError(f"no field {unknown} in a shape; there are: {', '.join(sorted(values))}") from None
+    except (ValueError, IndexError) as error:
+        raise ShapeError(f"{template!r} is no command template: {error}") from None
+    if not words:
+        raise ShapeError("the command beside ours is empty")
+    return words
+
+
+def placed(shape: Shape, brokers: Sequence[int], victim: int) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Replicas by hand: topic -> partition -> brokers, the leader first.
+
+    The first ``affected`` partitions are led by the victim, the others by the others in turn. Where there are more
+    brokers than replicas the victim has no replica of those, so that its death is about the affected ones only.
+
+    Example: brokers 1 to 4, victim 1, 2 replicas: affected partition 0 gets (1, 2), the first other one (2, 3).
+    """
+    others = [broker for broker in sorted(brokers) if broker != victim]
+    factor = shape.replication_factor
+    assignment: dict[str, dict[int, tuple[int, ...]]] = {}
+    for number in range(shape.partitions_total):
+        turned = [others[(number + step) % len(others)] for step in range(len(others))]
+        replicas = (victim, *turned)[:factor] if number < shape.affected else (*turned, victim)[:factor]
+        topic = shape.names[number // shape.partitions]
+        assignment.setdefault(topic, {})[number % shape.partitions] = replicas
+    return assignment

@@ -1,0 +1,82 @@
+"""What ``regnum-bench all`` runs at which size. Pure.
+
+``quick`` is for every day: all benchmarks on both stores, within 15 minutes on two processors. ``full`` is what stands
+in the documentation: the sizes of the targets, and the growth of each figure; hours.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_bench.shape import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One benchmark at one shape, or over sizes."""
+
+    benchmark: str
+    """Its name."""
+    shape: Shape
+    """Its shape."""
+    over: str | None = None
+    """What grows; None: nothing does."""
+    sizes: tuple[int, ...] = ()
+    """How large it is."""
+
+    @property
+    def title(self) -> str:
+        """For progress."""
+        over = "" if self.over is None else f" over {self.over} {', '.join(f'{size:,}' for size in self.sizes)}"
+        return f"{self.benchmark} on {self.shape.coordination}{over}"
+
+
+def jobs(size: str, *, stores: Sequence[str], only: Sequence[str] = ()) -> Iterator[Job]:
+    """The jobs of a size, store by store."""
+    for store in stores:
+        for job in SIZES[size](store):
+            if not only or job.benchmark in only:
+                yield job
+
+
+def _quick(store: str) -> Iterator[Job]:
+    once = Shape(coordination=store, repetitions=1, warm_up=0)
+    yield Job(benchmark="failover", shape=once)
+    yield Job(benchmark="succession", shape=once)
+    yield Job(benchmark="storm", shape=once.changed({"topics": 200, "partitions": 4}))
+    yield Job(benchmark="write_batch", shape=once.changed({"records": 2_000, "repetitions": 3, "warm_up": 1}))
+
+
+def _full(store: str) -> Iterator[Job]:
+    shape = Shape(coordination=store)
+    yield Job(benchmark="failover", shape=shape.changed({"topics": 1_500, "repetitions": 5}))
+    yield Job(benchmark="succession", shape=shape.changed({"topics": 1_500, "repetitions": 5}))
+    yield Job(
+        benchmark="storm",
+        shape=shape.changed({"brokers": 9, "topics": 5_000, "partitions": 4, "repetitions": 1, "warm_up": 0}),
+    )
+    yield Job(benchmark="write_batch", shape=shape.changed({"records": 10_000, "repetitions": 9}))
+    few = shape.changed({"repetitions": 2, "warm_up": 0, "deadline_s": 900.0})
+    yield Job(
+        benchmark="failover",
+        shape=few.changed({"topics": 2_000, "brokers": 4}),
+        over="affected",
+        sizes=(1_000, 5_000, 10_000, 20_000),
+    )
+    yield Job(
+        benchmark="failover",
+        shape=few.changed({"affected": 1_000, "brokers": 4}),
+        over="partitions_total",
+        sizes=(1_000, 15_000, 50_000),
+    )
+    yield Job(benchmark="succession", shape=few, over="partitions_total", sizes=(1_000, 15_000, 50_000))
+    yield Job(
+        benchmark="storm",
+        shape=few.changed({"partitions": 4, "repetitions": 1}),
+        over="topics",
+        sizes=(500, 1_000, 2_000, 5_000),
+    )
+
+
+SIZES: Final[dict[str, Callable[[str], Iterator[Job]]]] = {"quick": _quick, "full": _full}
+"""By name."""

@@ -1,0 +1,201 @@
+"""The cluster that is measured: real processes, filled with topics, hurt and mended."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from regnum.types.v1 import types_pb2
+from regnum_client import Admin, NewTopic
+from regnum_local.cluster import LocalCluster, ProcessState
+from regnum_local.plan import TRACES, Role
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_bench.figures import Round
+from regnum_bench.looking import Known, Look
+from regnum_bench.progress import Progress
+from regnum_bench.shape import Shape, placed
+from regnum_bench.stages import Traces
+from regnum_bench.waiting import Deadline
+
+BALANCE_INTERVAL_S: Final = 15.0
+"""How often leaders go back to preferred replicas: between two repetitions, instead of every five minutes."""
+START_S: Final = 120.0
+"""Time in which all processes must serve."""
+MEND_POLL_S: Final = 0.5
+"""Between two looks at a cluster that comes back."""
+
+
+class MeasureError(Exception):
+    """The measurement is worth nothing. The message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a benchmark is given."""
+
+    shape: Shape
+    """What to measure."""
+    directory: Path
+    """A new folder for everything."""
+    progress: Progress
+    """Where to say how far it is."""
+    clock: Clock
+    """The machine's."""
+    extra: Mapping[Role, Sequence[str]] = field(default_factory=dict)
+    """Further flags for the processes of a role."""
+
+    def deadline(self, what: str) -> Deadline:
+        """A deadline of the shape's length that begins now."""
+        return Deadline(self.clock, self.shape.deadline_s, what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a benchmark found in one pass."""
+
+    rounds: tuple[Round, ...]
+    """Figures of each repetition that counts."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know."""
+    complaints: tuple[str, ...] = ()
+    """What is wrong: a limit that is not kept, a run that is void."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What there is besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """A kill -9."""
+
+    at_s: float
+    """The moment before it, on the clock."""
+    at_ns: int
+    """The same, nanoseconds since 1970, as traces have it."""
+
+
+class Stand:
+    """A running cluster and what a benchmark does with it."""
+
+    def __init__(self, run: Run, cluster: LocalCluster, admin: Admin, look: Look) -> None:
+        self.run = run
+        self.cluster = cluster
+        self.admin = admin
+        self.look = look
+        self.traces = Traces(cluster.data_dir / TRACES)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """Ids of the brokers that run."""
+        rows = self.cluster.status()
+        return tuple(row.id for row in rows if row.role is Role.BROKER and row.state is ProcessState.RUNNING)
+
+    async def create(self, topics: Sequence[NewTopic], deadline: Deadline) -> None:
+        """Create topics, ``batch`` in a call, the next call when the last is answered. Raises MeasureError."""
+        batch, done = self.run.shape.batch, 0
+        for start in range(0, len(topics), batch):
+            deadline.check(f"{done:,} of {len(topics):,} topics created")
+            await create_some(self.admin, topics[start : start + batch], timeout_s=deadline.left_s + 1.0)
+            done = min(start + batch, len(topics))
+            self.run.progress.count(done, len(topics), "topics created")
+
+    async def fill(self, *, victim: int | None = None) -> float:
+        """Create all topics of the shape and wait until every broker knows all leaders; the seconds it took.
+
+        With ``affected`` in the shape, ``victim`` leads so many partitions.
+        """
+        shape = self.run.shape
+        self.run.progress.step(
+            f"creating {shape.topics:,} topics of {shape.partitions} partitions, {shape.replication_factor} replicas"
+        )
+        begun_s = self.run.clock.monotonic()
+        deadline = self.run.deadline(f"creating {shape.partitions_total:,} partitions")
+        await self.create(new_topics(shape, self.brokers, victim), deadline)
+        known = await self.all_led(shape.names, deadline)
+        return known.at_s - begun_s
+
+    async def all_led(self, names: Sequence[str], deadline: Deadline) -> Known:
+        """Wait until every broker knows a leader of every partition."""
+        return await self.look.until_right(self.brokers, names, led, deadline)
+
+    async def kill(self, name: str) -> Kill:
+        """Kill -9 a process."""
+        at_ns, at_s = time.time_ns(), self.run.clock.monotonic()
+        await self.cluster.kill(name)
+        return Kill(at_s=at_s, at_ns=at_ns)
+
+    async def mend(self, name: str, holds: Callable[[types_pb2.TopicState], bool] | None = None) -> None:
+        """Start a process again; wait until it serves and every topic is as it should be."""
+        self.run.progress.detail(f"{name} is started again")
+        await self.cluster.restart(name)
+        await self.cluster.wait_healthy(name, self.run.shape.deadline_s)
+        if holds is not None:
+            deadline = self.run.deadline(f"every replica in sync and every leader in its place after {name} returned")
+            await self.look.until_right(self.brokers[:1], self.run.shape.names, holds, deadline)
+
+    async def settle(self) -> None:
+        """Quiet before a repetition."""
+        await self.run.clock.sleep(self.run.shape.settle_s)
+
+
+@asynccontextmanager
+async def stand(run: Run) -> AsyncIterator[Stand]:
+    """Start a cluster of the shape; ends it without care, since nothing of it is kept."""
+    shape = run.shape
+    run.progress.step(f"starting {shape.brokers} brokers on {shape.coordination}")
+    extra = {
+        **run.extra,
+        Role.ELECTION: (
+            *run.extra.get(Role.ELECTION, ()),
+            "--leader-balance-interval-s",
+            str(BALANCE_INTERVAL_S),
+        ),
+    }
+    cluster = LocalCluster(
+        run.directory,
+        brokers=shape.brokers,
+        elections=shape.elections,
+        metadata=shape.metadata,
+        coordination=shape.coordination,
+        report=run.progress.detail,
+        extra=extra,
+    )
+    await cluster.start(START_S)
+    look = Look({member.id: member.address("client") for member in cluster.plan.of(Role.BROKER)}, run.clock)
+    try:
+        async with Admin(cluster.bootstrap, timeout_s=shape.deadline_s, client_id="regnum-bench") as admin:
+            yield Stand(run, cluster, admin, look)
+    finally:
+        await look.close()
+        await cluster.kill_all()
+
+
+def new_topics(shape: Shape, brokers: Sequence[int], victim: int | None = None) -> list[NewTopic]:
+    """The topics of a shape, placed by the controller or, where the victim leads a given number, by hand."""
+    if not shape.affected or victim is None:
+        factor = shape.replication_factor
+        return [NewTopic(name=name, partitions=shape.partitions, replication_factor=factor) for name in shape.names]
+    by_hand = placed(shape, brokers, victim)
+    return [NewTopic(name=name, partitions=0, assignment=by_hand[name]) for name in shape.names]
+
+
+async def create_some(admin: Admin, topics: Sequence[NewTopic], *, timeout_s: float) -> None:
+    """One call; raises MeasureError when one of them was not created."""
+    for name, answer in (await admin.create_topics(topics, timeout_s=timeout_s)).items():
+        if isinstance(answer, RegnumError):
+            raise MeasureError(f"topic {name} was not created: {answer}")
+
+
+def led(topic: types_pb2.TopicState) -> bool:
+    """Whether every partition has a leader."""
+    return all(state.leader >= 0 for state in topic.partitions)
+
+
+def in_place(topic: types_pb2.TopicState) -> bool:
+    """Whether every replica is in sync and every preferred replica leads."""
+    return all(
+        len(state.isr) == len(state.replicas) and state.leader == state.replicas[0] for state in topic.partitions
+    )

@@ -1,0 +1,72 @@
+"""``succession``: kill -9 of the controller, until every broker's metadata names the next one, and until INIT is done.
+
+The second is the end of the new controller's trace: every broker has acknowledged its full set.
+"""
+
+import asyncio
+
+from regnum_telemetry import conventions
+
+from regnum_bench.failover import trace
+from regnum_bench.figures import Round
+from regnum_bench.looking import POLL_S
+from regnum_bench.shape import ShapeError
+from regnum_bench.stages import stages_ms
+from regnum_bench.stand import Measured, MeasureError, Run, Stand, stand
+from regnum_bench.waiting import Deadline
+
+
+async def succession(run: Run) -> Measured:
+    """Figures of each repetition: seconds, and the new controller's stages in milliseconds."""
+    if run.shape.elections < 2:
+        raise ShapeError("a succession needs at least 2 election processes")
+    rounds: list[Round] = []
+    notes: list[str] = []
+    async with stand(run) as cluster:
+        filled_s = await cluster.fill()
+        total = run.shape.warm_up + run.shape.repetitions
+        for number in range(total):
+            await cluster.settle()
+            name, figures = await _once(cluster, notes)
+            if number >= run.shape.warm_up:
+                rounds.append(figures)
+            if number + 1 < total:
+                await cluster.mend(name)
+    return Measured(rounds=tuple(rounds), notes=tuple(dict.fromkeys(notes)), details={"filled_s": round(filled_s, 2)})
+
+
+async def _once(cluster: Stand, notes: list[str]) -> tuple[str, Round]:
+    run = cluster.run
+    head = await cluster.look.head(cluster.brokers[0])
+    if head is None or head.controller.id < 0:
+        raise MeasureError("no broker names a controller: there is none to kill")
+    victim, epoch = head.controller.id, head.controller.epoch
+    name = f"election-{victim}"
+    run.progress.step(f"kill -9 of {name}, the controller, with {run.shape.partitions_total:,} partitions")
+    cluster.traces.skip()
+    deadline = run.deadline("the next controller known to every broker")
+    kill = await cluster.kill(name)
+    moments = await asyncio.gather(*(_names_another(cluster, broker, epoch, deadline) for broker in cluster.brokers))
+    from_kill_s = max(moments) - kill.at_s
+    run.progress.detail(f"every broker knows the next controller after {from_kill_s:.3f} s")
+    figures: dict[str, float] = {"from_kill_s": from_kill_s}
+    found = await trace(cluster, conventions.SUCCESSION, victim=victim, kill=kill, within_s=run.shape.deadline_s)
+    if found is None:
+        notes.append("a succession without a trace: when INIT was done is not known")
+        return name, figures
+    root, spans = found
+    figures["init_done_s"] = (root.end_ns - kill.at_ns) / 1e9
+    figures["notice_ms"] = (root.start_ns - kill.at_ns) / 1e6
+    figures.update({f"{stage}_ms": length for stage, length in stages_ms(root, spans).items()})
+    run.progress.detail(f"INIT done after {figures['init_done_s']:.3f} s")
+    return name, figures
+
+
+async def _names_another(cluster: Stand, broker: int, epoch: int, deadline: Deadline) -> float:
+    """The moment at which a broker names a controller of a later epoch."""
+    while True:
+        head = await cluster.look.head(broker)
+        if head is not None and head.controller.epoch > epoch and head.controller.id >= 0:
+            return cluster.run.clock.monotonic()
+        deadline.check(f"broker {broker} still names epoch {epoch if head is None else head.controller.epoch}")
+        await cluster.run.clock.sleep(POLL_S)

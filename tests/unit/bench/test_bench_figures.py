@@ -1,0 +1,83 @@
+"""Spreads keep every value; growth is judged at its steepest."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from regnum_bench.figures import Spread, quantile, ratios, spreads, unit
+from regnum_bench.growth import Growth, log_log_slope
+
+SIZES = (1_000.0, 5_000.0, 20_000.0)
+
+
+def growth(*medians: float, sizes: tuple[float, ...] = SIZES) -> Growth:
+    return Growth(figure="from_kill_s", size="affected", sizes=sizes, medians=medians)
+
+
+def test_a_spread_is_of_all_values_in_the_order_in_which_they_came() -> None:
+    spread = spreads([{"from_kill_s": 3.0, "led": 1.0}, {"from_kill_s": 1.0}, {"from_kill_s": 2.0}])["from_kill_s"]
+    assert (spread.values, spread.median, spread.least, spread.most) == ((3.0, 1.0, 2.0), 2.0, 1.0, 3.0)
+    assert Spread.from_json(spread.to_json()) == spread
+
+
+def test_a_figure_that_some_rounds_lack_has_fewer_values() -> None:
+    assert spreads([{"a_s": 1.0}, {"b_s": 2.0}, {"a_s": 3.0}])["a_s"].values == (1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("from_kill_s", "s"), ("detection_ms", "ms"), ("admissions_per_s", "1/s"), ("kills", "")]
+)
+def test_the_name_of_a_figure_tells_its_unit(name: str, expected: str) -> None:
+    assert unit(name) == expected
+
+
+def test_a_ratio_is_of_medians_and_of_figures_that_belong_together() -> None:
+    ours = {"delete_s": Spread(values=(1.0, 2.0, 9.0)), "gone_s": Spread(values=(5.0,))}
+    theirs = {"delete_s": Spread(values=(8.0,)), "idle_s": Spread(values=(0.0,)), "away_s": Spread(values=(10.0,))}
+    assert ratios(ours, theirs, {"gone_s": "away_s"}) == {"delete_s": 0.25, "gone_s": 0.5}
+    assert ratios(ours, theirs, {"gone_s": "idle_s"}) == {"delete_s": 0.25}
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_a_quantile_is_a_value_that_so_large_a_share_does_not_exceed(values: list[float], share: float) -> None:
+    found = quantile(values, share)
+    assert found in values
+    assert sum(value <= found for value in values) >= share * len(values) - 1e-3
+
+
+def test_the_99_percent_quantile_of_a_hundred_is_the_ninety_ninth() -> None:
+    assert quantile([float(number) for number in range(1, 101)], 0.99) == 99.0
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+def test_the_slope_is_the_power_of_the_growth(power: float) -> None:
+    assert log_log_slope(SIZES, [size**power * 7 for size in SIZES]) == pytest.approx(power)
+
+
+@pytest.mark.parametrize(
+    ("medians", "verdict"),
+    [
+        ((0.30, 0.31, 0.30), "flat"),
+        ((1.0, 5.0, 20.0), "linear"),
+        ((1.0, 2.0, 6.0), "linear"),
+        ((1.0, 25.0, 400.0), "worse than linear"),
+    ],
+)
+def test_the_verdict_follows_the_slope(medians: tuple[float, ...], verdict: str) -> None:
+    assert growth(*medians).verdict == verdict
+
+
+def test_a_fixed_cost_does_not_hide_the_growth_at_the_end() -> None:
+    """A second of fixed cost: in all less than linear, from the second size to the third quadratic."""
+    found = growth(1.0, 1.25, 17.0, sizes=(1_000, 5_000, 20_000))
+    assert found.slope < 1.15
+    assert found.verdict == "worse than linear"
+
+
+def test_the_straight_line_begins_at_the_smallest_size() -> None:
+    assert growth(2.0, 9.0, 70.0).straight() == (2.0, 10.0, 40.0)
+
+
+@pytest.mark.parametrize(("sizes", "figures"), [((1, 1), (1, 2)), ((1, 2), (0, 2)), ((1,), (1,)), ((1, 2, 3), (1, 2))])
+def test_no_slope_is_made_of_figures_that_have_none(sizes: tuple[float, ...], figures: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="slope"):
+        log_log_slope(sizes, figures)
