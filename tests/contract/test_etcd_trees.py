@@ -80,7 +80,7 @@ async def test_a_tree_watch_that_was_away_during_a_compaction_says_so(
 async def test_a_read_whose_revision_is_compacted_away_says_so(world: EtcdWorld, etcd_server: EtcdServer) -> None:
     store = await world.open()
     await store.create("/t", b"0")
-    await store.write_batch([(Create(f"/t/{number}", b"y" * 1_000),) for number in range(25_000)])
+    await store.write_batch([(Create(f"/t/{number}", b"y" * 1_000),) for number in range(6_500)])
     pages = store.read_tree("/t")
     await within(anext(pages))
     stat = await store.set("/t", b"x", version=None)

@@ -67,8 +67,8 @@ def child_name(key: bytes, folder: bytes) -> str | None:
         return None
 
 
-def after(key: bytes, folder: bytes) -> tuple[bytes, bool]:
-    """Where to look for the next child after meeting this key, and whether that skips the rest of a subtree.
+def after(key: bytes, folder: bytes) -> bytes:
+    """Where to look for the next child after meeting this key.
 
     A child's own key is followed by siblings that sort before its subtree ("a-b" lies between "a" and "a/b"), so only
     a key inside the subtree lets it be skipped.
@@ -76,8 +76,8 @@ def after(key: bytes, folder: bytes) -> tuple[bytes, bool]:
     rest = key[len(folder) :]
     name, slash, _ = rest.partition(_SLASH)
     if slash:
-        return folder + name + _AFTER_SLASH, True
-    return key + b"\0", False
+        return folder + name + _AFTER_SLASH
+    return key + b"\0"
 
 
 def visible(names: set[str], path: str) -> tuple[str, ...]:
