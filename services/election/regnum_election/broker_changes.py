@@ -6,7 +6,7 @@ then a start (safety rule S10).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from regnum_coordination.errors import BadVersion, NodeFailure
@@ -14,7 +14,7 @@ from regnum_coordination.port import Delete, Set
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, TOPIC_DELETED_EPOCH, BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.nodes import BrokerNode, MalformedNodeError
-from regnum_service.slices import slices
+from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker, Cluster, Partition
@@ -24,7 +24,7 @@ from regnum_election.events import BrokerDead
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.leadership import Decision, hand_over
 from regnum_election.outbox import Stop
-from regnum_election.registrations import Difference, compare
+from regnum_election.registrations import Difference, broker_named, compare
 from regnum_election.topic_creation import finish_creation
 
 PARTITIONS_PER_WRITE: Final = 500
@@ -39,18 +39,24 @@ PARTITIONS_PER_TURN: Final = 2_000
 DELETIONS_PER_TURN: Final = 500
 """Open deletions that are told of, or given up as told, between two turns of the event loop (safety rule S22)."""
 
+REGISTRATIONS_PER_TURN: Final = 200
+"""Registrations decoded between two turns of the event loop (safety rule S22)."""
+
 FENCED_CONTENT: Final = b"fenced"
 """Content of a guard node after a fence; only its version means something."""
 
 
-async def read_brokers(context: ControllerContext) -> dict[BrokerId, Broker]:
-    """All registrations that can be read, as of now."""
-    names = await context.store.names(paths.BROKER_IDS)
+async def read_brokers(context: ControllerContext, names: Iterable[str] | None = None) -> dict[BrokerId, Broker]:
+    """Registrations that can be read, as of now: those of these names, or all."""
+    if names is None:
+        names = await context.store.names(paths.BROKER_IDS)
     nodes = await context.store.read_many([f"{paths.BROKER_IDS}/{name}" for name in names])
     brokers: dict[BrokerId, Broker] = {}
+    turns = Turns(REGISTRATIONS_PER_TURN)
     for path, node in nodes.items():
-        name = path.rpartition("/")[2]
-        if not name.isascii() or not name.isdigit() or str(int(name)) != name:
+        await turns.took()
+        id = broker_named(path.rpartition("/")[2])
+        if id is None:
             context.log.error("registration ignored", path=path, reason="its name is not a broker id; delete it")
             continue
         try:
@@ -58,17 +64,26 @@ async def read_brokers(context: ControllerContext) -> dict[BrokerId, Broker]:
         except MalformedNodeError as error:
             context.log.warning("registration ignored", path=path, reason=f"{error}; the broker has to register again")
             continue
-        id = BrokerId(int(name))
         brokers[id] = Broker.registered(
             id, content, epoch=BrokerEpoch(node.stat.creation_id), node_version=node.stat.version
         )
     return brokers
 
 
-async def look_at_brokers(context: ControllerContext) -> bool:
-    """Read the registrations and act on what changed; returns whether anything did."""
-    found = await read_brokers(context)
-    difference = compare(context.picture.brokers, found, context.fenced)
+async def look_at_brokers(context: ControllerContext, names: Collection[str] | None = None) -> bool:
+    """Read registrations and act on what changed; returns whether anything did.
+
+    Args:
+        context: the reign.
+        names: names of the nodes that may have changed; None: all, also of those that the picture shows and that are
+            gone.
+    """
+    found = await read_brokers(context, names)
+    known: Mapping[BrokerId, Broker] = context.picture.brokers
+    if names is not None:
+        looked_at = [id for name in names if (id := broker_named(name)) is not None]
+        known = {id: known[id] for id in looked_at if id in known}
+    difference = compare(known, found, context.fenced)
     if difference.is_empty:
         return False
     await react(context, difference)
@@ -95,7 +110,7 @@ async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
             trace.reached(conventions.FENCED_UNIX_NANO)
             trace.seal()
         context.log.info("fence not needed", broker=known.id, reason=str(error), moved=isinstance(error, BadVersion))
-        return await look_at_brokers(context)
+        return await look_at_brokers(context, (str(known.id),))
     context.log.warning("broker fenced", broker=known.id, broker_epoch=known.epoch, evidence=event.evidence)
     context.fenced[known.id] = known.epoch
     if trace is not None:

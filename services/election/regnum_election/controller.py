@@ -16,6 +16,7 @@ import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
+from regnum_coordination.recipes.changed_children import changed_children
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.epochs import is_plausible
@@ -218,8 +219,8 @@ class Controller:
         context = self._context
         brokers_before = context.picture.brokers
         match event:
-            case BrokersChanged():
-                await look_at_brokers(context)
+            case BrokersChanged(names=names):
+                await look_at_brokers(context, names)
             case BrokerDead():
                 await fence_broker(context, event)
             case LeaderCutOff():
@@ -319,9 +320,9 @@ class Controller:
 
     async def _watch_brokers(self) -> None:
         try:
-            async with aclosing(self._store.watch_children(paths.BROKER_IDS)) as changes:
-                async for _ in changes:
-                    self._queue.put(BrokersChanged())
+            async with aclosing(changed_children(self._store, paths.BROKER_IDS, self._context.clock)) as changes:
+                async for names in changes:
+                    self._queue.put(BrokersChanged(names))
         except SessionExpired:
             self._log.info("watch ended with the session", folder=paths.BROKER_IDS)
 
@@ -343,7 +344,7 @@ class Controller:
     def broker_outdated(self, broker: BrokerId) -> None:
         """A broker says that it has registered anew."""
         self._log.info("broker has a later epoch", broker=broker)
-        self._queue.put(BrokersChanged())
+        self._queue.put(BrokersChanged(frozenset({str(broker)})))
 
     def replicas_deleted(self, broker: BrokerId, topics: tuple[tuple[TopicId, bool], ...]) -> None:
         """A broker answered orders to delete."""

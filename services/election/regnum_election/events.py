@@ -40,7 +40,10 @@ REPORTS_IN_A_ROW: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """Registrations came, went or were renewed: read them."""
+    """Registrations came, went, were written or renewed: read them."""
+
+    names: frozenset[str] | None = None
+    """Names of their nodes; None: any of them may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +165,22 @@ class _Replicas:
     epoch: BrokerEpoch
 
 
+@dataclass(frozen=True, slots=True)
+class _Registrations:
+    """Place in the queue of the first registrations that changed and that nobody has read."""
+
+
 @dataclass(slots=True)
 class EventQueue:
     """See the module."""
 
-    _cluster: deque[ClusterEvent | Mutation | _Replicas] = field(default_factory=deque)
+    _cluster: deque[ClusterEvent | Mutation | _Replicas | _Registrations] = field(default_factory=deque)
     _present: set[ClusterEvent] = field(default_factory=set)
     """What stands in the queue above and is not to stand there twice."""
     _replicas: dict[_Replicas, deque[ReplicasOffline | ReplicasUsable]] = field(default_factory=dict)
     """What brokers said of their replicas; each has a place in the queue above."""
+    _registrations: BrokersChanged | None = None
+    """All of them that nobody has read; they have one place in the queue above."""
     _topics: TopicsChanged | None = None
     _written: dict[PartitionKey, None] = field(default_factory=dict)
     _deleted: dict[BrokerId, dict[TopicId, bool]] = field(default_factory=dict)
@@ -190,6 +200,8 @@ class EventQueue:
                 self._deleted.setdefault(broker, {}).update(topics)
             case ReplicasOffline() | ReplicasUsable():
                 self._put_replicas(event)
+            case BrokersChanged():
+                self._put_registrations(event)
             case TopicsChanged():
                 # Only the latest names count.
                 self._topics = event
@@ -199,6 +211,16 @@ class EventQueue:
             case _:
                 return
         self._waiting.set()
+
+    def _put_registrations(self, event: BrokersChanged) -> None:
+        waiting = self._registrations
+        if waiting is None:
+            self._cluster.append(_Registrations())
+            self._registrations = event
+        elif waiting.names is None or event.names is None:
+            self._registrations = BrokersChanged()
+        else:
+            self._registrations = BrokersChanged(waiting.names | event.names)
 
     def _put_replicas(self, event: ReplicasOffline | ReplicasUsable) -> None:
         """What brokers say of replicas merges while it waits, but never across the opposite."""
@@ -261,6 +283,11 @@ class EventQueue:
         first = self._cluster.popleft()
         if isinstance(first, Mutation):
             return first
+        if isinstance(first, _Registrations):
+            changed, self._registrations = self._registrations, None
+            if changed is None:
+                raise AssertionError("registrations have a place in the queue when there are some")
+            return changed
         if not isinstance(first, _Replicas):
             self._present.discard(first)
             return first
@@ -309,6 +336,7 @@ class EventQueue:
         self._cluster.clear()
         self._present.clear()
         self._replicas.clear()
+        self._registrations = None
         self._topics = None
         self._mutations.clear()
         self._written.clear()

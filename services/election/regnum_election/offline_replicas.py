@@ -69,7 +69,7 @@ async def _is_of_now(context: ControllerContext, id: BrokerId, epoch: BrokerEpoc
     """Whether the registration is the one that lives; one that the picture lacks is read first."""
     known = context.picture.brokers.get(id)
     if known is None or known.epoch < epoch:
-        await look_at_brokers(context)
+        await look_at_brokers(context, (str(id),))
         known = context.picture.brokers.get(id)
     return known is not None and known.epoch == epoch
 

@@ -30,13 +30,20 @@ class Difference:
         return not (self.gone or self.arrived or self.rewritten)
 
 
+def broker_named(name: str) -> BrokerId | None:
+    """The broker that a registration of that name is about; None if no broker registers under it."""
+    if not name.isascii() or not name.isdigit() or str(int(name)) != name:
+        return None
+    return BrokerId(int(name))
+
+
 def compare(
     known: Mapping[BrokerId, Broker], found: Mapping[BrokerId, Broker], fenced: Mapping[BrokerId, BrokerEpoch]
 ) -> Difference:
     """What changed from ``known`` to ``found``.
 
     Args:
-        known: live brokers in the picture.
+        known: live brokers in the picture; only those that were looked at, if not all were.
         found: registrations as read.
         fenced: broker epoch at which a broker was last fenced.
     """

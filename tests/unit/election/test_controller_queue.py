@@ -17,10 +17,11 @@ from regnum_election.events import (
     ReplicasDeleted,
     ReplicasOffline,
     ReplicasUsable,
+    Superseded,
     TopicsChanged,
 )
 from regnum_election.replicas import ReplicaState
-from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode
 
 ID = TopicId("d" * 22)
@@ -197,3 +198,17 @@ def test_the_record_is_rewritten_once_only_absent_brokers_remain() -> None:
     assert due is not None
     assert due.brokers == {3}
     assert current.rewritten(due, version=1).record_due({BrokerId(1)}) is None
+
+
+async def test_registrations_that_changed_wait_in_one_place_and_none_is_forgotten() -> None:
+    queue = EventQueue()
+    queue.put(BrokersChanged(frozenset({"1"})))
+    queue.put(Superseded(seen=ControllerEpoch(9)))
+    queue.put(BrokersChanged(frozenset({"2"})))
+    assert await queue.take() == BrokersChanged(frozenset({"1", "2"}))
+    assert await queue.take() == Superseded(seen=ControllerEpoch(9))
+    queue.put(BrokersChanged(frozenset({"1"})))
+    queue.put(BrokersChanged())
+    queue.put(BrokersChanged(frozenset({"2"})))
+    assert await queue.take() == BrokersChanged()
+    assert queue.is_empty
