@@ -43,6 +43,7 @@ from regnum_client.configs import (
 from regnum_client.connections import Connections, call
 from regnum_client.controller_search import ControllerSearch
 from regnum_client.errors import ClientClosedError
+from regnum_client.forgetting import ForgottenBroker
 from regnum_client.metadata import Metadata
 from regnum_client.recovery import PartitionRecovery, in_pages
 from regnum_client.topic_mutation import CALL_S_MAX, Answered, TopicMutation, Waiting
@@ -328,6 +329,36 @@ class Admin:
 
         pages = in_pages(ask, topic=topic, partitions=partitions, accept_loss=accept_loss)
         return tuple([one async for one in pages])
+
+    async def forget_broker(self, broker: int, *, validate_only: bool = False) -> ForgottenBroker:
+        """Let no deletion wait any more for a broker that never comes back with its disks; it may be called again.
+
+        Raises INVALID_REQUEST while the broker is registered, and when nothing is known of it.
+
+        Args:
+            broker: its id.
+            validate_only: only count.
+        """
+        search = self._search()
+        while True:
+            address = await search.address()
+            left_s = _call_s(search)
+            request = admin_pb2.ForgetBrokerRequest(
+                header=RequestHeader(client_id=self._client_id),
+                broker_id=broker,
+                validate_only=validate_only,
+                timeout_ms=max(1, int(left_s * 1000)),
+            )
+            try:
+                answer = await call(self._connections.admin(address).ForgetBroker, request, timeout_s=left_s + 1)
+            except RegnumError as error:
+                await search.failed(address, error)
+                continue
+            return ForgottenBroker(
+                deletions=answer.deletions,
+                deletions_ended=answer.deletions_ended,
+                assigned_partitions=answer.assigned_partitions,
+            )
 
     async def alter_configs(
         self, alterations: Sequence[ConfigAlteration], *, validate_only: bool = False

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
-from regnum_client.commands import cluster, configs, failovers, local, partitions, quotas, records, topics
+from regnum_client.commands import brokers, cluster, configs, failovers, local, partitions, quotas, records, topics
 from regnum_client.invocation import CommandFailedError, Failure, Group, Output, output_of
 from regnum_client.rendering import emit_failure
 
@@ -39,6 +39,7 @@ app = typer.Typer(
 local.add_to(app)
 topics.add_to(app)
 partitions.add_to(app)
+brokers.add_to(app)
 records.add_to(app)
 cluster.add_to(app)
 quotas.add_to(app)

@@ -23,6 +23,8 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
         super().__init__(cluster, number)
         self.mutations: dict[str, str] = {}
         """Mutation id and the topic it concerned."""
+        self.forgotten: set[int] = set()
+        """Brokers that were forgotten."""
         self.silent_answers = 0
         """So many calls are carried out and then not answered."""
 
@@ -150,6 +152,20 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
         answer = self.cluster.recoveries.recover(request)
         self._answer_or_not()
         return answer
+
+    async def ForgetBroker(  # noqa: N802
+        self, request: admin_pb2.ForgetBrokerRequest, _context: Context
+    ) -> admin_pb2.ForgetBrokerResponse:
+        """Two deletions wait for any broker that is gone until it is forgotten."""
+        self.cluster.calls["ForgetBroker"] += 1
+        self._authority()
+        if request.broker_id in self.cluster.brokers:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"broker {request.broker_id} is registered")
+        waiting = 0 if request.broker_id in self.forgotten else 2
+        if not request.validate_only:
+            self.forgotten.add(request.broker_id)
+        self._answer_or_not()
+        return admin_pb2.ForgetBrokerResponse(deletions=waiting, deletions_ended=waiting // 2, assigned_partitions=3)
 
     def _judge(self, header: types_pb2.RequestHeader, permits: int, now_s: float) -> tuple[bool, int]:
         return self.cluster.quotas.judge(header.api_version, header.client_id, permits, now_s=now_s)

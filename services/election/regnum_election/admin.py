@@ -146,12 +146,27 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.RecoverPartitionsResponse:
         """Look at partitions that nobody may lead, and elect what is left of them."""
         controller = await self._office.controller()
-        account = _account(request.header, strict_since=0)
-        who = f"user {account.user}, client id {account.client_id!r}, at {context.peer()}"
         recovered = await controller.recoveries.recover(
-            recovery_request(request, who=who), wait_s=wait_s(request.timeout_ms, context)
+            recovery_request(request, who=_who(request.header, context)), wait_s=wait_s(request.timeout_ms, context)
         )
         return await recovery_response(recovered)
+
+    async def ForgetBroker(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.ForgetBrokerRequest, context: Context
+    ) -> admin_pb2.ForgetBrokerResponse:
+        """End what is remembered of a broker that never comes back."""
+        controller = await self._office.controller()
+        forgotten = await controller.forgetting.forget(
+            BrokerId(request.broker_id),
+            validate_only=request.validate_only,
+            who=_who(request.header, context),
+            wait_s=wait_s(request.timeout_ms, context),
+        )
+        return admin_pb2.ForgetBrokerResponse(
+            deletions=forgotten.deletions,
+            deletions_ended=forgotten.deletions_ended,
+            assigned_partitions=forgotten.assigned_partitions,
+        )
 
     async def IncrementalAlterConfigs(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.IncrementalAlterConfigsRequest, context: Context
@@ -194,6 +209,12 @@ def _account(header: types_pb2.RequestHeader, *, strict_since: int) -> Account:
         client_id=header.client_id[:CLIENT_ID_LENGTH_MAX],
         strict=header.api_version == 0 or header.api_version >= strict_since,
     )
+
+
+def _who(header: types_pb2.RequestHeader, context: Context) -> str:
+    """Who asks, for the log."""
+    account = _account(header, strict_since=0)
+    return f"user {account.user}, client id {account.client_id!r}, at {context.peer()}"
 
 
 def _throttle_ms(throttle_ms: int) -> int:

@@ -27,6 +27,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_election.broker_changes import controlled_shutdown, fence_broker, look_at_brokers, take_up_isrs
+from regnum_election.broker_forgetting import BrokerForgetting
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.config_book import ConfigBook
 from regnum_election.config_calls import ConfigCalls
@@ -154,6 +155,7 @@ class Controller:
             self._context, deleter=self._deleter, desk=self._desk, admissions=self._quotas.admissions
         )
         self._recoveries = PartitionRecoveries(self._context, self._desk)
+        self._forgetting = BrokerForgetting(self._context, self._deleter, self._desk)
         self._config_book = ConfigBook(self._context, seeds=config_seeds)
         self._configs = ConfigCalls(self._context, self._config_book, self._desk)
         self._adopter = TopicAdopter(self._context, self._deleter)
@@ -373,6 +375,11 @@ class Controller:
     def recoveries(self) -> PartitionRecoveries:
         """Partitions that nobody may lead."""
         return self._recoveries
+
+    @property
+    def forgetting(self) -> BrokerForgetting:
+        """Brokers that never come back."""
+        return self._forgetting
 
     @property
     def configs(self) -> ConfigCalls:

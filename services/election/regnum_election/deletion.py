@@ -96,6 +96,10 @@ class Deletion:
             return None
         return DeletionNode(topic=self.topic, brokers=remaining, mutation=self.mutation)
 
+    def record_without(self, broker: BrokerId) -> DeletionNode:
+        """What the record should say when nobody waits for a broker any more."""
+        return replace(self.record, brokers=self.remaining - {broker})
+
     def rewritten(self, node: DeletionNode, *, version: int) -> Self:
         """The record was rewritten."""
         return replace(

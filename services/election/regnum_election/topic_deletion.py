@@ -269,6 +269,16 @@ class TopicDeleter:
         for (deletion, due), outcome in zip(meant, await context.store.write_batch(groups), strict=True):
             self._record_settled(deletion, due, outcome)
 
+    def is_cleared(self, topic_id: TopicId) -> bool:
+        """Whether the nodes of a topic are gone, so that its record may go with the last broker that it names."""
+        return topic_id not in self._uncleared
+
+    def ended(self, deletion: Deletion) -> None:
+        """The record of a deletion is gone."""
+        context = self._context
+        context.log.info("topic deleted everywhere", topic=deletion.topic, topic_id=deletion.topic_id)
+        self._finish(deletion)
+
     def _record_settled(self, deletion: Deletion, due: DeletionNode | None, outcome: Written | Refused) -> None:
         context = self._context
         match outcome:
@@ -277,8 +287,7 @@ class TopicDeleter:
                 if stat is not None:
                     context.deletions.add(deletion.rewritten(due, version=stat.version))
             case Written():
-                context.log.info("topic deleted everywhere", topic=deletion.topic, topic_id=deletion.topic_id)
-                self._finish(deletion)
+                self.ended(deletion)
             case Refused(error=error):
                 # Somebody wrote the record by hand: the next reign reads it again.
                 context.log.warning("deletion record changed meanwhile", topic_id=deletion.topic_id, reason=str(error))

@@ -1226,3 +1226,69 @@ class DescribedConfig(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribedConfig: _TypeAlias = DescribedConfig  # noqa: Y015
+
+@_typing.final
+class ForgetBrokerRequest(_message.Message):
+    """Asks for a broker to be forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Which."""
+    validate_only: _builtins.bool
+    """Look only; change nothing."""
+    timeout_ms: _builtins.int
+    """How long to wait for it, in milliseconds. 0 means the server's default."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        broker_id: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "header", b"header", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetBrokerRequest: _TypeAlias = ForgetBrokerRequest  # noqa: Y015
+
+@_typing.final
+class ForgetBrokerResponse(_message.Message):
+    """Answers ForgetBrokerRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETIONS_FIELD_NUMBER: _builtins.int
+    DELETIONS_ENDED_FIELD_NUMBER: _builtins.int
+    ASSIGNED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    deletions: _builtins.int
+    """Deletions that wait for this broker no more, or with validate_only that wait for it now."""
+    deletions_ended: _builtins.int
+    """Those of them that waited for nobody else."""
+    assigned_partitions: _builtins.int
+    """Partitions whose assignment still names the broker; they stay as they are."""
+    def __init__(
+        self,
+        *,
+        deletions: _builtins.int = ...,
+        deletions_ended: _builtins.int = ...,
+        assigned_partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned_partitions", b"assigned_partitions", "deletions", b"deletions", "deletions_ended", b"deletions_ended"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetBrokerResponse: _TypeAlias = ForgetBrokerResponse  # noqa: Y015

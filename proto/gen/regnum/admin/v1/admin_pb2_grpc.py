@@ -61,6 +61,11 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.FromString,
                 _registered_method=True)
+        self.ForgetBroker = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/ForgetBroker',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ForgetBrokerRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ForgetBrokerResponse.FromString,
+                _registered_method=True)
         self.IncrementalAlterConfigs = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/IncrementalAlterConfigs',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.IncrementalAlterConfigsRequest.SerializeToString,
@@ -114,6 +119,15 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetBroker(self, request, context):
+        """Ends what is remembered of a broker that never comes back: its share of the deletions that it has not confirmed.
+        Refused with INVALID_REQUEST while it is registered. Its number of registrations is kept for ever, so that a broker
+        that gets the same id later is never taken for it. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def IncrementalAlterConfigs(self, request, context):
         """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
         Answered when the live leaders have been told.
@@ -156,6 +170,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RecoverPartitions,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.SerializeToString,
+            ),
+            'ForgetBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetBroker,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ForgetBrokerRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ForgetBrokerResponse.SerializeToString,
             ),
             'IncrementalAlterConfigs': grpc.unary_unary_rpc_method_handler(
                     servicer.IncrementalAlterConfigs,
@@ -305,6 +324,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/RecoverPartitions',
             regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/ForgetBroker',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ForgetBrokerRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ForgetBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

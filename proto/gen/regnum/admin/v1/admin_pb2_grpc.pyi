@@ -47,6 +47,11 @@ class AdminServiceStub:
     """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
     whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
     """
+    ForgetBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ForgetBrokerRequest, _admin_pb2.ForgetBrokerResponse]
+    """Ends what is remembered of a broker that never comes back: its share of the deletions that it has not confirmed.
+    Refused with INVALID_REQUEST while it is registered. Its number of registrations is kept for ever, so that a broker
+    that gets the same id later is never taken for it. May be repeated.
+    """
     IncrementalAlterConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.IncrementalAlterConfigsRequest, _admin_pb2.IncrementalAlterConfigsResponse]
     """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
     Answered when the live leaders have been told.
@@ -72,6 +77,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     RecoverPartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.RecoverPartitionsRequest, _admin_pb2.RecoverPartitionsResponse]  # type: ignore[assignment]
     """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
     whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
+    """
+    ForgetBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.ForgetBrokerRequest, _admin_pb2.ForgetBrokerResponse]  # type: ignore[assignment]
+    """Ends what is remembered of a broker that never comes back: its share of the deletions that it has not confirmed.
+    Refused with INVALID_REQUEST while it is registered. Its number of registrations is kept for ever, so that a broker
+    that gets the same id later is never taken for it. May be repeated.
     """
     IncrementalAlterConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.IncrementalAlterConfigsRequest, _admin_pb2.IncrementalAlterConfigsResponse]  # type: ignore[assignment]
     """Changes settings of the cluster and of topics, each resource on its own: one that fails does not stop the others.
@@ -125,6 +135,17 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.RecoverPartitionsResponse, _abc.Awaitable[_admin_pb2.RecoverPartitionsResponse]]:
         """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
         whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
+        """
+
+    @_abc_1.abstractmethod
+    def ForgetBroker(
+        self,
+        request: _admin_pb2.ForgetBrokerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ForgetBrokerResponse, _abc.Awaitable[_admin_pb2.ForgetBrokerResponse]]:
+        """Ends what is remembered of a broker that never comes back: its share of the deletions that it has not confirmed.
+        Refused with INVALID_REQUEST while it is registered. Its number of registrations is kept for ever, so that a broker
+        that gets the same id later is never taken for it. May be repeated.
         """
 
     @_abc_1.abstractmethod

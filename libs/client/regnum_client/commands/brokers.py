@@ -1,0 +1,72 @@
+"""`regnum brokers`: what to do about one that never comes back."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from regnum_client.invocation import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DebugOption,
+    Group,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    note,
+    run,
+)
+from regnum_client.rendering import emit_one
+
+if TYPE_CHECKING:
+    from regnum_client.forgetting import ForgottenBroker
+
+group = typer.Typer(cls=Group, help="Brokers that never come back: forget.", no_args_is_help=True)
+
+CLIENT_ID: Final = "regnum-admin"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the command line; the singular works too."""
+    app.add_typer(group, name="brokers")
+    app.add_typer(group, name="broker", hidden=True)
+
+
+@group.command("forget")
+def forget(
+    *,
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id of the broker.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Forget it; it must never come back with its disks. Default: report.")
+    ] = False,
+    client_id: Annotated[
+        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
+    ] = CLIENT_ID,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show which deletions wait for a broker that is gone; with --yes, let them wait for it no more."""
+
+    async def work() -> "ForgottenBroker":
+        from regnum_client.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            return await admin.forget_broker(broker, validate_only=not yes)
+
+    forgotten = run(work())
+    emit_one(
+        {
+            "broker": broker,
+            "forgotten": yes,
+            "deletions": forgotten.deletions,
+            "deletions_ended": forgotten.deletions_ended,
+            "assigned_partitions": forgotten.assigned_partitions,
+        },
+        output,
+    )
+    if output is Output.TABLE:
+        if not yes:
+            note("nothing was changed; run it again with --yes if the broker never comes back with its disks")
+        if forgotten.assigned_partitions:
+            note(f"{forgotten.assigned_partitions} partitions are assigned to it still, and stay so")

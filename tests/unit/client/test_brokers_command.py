@@ -1,0 +1,80 @@
+"""`regnum brokers forget`, and the SDK's part of it: stdout, stderr, exit status, repeats."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import NamedTuple
+
+import pytest
+from regnum_client import Admin
+from regnum_client.command import main
+from regnum_client.forgetting import ForgottenBroker
+from regnum_testing.fake_cluster import FakeCluster
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        yield running
+
+
+async def regnum(cluster: FakeCluster, *arguments: str) -> Ran:
+    def ran(arguments: Sequence[str]) -> Ran:
+        out, err = StringIO(), StringIO()
+        hook = sys.excepthook
+        try:
+            with redirect_stdout(out), redirect_stderr(err):
+                status = main(arguments)
+        finally:
+            sys.excepthook = hook
+        return Ran(status, out.getvalue(), err.getvalue())
+
+    # On a thread of its own: it has an event loop of its own.
+    return await asyncio.to_thread(ran, ["brokers", *arguments, "--bootstrap", cluster.bootstrap])
+
+
+async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster) -> None:
+    status, out, err = await regnum(cluster, "forget", "9", "-o", "json")
+    assert (status, err) == (0, "")
+    assert json.loads(out) == {
+        "broker": 9,
+        "forgotten": False,
+        "deletions": 2,
+        "deletions_ended": 1,
+        "assigned_partitions": 3,
+    }
+    assert not cluster.elections[1].forgotten
+    _, _, err = await regnum(cluster, "forget", "9")
+    assert "--yes" in err
+
+
+async def test_with_yes_it_is(cluster: FakeCluster) -> None:
+    status, out, err = await regnum(cluster, "forget", "9", "--yes")
+    assert status == 0
+    assert "assigned to it still" in err
+    assert "--yes" not in err
+    assert out
+    assert cluster.elections[1].forgotten == {9}
+
+
+async def test_a_live_broker_is_refused(cluster: FakeCluster) -> None:
+    status, out, err = await regnum(cluster, "forget", "2", "--yes", "-o", "json")
+    assert status == 2
+    assert out == ""
+    assert json.loads(err)["error"]["code"] == "INVALID_REQUEST"
+
+
+async def test_a_call_whose_answer_is_lost_is_sent_again(cluster: FakeCluster) -> None:
+    cluster.elections[1].silent_answers = 1
+    async with Admin(cluster.bootstrap) as admin:
+        assert await admin.forget_broker(9) == ForgottenBroker(deletions=0, deletions_ended=0, assigned_partitions=3)
+    assert cluster.calls["ForgetBroker"] == 2

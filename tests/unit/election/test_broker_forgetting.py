@@ -1,0 +1,142 @@
+"""A broker that never comes back is waited for no more; one that does is not forgotten (safety rules S2, S13)."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.port import Node
+from regnum_election.broker_forgetting import Forgotten
+from regnum_election.controller import Controller
+from regnum_election.topic_creation import Created
+from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_model import paths
+from regnum_model.ids import BrokerId, TopicId
+from regnum_model.nodes import DeletionNode
+from regnum_service.errors import RegnumError
+from regnum_testing.reigning import ANYBODY, FakeCluster, until
+
+TOPICS = 3
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    cluster = FakeCluster()
+    await cluster.begin(1, 2, 3)
+    yield cluster
+    await cluster.close()
+
+
+async def deleted_without(cluster: FakeCluster, controller: Controller, *away: int) -> list[TopicId]:
+    """Topics that went while brokers were away, and whose records name only these."""
+    requests = [
+        TopicRequest(name=f"t{i}", partitions=2, replication_factor=3, assignment=(), mutation=None)
+        for i in range(TOPICS)
+    ]
+    answered = await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)
+    for id in away:
+        cluster.kill(id)
+        await until(lambda id=id: BrokerId(id) not in controller.picture.brokers)
+    await controller.topics.delete(
+        [DeletionRequest(name=request.name, topic_id="", mutation=None) for request in requests],
+        wait_s=5.0,
+        account=ANYBODY,
+    )
+    ids = [outcome.topic_id for outcome in answered.outcomes if isinstance(outcome, Created)]
+    assert len(ids) == TOPICS
+
+    async def only_they_are_left() -> bool:
+        return [await recorded(cluster, id) for id in ids] == [set(away)] * TOPICS
+
+    await until(only_they_are_left)
+    return ids
+
+
+async def recorded(cluster: FakeCluster, id: TopicId) -> set[int] | None:
+    if await cluster.outside.exists(paths.deletion(id)) is None:
+        return None
+    return set(DeletionNode.decode((await cluster.outside.get(paths.deletion(id))).data).brokers)
+
+
+async def forget(controller: Controller, broker: int, *, validate_only: bool = False) -> Forgotten:
+    return await controller.forgetting.forget(BrokerId(broker), validate_only=validate_only, who="a test", wait_s=5.0)
+
+
+async def test_deletions_wait_for_it_no_more_and_its_guard_stays(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    ids = await deleted_without(cluster, controller, 3)
+    guard = await cluster.outside.get(paths.broker_epoch(BrokerId(3)))
+    looked = await forget(controller, 3, validate_only=True)
+    assert looked == Forgotten(deletions=TOPICS, deletions_ended=TOPICS, assigned_partitions=0)
+    assert [await recorded(cluster, id) for id in ids] == [{3}] * TOPICS
+    assert await forget(controller, 3) == looked
+    assert [await recorded(cluster, id) for id in ids] == [None] * TOPICS
+    assert not len(controller._context.deletions)
+    assert (await cluster.outside.get(paths.broker_epoch(BrokerId(3)))).stat == guard.stat
+    # A repeat finds nothing to do.
+    assert await forget(controller, 3) == Forgotten(deletions=0, deletions_ended=0, assigned_partitions=0)
+
+
+async def test_another_broker_that_is_away_is_waited_for_still(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    ids = await deleted_without(cluster, controller, 2, 3)
+    assert await forget(controller, 3) == Forgotten(deletions=TOPICS, deletions_ended=0, assigned_partitions=0)
+    assert [await recorded(cluster, id) for id in ids] == [{2}] * TOPICS
+    back = await cluster.register(2)
+    await until(lambda: not len(controller._context.deletions))
+    assert {stop.topic_id for stop in back.stops} == set(ids)
+    assert [await recorded(cluster, id) for id in ids] == [None] * TOPICS
+
+
+async def test_a_broker_that_is_registered_is_refused(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    with pytest.raises(RegnumError, match="is registered") as refused:
+        await forget(controller, 3)
+    assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
+async def test_a_mistyped_id_is_refused(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    for id in (77, -1):
+        with pytest.raises(RegnumError, match="look at the id"):
+            await forget(controller, id)
+
+
+async def test_partitions_assigned_to_it_are_counted_and_stay(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    request = TopicRequest(name="kept", partitions=4, replication_factor=3, assignment=(), mutation=None)
+    await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    assert await forget(controller, 3) == Forgotten(deletions=0, deletions_ended=0, assigned_partitions=4)
+    assert 3 in (await cluster.topic("kept")).partitions[0]
+
+
+class Registering(MemoryStore):
+    """A broker registers right after the controller has seen that it is not registered."""
+
+    cluster: FakeCluster
+    due = False
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+
+    async def get_many(self, wanted: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        """Answer, and then register it."""
+        found = await super().get_many(wanted, current=current)
+        if Registering.due and list(wanted) == [paths.broker_id(BrokerId(3))]:
+            Registering.due = False
+            await Registering.cluster.register(3)
+        return found
+
+
+async def test_a_broker_that_registers_at_that_moment_is_not_forgotten(cluster: FakeCluster) -> None:
+    Registering.cluster, Registering.due = cluster, False
+    cluster.open_store = Registering
+    controller = await cluster.reign()
+    ids = await deleted_without(cluster, controller, 3)
+    Registering.due = True
+    with pytest.raises(RegnumError, match="is registered"):
+        await forget(controller, 3)
+    await until(lambda: not len(controller._context.deletions))
+    assert {stop.topic_id for stop in cluster.brokers[BrokerId(3)].stops} == set(ids)
