@@ -62,6 +62,8 @@ class WrittenIsr:
     version: int
     """Version of its node after the write."""
     isr: tuple[BrokerId, ...]
+    node: bytes = b""
+    """Content of its node at that version; empty: the controller has to look for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +224,7 @@ class IsrWriter:
         before = leadership.state.isr
         leadership.written(attempt.state, version=version, now_s=now_s)
         self._log.info("isr changed", partition=_name(attempt), before=before, after=attempt.state.isr, version=version)
-        self._report(WrittenIsr(key=leadership.partition.key, version=version, isr=attempt.state.isr))
+        self._report_state(attempt, version)
         self.wake(leadership)
 
     async def _reread(self, store: Store, refused: Sequence[_Attempt]) -> None:
@@ -270,7 +272,18 @@ class IsrWriter:
             found, version=version, now_s=now_s, replicas=leadership.replicas, min_insync=leadership.min_insync
         )
         if found == attempt.state:
-            self._report(WrittenIsr(key=leadership.partition.key, version=version, isr=found.isr))
+            self._report_state(attempt, version)
+
+    def _report_state(self, attempt: _Attempt, version: int) -> None:
+        """Tell the controller what an attempt wrote, as that version of the node."""
+        self._report(
+            WrittenIsr(
+                key=attempt.leadership.partition.key,
+                version=version,
+                isr=attempt.state.isr,
+                node=attempt.state.encode(),
+            )
+        )
 
 
 def _membership(joiner: Joining, node: Node | None) -> Membership | None:

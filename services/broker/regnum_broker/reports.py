@@ -94,6 +94,7 @@ class Reports:
                 partition=written.key.partition,
                 version=written.version,
                 isr=written.isr,
+                node=written.node,
             )
             for written in batch.isrs
         )

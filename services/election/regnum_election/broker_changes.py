@@ -6,7 +6,7 @@ then a start (safety rule S10).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from regnum_coordination.errors import BadVersion, NodeFailure
@@ -17,11 +17,12 @@ from regnum_model.nodes import BrokerNode, MalformedNodeError
 from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.cluster import Broker, Cluster, Partition
-from regnum_election.context import Applied, ControllerContext
+from regnum_election.cluster import Broker, Cluster, HeldState, Partition
+from regnum_election.context import DECISIONS_PER_SLICE, Applied, ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.events import BrokerDead
 from regnum_election.failover_trace import FailoverTrace
+from regnum_election.isr_reports import ReportedNode, Unbelieved, judge_report
 from regnum_election.leadership import Decision, hand_over
 from regnum_election.outbox import Stop
 from regnum_election.registrations import Difference, broker_named, compare
@@ -264,19 +265,44 @@ async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey]) 
     )
 
 
-async def take_up_isrs(context: ControllerContext, keys: Iterable[PartitionKey]) -> None:
-    """Leaders wrote new ISRs (safety rule S16): read them, and settle what no longer fits."""
+async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey, ReportedNode | None]) -> None:
+    """Leaders wrote new ISRs: believe or read them, and settle what no longer fits."""
     applied = Applied()
-    known = [key for key in keys if key in context.picture.partitions]
-    usable = await context.reread(known, applied)
+    news: dict[PartitionKey, HeldState] = {}
+    unread: list[PartitionKey] = []
+    async for part in slices(reports.items(), DECISIONS_PER_SLICE):
+        for key, report in part:
+            partition = context.picture.partitions.get(key)
+            if partition is None:
+                continue
+            match judge_report(key, partition, report, context.picture, context.reign.epoch):
+                case HeldState() as said:
+                    news[key] = said
+                case Unbelieved.READ:
+                    unread.append(key)
+                case Unbelieved.KNOWN:
+                    pass
+    context.picture = context.picture.with_states(news)
+    applied.everywhere.update(news)
+    usable = [*news, *(await context.reread(unread, applied) if unread else ())]
     # The writers have these states; only clients' metadata changes, and what the decision below adds.
     await context.publish(tuple(applied.everywhere))
     further = await context.change(usable, context.settle)
     await context.tell(further)
 
 
-async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
-    """Move leadership away from a live broker; returns how many partitions it still leads."""
+async def controlled_shutdown(
+    context: ControllerContext, id: BrokerId, *, check: Callable[[], None], done: Callable[[int], None]
+) -> AsyncGenerator[None, None]:
+    """Move leadership away from a live broker, in steps, so that a failure waits for one of them at most.
+
+    Args:
+        context: the reign.
+        id: the broker.
+        check: raises when the broker is no longer the one that asked; called before each step.
+        done: takes how many partitions it still leads, at the end.
+    """
+    check()
     context.picture = context.picture.with_leaving(id)
 
     def decide(picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
@@ -289,34 +315,42 @@ async def controlled_shutdown(context: ControllerContext, id: BrokerId) -> int:
             min_insync=picture.min_insync(key, partition),
         )
 
-    keys = [key for key in context.picture.of_broker(id) if context.picture.partitions[key].held is not None]
-    await asyncio.sleep(0)
-    led = [key for key in keys if _leader(context, key) == id]
-    handed = await context.change(led, decide)
-    await context.tell(handed)
-    followed = [key for key in keys if _leader(context, key) != id]
-    left = await context.change(followed, decide)
-    await context.tell(left)
-    stops: list[Stop] = []
-    for count, key in enumerate(followed, 1):
-        if count % PARTITIONS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        held = context.picture.partitions[key].held
-        if held is not None and id not in held.state.isr:
-            name = context.picture.topics[key.topic_id].name
-            stops.append(
-                Stop(
-                    topic_id=key.topic_id,
-                    partition=key.partition,
-                    topic=name,
-                    leader_epoch=held.state.leader_epoch,
-                    delete=False,
-                )
-            )
-    context.dispatch.order_stops(id, stops)
+    keys: list[PartitionKey] = []
+    async for part in slices(tuple(context.picture.of_broker(id)), PARTITIONS_PER_TURN):
+        keys.extend(key for key in part if context.picture.partitions[key].held is not None)
+    moved = 0
+    for led in (True, False):
+        chosen = [key for key in keys if (_leader(context, key) == id) is led]
+        for start in range(0, len(chosen), PARTITIONS_PER_WRITE):
+            check()
+            some = [key for key in chosen[start : start + PARTITIONS_PER_WRITE] if _is_known(context, key)]
+            applied = await context.change(some, decide)
+            await context.tell(applied)
+            moved += len(applied.everywhere)
+            if not led:
+                context.dispatch.order_stops(id, _stops(context, id, some))
+            yield
+    check()
     remaining = sum(1 for key in keys if _leader(context, key) == id)
-    context.log.info("controlled shutdown", broker=id, moved=len(handed.everywhere), remaining=remaining)
-    return remaining
+    context.log.info("controlled shutdown", broker=id, moved=moved, remaining=remaining)
+    done(remaining)
+
+
+def _stops(context: ControllerContext, id: BrokerId, keys: Iterable[PartitionKey]) -> list[Stop]:
+    """Orders for a broker to stop following partitions whose ISR it has left."""
+    return [
+        Stop(
+            topic_id=key.topic_id,
+            partition=key.partition,
+            topic=context.picture.topics[key.topic_id].name,
+            leader_epoch=held.state.leader_epoch,
+            delete=False,
+        )
+        for key in keys
+        if (partition := context.picture.partitions.get(key)) is not None
+        and (held := partition.held) is not None
+        and id not in held.state.isr
+    ]
 
 
 async def tell_deletions(context: ControllerContext) -> None:
@@ -340,5 +374,5 @@ def _stop(deletion: Deletion) -> Stop:
 
 
 def _leader(context: ControllerContext, key: PartitionKey) -> BrokerId:
-    held = context.picture.partitions[key].held
-    return NO_LEADER if held is None else held.state.leader
+    partition = context.picture.partitions.get(key)
+    return NO_LEADER if partition is None or partition.held is None else partition.held.state.leader

@@ -243,8 +243,8 @@ class Controller:
     async def _handle_report(self, event: IsrsWritten | ReplicasOffline | ReplicasUsable | ReplicasDeleted) -> None:
         """What a broker says of its replicas."""
         match event:
-            case IsrsWritten(keys=keys):
-                await take_up_isrs(self._context, keys)
+            case IsrsWritten(reports=reports):
+                await take_up_isrs(self._context, reports)
             case ReplicasOffline():
                 await take_offline(self._context, event)
             case ReplicasUsable():
@@ -409,19 +409,19 @@ class Controller:
         result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         begun = False
 
-        async def steps() -> AsyncGenerator[None, None]:
+        def check() -> None:
             nonlocal begun
             error = self._broker_error(broker, epoch)
             if error is not None:
                 raise error
             begun = True
-            remaining = await controlled_shutdown(self._context, broker)
+
+        def done(remaining: int) -> None:
             if not result.done():
                 result.set_result(remaining)
-            return
-            yield
 
-        self._desk.submit("controlled shutdown", steps(), result, begun=lambda: begun, urgent=True)
+        steps = controlled_shutdown(self._context, broker, check=check, done=done)
+        self._desk.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
         return await self._desk.answer(result, wait_s)
 
     async def allocate_producer_ids(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> tuple[int, int]:

@@ -19,13 +19,14 @@ dies meanwhile, then a step of the mutation, however many reports have come sinc
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final
+from typing import Final, Self
 
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, Registration, TopicId
 
+from regnum_election.isr_reports import ReportedNode, newer
 from regnum_election.relief import CutOff
 
 MUTATIONS_MAX: Final = 1_000
@@ -86,9 +87,15 @@ class LeaderCutOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrsWritten:
-    """Leaders wrote new ISRs (safety rule S16): read them."""
+    """Leaders wrote new ISRs (safety rule S16)."""
 
-    keys: frozenset[PartitionKey]
+    reports: Mapping[PartitionKey, ReportedNode | None]
+    """Partitions with what was written; None: it has to be read."""
+
+    @classmethod
+    def unseen(cls, keys: Iterable[PartitionKey]) -> Self:
+        """Nodes that have to be read."""
+        return cls(reports=dict.fromkeys(keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +189,7 @@ class EventQueue:
     _registrations: BrokersChanged | None = None
     """All of them that nobody has read; they have one place in the queue above."""
     _topics: TopicsChanged | None = None
-    _written: dict[PartitionKey, None] = field(default_factory=dict)
+    _written: dict[PartitionKey, ReportedNode | None] = field(default_factory=dict)
     _deleted: dict[BrokerId, dict[TopicId, bool]] = field(default_factory=dict)
     _mutations: deque[Mutation] = field(default_factory=deque)
     _in_a_row: int = 0
@@ -194,8 +201,9 @@ class EventQueue:
     def put(self, event: ClusterEvent) -> None:
         """Add a cluster event. One that is waiting already is not added twice."""
         match event:
-            case IsrsWritten(keys=keys):
-                self._written.update(dict.fromkeys(keys))
+            case IsrsWritten(reports=reports):
+                for key, report in reports.items():
+                    self._written[key] = newer(self._written[key], report) if key in self._written else report
             case ReplicasDeleted(broker=broker, topics=topics):
                 self._deleted.setdefault(broker, {}).update(topics)
             case ReplicasOffline() | ReplicasUsable():
@@ -312,10 +320,8 @@ class EventQueue:
         return changed
 
     def _next_written(self) -> IsrsWritten | None:
-        keys = frozenset(islice(self._written, REPORTS_PER_EVENT))
-        for key in keys:
-            del self._written[key]
-        return IsrsWritten(keys=keys) if keys else None
+        keys = tuple(islice(self._written, REPORTS_PER_EVENT))
+        return IsrsWritten(reports={key: self._written.pop(key) for key in keys}) if keys else None
 
     def _next_deleted(self) -> ReplicasDeleted | None:
         broker = next(iter(self._deleted), None)

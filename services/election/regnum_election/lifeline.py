@@ -24,6 +24,7 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
+from regnum_election.isr_reports import ReportedNode
 from regnum_election.liveness import (
     BEAT_INTERVAL_S,
     SILENCE_S,
@@ -260,9 +261,13 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             stream.due.set()
 
     def _take_up(self, stream: Stream, request: controller_pb2.BrokerLifelineRequest) -> None:
-        written = frozenset(PartitionKey(TopicId(report.topic_id), report.partition) for report in request.isr_reports)
+        written: dict[PartitionKey, ReportedNode | None] = {}
+        for report in request.isr_reports:
+            node = ReportedNode(broker=stream.broker, epoch=stream.epoch, version=report.version, data=report.node)
+            key = PartitionKey(TopicId(report.topic_id), report.partition)
+            written[key] = node if report.node and stream.epoch != UNREGISTERED else None
         if written:
-            self._report(IsrsWritten(keys=written))
+            self._report(IsrsWritten(reports=written))
         offline = frozenset(PartitionKey(TopicId(item.topic_id), item.partition) for item in request.offline_replicas)
         # A broker that is not registered is nobody's replica; it says it again when it is.
         if offline and stream.epoch != UNREGISTERED:

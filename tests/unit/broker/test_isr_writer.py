@@ -199,6 +199,7 @@ async def test_a_node_whose_version_went_back_is_reported(tmp_path: Path) -> Non
 
         await eventually(reported)
         assert (reports[0].key, reports[0].version) == (KEY, 0)
+        assert reports[0].node == b"", "nobody but a person knows what it holds: it has to be read"
         assert led.leadership.state.isr == (BrokerId(1), BrokerId(3))
         assert (await led.outside.get(STATE)).stat.version == 0
     finally:
@@ -231,6 +232,7 @@ async def test_a_leader_lets_eligible_replicas_go_before_it_commits_without_them
         node = await led.outside.get(STATE)
         after = LeaderAndIsr.decode(node.data)
         assert (after.isr, after.elr, node.stat.version) == ((BrokerId(1), BrokerId(3)), (), 1)
+        assert (reports[0].version, reports[0].node) == (1, node.data)
         writer.wake(led.leadership)
         for _ in range(100):
             await asyncio.sleep(0)

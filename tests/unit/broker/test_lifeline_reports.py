@@ -11,7 +11,7 @@ def key(partition: int) -> PartitionKey:
 
 
 def written(partition: int, version: int) -> WrittenIsr:
-    return WrittenIsr(key=key(partition), version=version, isr=(BrokerId(1),))
+    return WrittenIsr(key=key(partition), version=version, isr=(BrokerId(1),), node=b"node %d" % version)
 
 
 def next_message(reports: Reports) -> controller_pb2.BrokerLifelineRequest:
@@ -29,7 +29,7 @@ def test_a_batch_goes_out_once_on_a_stream_and_again_on_the_next_until_it_is_ack
     reports.begin_stream()
     reports.add_isr(written(0, 3))
     first = next_message(reports)
-    assert [(item.partition, item.version) for item in first.isr_reports] == [(0, 3)]
+    assert [(item.partition, item.version, item.node) for item in first.isr_reports] == [(0, 3, b"node 3")]
     assert next_message(reports).report_number == 0
     reports.begin_stream()
     assert next_message(reports) == first

@@ -369,7 +369,7 @@ async def test_isr_reports_update_the_picture(cluster: FakeCluster) -> None:
         controller_epoch=state.controller_epoch,
     )
     await cluster.outside.set(path, shrunk.encode(), version=node.stat.version)
-    controller.queue.put(IsrsWritten(keys=frozenset({PartitionKey(id, 0)})))
+    controller.queue.put(IsrsWritten.unseen({PartitionKey(id, 0)}))
 
     def known() -> bool:
         held = controller.picture.partitions[PartitionKey(id, 0)].held
@@ -523,7 +523,7 @@ async def test_leaders_go_back_to_preferred_replicas(cluster: FakeCluster) -> No
         joining={BrokerId(1): Membership(broker_epoch=back.epoch, log_id=back.log_id)},
     )
     await cluster.outside.set(path, joined.encode(), version=node.stat.version)
-    controller.queue.put(IsrsWritten(keys=frozenset({key})))
+    controller.queue.put(IsrsWritten.unseen({key}))
     await until(lambda: cluster.all_told((1, 2), key, 1))
     assert (await cluster.state("t", 0)).leader_epoch == 2
 
@@ -680,7 +680,7 @@ async def test_a_leader_cut_off_from_its_followers_hands_over_once_in_a_while(cl
     joined = {BrokerId(1): Membership(broker_epoch=epoch, log_id=cluster.brokers[BrokerId(1)].log_id)}
     grown = with_isr(found, (*found.isr, BrokerId(1)), min_insync=2, joining=joined)
     await cluster.outside.set(path, grown.encode(), version=node.stat.version)
-    controller.queue.put(IsrsWritten(keys=frozenset({PartitionKey(moved, 0)})))
+    controller.queue.put(IsrsWritten.unseen({PartitionKey(moved, 0)}))
 
     def known() -> bool:
         held = controller.picture.partitions[PartitionKey(moved, 0)].held

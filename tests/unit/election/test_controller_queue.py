@@ -20,6 +20,7 @@ from regnum_election.events import (
     Superseded,
     TopicsChanged,
 )
+from regnum_election.isr_reports import ReportedNode
 from regnum_election.replicas import ReplicaState
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode
@@ -57,11 +58,11 @@ async def test_events_that_say_the_same_merge() -> None:
     queue.put(BrokersChanged())
     queue.put(TopicsChanged(names=frozenset({"a"})))
     queue.put(TopicsChanged(names=frozenset({"b"})))
-    queue.put(IsrsWritten(keys=frozenset({PartitionKey(ID, 0)})))
-    queue.put(IsrsWritten(keys=frozenset({PartitionKey(ID, 1)})))
+    queue.put(IsrsWritten.unseen({PartitionKey(ID, 0)}))
+    queue.put(IsrsWritten.unseen({PartitionKey(ID, 1)}))
     assert await queue.take() == BrokersChanged()
     assert await queue.take() == TopicsChanged(names=frozenset({"b"}))
-    assert await queue.take() == IsrsWritten(keys=frozenset({PartitionKey(ID, 0), PartitionKey(ID, 1)}))
+    assert await queue.take() == IsrsWritten.unseen({PartitionKey(ID, 0), PartitionKey(ID, 1)})
     assert queue.drain() == ()
 
 
@@ -103,17 +104,17 @@ async def test_the_last_answer_of_a_broker_counts() -> None:
 async def test_reports_come_in_parts_and_a_failure_waits_for_one_at_most() -> None:
     queue = EventQueue()
     keys = frozenset(PartitionKey(ID, number) for number in range(3 * REPORTS_PER_EVENT))
-    queue.put(IsrsWritten(keys=keys))
+    queue.put(IsrsWritten.unseen(keys))
     first = await queue.take()
     assert isinstance(first, IsrsWritten)
-    assert len(first.keys) == REPORTS_PER_EVENT
+    assert len(first.reports) == REPORTS_PER_EVENT
     queue.put(BrokersChanged())
     assert await queue.take() == BrokersChanged()
-    seen = set(first.keys)
+    seen = set(first.reports)
     while not queue.is_empty:
         event = await queue.take()
         assert isinstance(event, IsrsWritten)
-        seen |= event.keys
+        seen |= event.reports.keys()
     assert seen == keys
 
 
@@ -124,7 +125,7 @@ async def test_reports_without_end_do_not_starve_a_mutation_nor_one_another() ->
     queue.put(ReplicasDeleted(broker=BrokerId(1), topics=((ID, True),)))
     taken: list[Event] = []
     while waiting not in taken:
-        queue.put(IsrsWritten(keys=frozenset({PartitionKey(ID, len(taken))})))
+        queue.put(IsrsWritten.unseen({PartitionKey(ID, len(taken))}))
         queue.put(TopicsChanged(names=frozenset({str(len(taken))})))
         taken.append(await queue.take())
         assert len(taken) <= REPORTS_IN_A_ROW + 1
@@ -212,3 +213,18 @@ async def test_registrations_that_changed_wait_in_one_place_and_none_is_forgotte
     queue.put(BrokersChanged(frozenset({"2"})))
     assert await queue.take() == BrokersChanged()
     assert queue.is_empty
+
+
+def report(partition: int, version: int) -> tuple[PartitionKey, ReportedNode]:
+    node = ReportedNode(broker=BrokerId(1), epoch=BrokerEpoch(1), version=version, data=b"{}")
+    return PartitionKey(ID, partition), node
+
+
+async def test_of_two_reports_of_a_partition_the_later_version_counts_and_a_wish_to_have_it_read() -> None:
+    queue = EventQueue()
+    for key, node in (report(0, 5), report(0, 4), report(1, 4), report(1, 5), report(2, 4)):
+        queue.put(IsrsWritten(reports={key: node}))
+    queue.put(IsrsWritten.unseen([PartitionKey(ID, 2)]))
+    taken = await queue.take()
+    assert isinstance(taken, IsrsWritten)
+    assert dict(taken.reports) == {**dict([report(0, 5), report(1, 5)]), PartitionKey(ID, 2): None}

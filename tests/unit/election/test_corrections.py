@@ -91,7 +91,7 @@ async def test_a_state_that_was_made_anew_while_a_controller_reigns(cluster: Fak
     for _ in range(2):
         node = await cluster.outside.get(path)
         await cluster.outside.set(path, node.data, version=node.stat.version)
-    following.queue.put(IsrsWritten(keys=frozenset({key})))
+    following.queue.put(IsrsWritten.unseen({key}))
 
     def held_version() -> int:
         held = following.picture.partitions[key].held
@@ -101,7 +101,7 @@ async def test_a_state_that_was_made_anew_while_a_controller_reigns(cluster: Fak
     await cluster.outside.delete(path, version=None)
     await cluster.outside.create(path, first.encode())
     if notice == "the leader's report":
-        following.queue.put(IsrsWritten(keys=frozenset({key})))
+        following.queue.put(IsrsWritten.unseen({key}))
         leader = first.leader
     else:
         cluster.kill(first.leader)

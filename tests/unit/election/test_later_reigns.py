@@ -72,7 +72,7 @@ async def test_an_isr_report_that_leads_to_a_later_reign_ends_this_one(cluster: 
     controller = await cluster.reign()
     (key,) = await create(controller)
     await rewrite(cluster, 0, controller_epoch=40)
-    controller.queue.put(IsrsWritten(keys=frozenset({key})))
+    controller.queue.put(IsrsWritten.unseen({key}))
     assert await deposed(cluster) == 40
 
 
@@ -83,7 +83,7 @@ async def test_a_state_of_a_later_reign_that_a_person_restores_ends_this_one(clu
     path = paths.leader_and_isr("t", 0)
     state = replace(await cluster.state("t", 0), controller_epoch=ControllerEpoch(40))
     await cluster.outside.delete(path, version=None)
-    controller.queue.put(IsrsWritten(keys=frozenset({key})))
+    controller.queue.put(IsrsWritten.unseen({key}))
     await until(lambda: controller.picture.partitions[key].trouble is not None)
     await cluster.outside.create(path, state.encode())
     assert await deposed(cluster) == 40
@@ -108,7 +108,7 @@ async def test_an_epoch_out_of_nowhere_is_trouble_of_its_partition_and_of_no_oth
     keys = await create(controller, partitions=2)
     await rewrite(cluster, 0, controller_epoch=EPOCH_LEAP_MAX + 10)
     if reigning:
-        controller.queue.put(IsrsWritten(keys=frozenset(keys)))
+        controller.queue.put(IsrsWritten.unseen(keys))
     else:
         await cluster.end_reign()
         controller = await cluster.reign(2)

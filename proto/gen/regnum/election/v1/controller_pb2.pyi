@@ -292,12 +292,15 @@ class IsrReport(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     ISR_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     """Topic id."""
     partition: _builtins.int
     """Partition number."""
     version: _builtins.int
     """Version of the leaderAndISR node after the write."""
+    node: _builtins.bytes
+    """Content of the leaderAndISR node at that version, so that the controller need not read it. Empty: it has to."""
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Broker ids of the ISR that was written."""
@@ -309,10 +312,11 @@ class IsrReport(_message.Message):
         partition: _builtins.int = ...,
         version: _builtins.int = ...,
         isr: _abc.Iterable[_builtins.int] | None = ...,
+        node: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["isr", b"isr", "partition", b"partition", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["isr", b"isr", "node", b"node", "partition", b"partition", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
