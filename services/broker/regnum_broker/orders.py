@@ -16,21 +16,17 @@ from regnum_coordination.port import Store
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import (
     NO_EPOCH,
-    NO_LEADER,
     TOPIC_DELETED_EPOCH,
     BrokerEpoch,
     BrokerId,
-    ControllerEpoch,
-    LeaderEpoch,
-    LogId,
     PartitionKey,
     TopicId,
     is_topic_id,
 )
-from regnum_model.nodes import MAX_EPOCH, MAX_PARTITIONS, LeaderAndIsr, Membership
-from regnum_model.topics import InvalidTopicNameError, check_topic_name
+from regnum_model.nodes import MAX_PARTITIONS
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import Turns
 from regnum_telemetry import conventions, tracing
 
 from regnum_broker.follower import Fetchers
@@ -38,12 +34,13 @@ from regnum_broker.leader import Leadership
 from regnum_broker.leader_epochs import recorded_leader_epoch
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import StorageError
+from regnum_broker.order_reading import Order, OrderReader
 from regnum_broker.partition import Following, Partition
 from regnum_broker.replicas import Replicas
 from regnum_broker.replication.orders import Standing, Verdict, judge
 from regnum_broker.storage import Storage
 
-SLICE: Final = 50
+SLICE: Final = 100
 """Partitions handled before the event loop gets a turn."""
 
 MESSAGES_MAX: Final = 64
@@ -51,18 +48,6 @@ MESSAGES_MAX: Final = 64
 
 NONE: Final = errors_pb2.ERROR_CODE_NONE
 UNSEEN: Final = Standing(leader_epoch=NO_EPOCH, version=-1, recorded_epoch=NO_EPOCH, active=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
-    """One partition of a LeaderAndIsr."""
-
-    key: PartitionKey
-    topic: str
-    state: LeaderAndIsr
-    version: int
-    replicas: tuple[BrokerId, ...]
-    min_insync: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +82,7 @@ class Orders:
         self._log: Final = structlog.get_logger("orders")
         self._jobs: Final[asyncio.Queue[_Job]] = asyncio.Queue(MESSAGES_MAX)
         self._oldest_epoch = BrokerEpoch(0)
+        self._reader: Final = OrderReader()
 
     async def lead_and_follow(
         self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], *, broker_epoch: BrokerEpoch
@@ -151,12 +137,16 @@ class Orders:
     async def _lead_and_follow(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], cause: str) -> list[Code]:
         began_unix_nano = tracing.now_unix_nano()
         results: list[Code] = [NONE] * len(partitions)
-        taking: dict[PartitionKey, tuple[int, _Order]] = {}
+        taking: dict[PartitionKey, tuple[int, Order]] = {}
+        turns = Turns(SLICE)
         for index, message in enumerate(partitions):
-            if index % SLICE == 0:
-                await asyncio.sleep(0)
-            order = _decode(message)
-            if order is None or order.key in taking or not await self._believes(order):
+            await turns.took()
+            order = self._reader.read(message)
+            if (
+                order is None
+                or order.key in taking
+                or not (self._is_plausible(order) or await self._is_recorded(order))
+            ):
                 results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 continue
             verdict, results[index] = self._judge(order)
@@ -185,15 +175,17 @@ class Orders:
                 self._record_roles(orders, began_unix_nano, cause)
         return results
 
-    async def _believes(self, order: _Order) -> bool:
+    def _is_plausible(self, order: Order) -> bool:
         """Whether the leader epoch may be true: once in the log, a number out of nowhere would stay for ever."""
-        partition, epoch = self._replicas.get(order.key), order.state.leader_epoch
-        standing = UNSEEN if partition is None else partition.standing
-        if is_plausible(epoch, max(standing.leader_epoch, standing.recorded_epoch)):
-            return True
-        return epoch <= await recorded_leader_epoch(self._store(), order.topic, order.key)
+        partition = self._replicas.get(order.key)
+        known = NO_EPOCH if partition is None else max(partition.leader_epoch, partition.log.highest_leader_epoch)
+        return is_plausible(order.state.leader_epoch, known)
 
-    def _judge(self, order: _Order) -> tuple[Verdict, Code]:
+    async def _is_recorded(self, order: Order) -> bool:
+        """Whether the store knows the leader epoch."""
+        return order.state.leader_epoch <= await recorded_leader_epoch(self._store(), order.topic, order.key)
+
+    def _judge(self, order: Order) -> tuple[Verdict, Code]:
         directory = self._storage.directory
         if directory.failed or order.key in directory.offline:
             return Verdict.KNOWN, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
@@ -217,7 +209,7 @@ class Orders:
             case _:
                 return verdict, NONE
 
-    def _note_refusal(self, order: _Order, reason: str) -> None:
+    def _note_refusal(self, order: Order, reason: str) -> None:
         self._log.warning(
             "leadership refused",
             topic=order.topic,
@@ -226,7 +218,7 @@ class Orders:
             reason=reason,
         )
 
-    def _prepare(self, order: _Order) -> None:
+    def _prepare(self, order: Order) -> None:
         """End the present role: what was handed to the writer so far is the last that happens under it."""
         partition = self._replicas.get(order.key)
         if partition is not None:
@@ -241,14 +233,14 @@ class Orders:
         self._fetchers.forget(partition.key)
         self._replicas.give(partition, None)
 
-    def _go_on(self, order: _Order, verdict: Verdict) -> None:
+    def _go_on(self, order: Order, verdict: Verdict) -> None:
         """What is new to a replica that keeps its role."""
         if verdict is Verdict.ISR_ONLY:
             self._take_isr(order)
         elif verdict is Verdict.SETTINGS_ONLY:
             self._take_settings(order)
 
-    def _take_isr(self, order: _Order) -> None:
+    def _take_isr(self, order: Order) -> None:
         partition = self._replicas.get(order.key)
         assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
         partition.version, partition.ordered = order.version, order.state
@@ -261,13 +253,13 @@ class Orders:
                 min_insync=order.min_insync,
             )
 
-    def _take_settings(self, order: _Order) -> None:
+    def _take_settings(self, order: Order) -> None:
         # Messages are carried out in the order in which they were admitted, so the newest controller has the last word.
         partition = self._replicas.get(order.key)
         if partition is not None and isinstance(partition.role, Leadership):
             partition.role.take_min_insync(order.min_insync, now_s=self._clock.monotonic())
 
-    def _record_roles(self, orders: Sequence[_Order], began_unix_nano: int, cause: str) -> None:
+    def _record_roles(self, orders: Sequence[Order], began_unix_nano: int, cause: str) -> None:
         leading = sum(1 for order in orders if order.state.leader == self._replicas.broker)
         now_unix_nano = tracing.now_unix_nano()
         counts = ((conventions.BECOME_LEADER, leading), (conventions.BECOME_FOLLOWER, len(orders) - leading))
@@ -276,12 +268,12 @@ class Orders:
                 attributes = {conventions.BROKER: self._replicas.broker, conventions.PARTITIONS: count}
                 tracing.between(name, began_unix_nano, now_unix_nano, parent=cause, attributes=attributes)
 
-    async def _give_roles(self, orders: Sequence[_Order], starts: dict[PartitionKey, int], cause: str) -> None:
+    async def _give_roles(self, orders: Sequence[Order], starts: dict[PartitionKey, int], cause: str) -> None:
         directory = self._storage.directory
         added = False
-        for index, order in enumerate(orders):
-            if index % SLICE == 0:
-                await asyncio.sleep(0)
+        turns = Turns(SLICE)
+        for order in orders:
+            await turns.took()
             partition = self._replicas.get(order.key)
             if partition is None:
                 partition = self._replicas.add(order.key, order.topic, directory.replicas[order.key])
@@ -363,7 +355,7 @@ async def _in_slices(keys: Iterable[PartitionKey], *, begun: int = 0) -> AsyncIt
         yield key
 
 
-def _record(directory: LogDirectory, orders: Sequence[_Order], *, broker: BrokerId) -> dict[PartitionKey, int]:
+def _record(directory: LogDirectory, orders: Sequence[Order], *, broker: BrokerId) -> dict[PartitionKey, int]:
     """On the writer thread, after every append handed in before: make missing replicas, record epochs to be led in.
 
     Returns where each log ends; what is offline by now is left out.
@@ -379,53 +371,3 @@ def _record(directory: LogDirectory, orders: Sequence[_Order], *, broker: Broker
     if leading:
         directory.record_leader_epochs(leading)
     return ends
-
-
-def _numbers_fit(message: control_pb2.LeaderAndIsrPartition) -> bool:
-    """Whether no number is beyond what a node of the store may hold: it would stay in the log for ever."""
-    state = message.state
-    ids = (*state.isr, *state.elr, *state.replicas, *(member.broker_id for member in message.members))
-    return (
-        0 <= state.partition < MAX_PARTITIONS
-        and 0 <= state.leader_epoch <= MAX_EPOCH
-        and state.version >= 0
-        and state.leader >= NO_LEADER
-        and min(ids, default=0) >= 0
-        and min((member.broker_epoch for member in message.members), default=0) >= 0
-        and 0 <= message.recorded_controller_epoch <= MAX_EPOCH
-    )
-
-
-def _decode(message: control_pb2.LeaderAndIsrPartition) -> _Order | None:
-    """The order of a partition; None when it contradicts itself."""
-    state = message.state
-    try:
-        check_topic_name(message.topic)
-    except InvalidTopicNameError:
-        return None
-    if not is_topic_id(message.topic_id) or not _numbers_fit(message):
-        return None
-    members = {
-        BrokerId(member.broker_id): Membership(
-            broker_epoch=BrokerEpoch(member.broker_epoch), log_id=LogId(member.log_id)
-        )
-        for member in message.members
-    }
-    if not state.isr or not {*state.isr, *state.elr} <= members.keys():
-        return None
-    return _Order(
-        key=PartitionKey(TopicId(message.topic_id), state.partition),
-        topic=message.topic,
-        state=LeaderAndIsr(
-            topic_id=TopicId(message.topic_id),
-            leader=BrokerId(state.leader),
-            leader_epoch=LeaderEpoch(state.leader_epoch),
-            isr=tuple(BrokerId(id) for id in state.isr),
-            elr=tuple(BrokerId(id) for id in state.elr),
-            members=members,
-            controller_epoch=ControllerEpoch(message.recorded_controller_epoch),
-        ),
-        version=state.version,
-        replicas=tuple(BrokerId(id) for id in state.replicas),
-        min_insync=max(1, message.min_insync_replicas),
-    )
