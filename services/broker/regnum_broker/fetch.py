@@ -16,6 +16,7 @@ from regnum_records.header import iterate
 from regnum_records.read import read_records
 from regnum_records.record import Record
 from regnum_service.errors import RegnumError
+from regnum_service.slices import Turns, slices
 
 from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.leader import Leadership
@@ -41,6 +42,9 @@ CONSUME_BYTES: Final = 1024 * 1024
 
 WAIT_S_MAX: Final = 60.0
 PARTITIONS_MAX: Final = 10_000
+SLICE: Final = 500
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
+
 IDLE_S: Final = 30.0
 """How often a stream without news looks whether it is still in the right place."""
 
@@ -92,10 +96,13 @@ class Fetching:
         total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
         response = log_pb2.FetchResponse()
         # Filled in where they are: what they carry is too large to be copied on the loop (safety rule S22).
-        results = [response.results.add(topic=item.topic, partition=item.partition) for item in request.partitions]
+        results: list[log_pb2.FetchResult] = []
         wanted: dict[int, _Wanted] = {}
         refused = False
+        turns = Turns(SLICE)
         for index, item in enumerate(request.partitions):
+            await turns.took()
+            results.append(response.results.add(topic=item.topic, partition=item.partition))
             found = self._admit(item)
             if isinstance(found, NotHere):
                 refused = True
@@ -110,8 +117,9 @@ class Fetching:
                 size = await self._read(wanted, results, form=request.form, total_max=total_max)
                 if size is None or size >= request.min_bytes or not wait_s or not await poll.moved():
                     break
-        for result in results:
-            self._leaders.name_in(result)
+        async for part in slices(results, SLICE):
+            for result in part:
+                self._leaders.name_in(result)
         return response
 
     async def consume(self, request: log_pb2.ConsumeRequest) -> AsyncIterator[log_pb2.ConsumeResponse]:
@@ -209,7 +217,9 @@ class Fetching:
     ) -> int | None:
         """Read everything that is wanted; returns the bytes found, None when an error is among the results."""
         reads: list[_Read] = []
+        turns = Turns(SLICE)
         for index, item in wanted.items():
+            await turns.took()
             result, partition = results[index], item.partition
             if partition.role is not item.leadership or item.leadership.cut_off:
                 result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER

@@ -3,28 +3,39 @@
 A session costs what changes: idle partitions are neither sent nor looked at. A partition whose records, divergence or
 error were sent is left alone until the follower names its new position. A high watermark that moved wakes nobody, but
 rides on the next answer, whatever that is about: a follower that may lead next must not be behind by more than a wait.
+
+One task answers, a request at a time, and gives the loop turns while it looks at thousands of partitions: roles and
+logs may change between two partitions, as they may between two answers.
 """
 
 import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from regnum.broker.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration, TopicId
+from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, Registration, TopicId
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import Turns
 
+from regnum_broker.fetch_positions import (
+    UNSENT,
+    Commits,
+    Position,
+    Read,
+    add_to,
+    divergence,
+    read_logs,
+    refusal,
+    unsubscribe,
+)
 from regnum_broker.follower_streams import FollowerStreams
 from regnum_broker.leader import FollowerStream, Leadership
-from regnum_broker.log.errors import DirectoryFailedError, OffsetOutOfRangeError, StorageError, UnknownReplicaError
-from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.partition import Partition
 from regnum_broker.purgatory import Signal
-from regnum_broker.replication import truncation
 from regnum_broker.storage import Storage
 
 ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -36,68 +47,14 @@ AWAITED: Final = frozenset({errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, errors_pb2.E
 WATERMARKS_MAX: Final = 1_000
 """High watermarks without records in one answer (safety rule S22). So many are news enough not to wait."""
 
-UNSENT: Final = -1
-"""In place of a high watermark that the follower is known to have: none."""
+CHANGES_MAX: Final = 2_000
+"""Partitions with something to say in one answer; the others are first in the next."""
+
+SLICE: Final = 200
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
 
 WAIT_S_MAX: Final = 5.0
 """Longest time that a request is held back, whatever the follower asks for."""
-
-
-class _Commits:
-    """Notes that a partition's high watermark moved."""
-
-    __slots__ = ("_key", "_moved")
-
-    def __init__(self, key: PartitionKey, moved: dict[PartitionKey, None]) -> None:
-        self._key: Final = key
-        self._moved: Final = moved
-
-    def set(self) -> None:
-        """It moved."""
-        self._moved[self._key] = None
-
-
-class _Position:
-    """One partition of the session."""
-
-    __slots__ = (
-        "awaited",
-        "commits",
-        "counted",
-        "epoch",
-        "key",
-        "last_epoch",
-        "offset",
-        "sent_high_watermark",
-        "session",
-        "subscribed",
-    )
-
-    def __init__(self, session: "FetchSession", key: PartitionKey, commits: _Commits) -> None:
-        self.session: Final = session
-        self.key: Final = key
-        self.commits: Final = commits
-        self.epoch = 0
-        self.offset = 0
-        self.last_epoch = 0
-        self.sent_high_watermark = UNSENT
-        """What the follower was told since it named its position."""
-        self.awaited = False
-        """Whether the follower has to name its position before it is answered again."""
-        self.counted = False
-        """Whether the leadership has taken the position up."""
-        self.subscribed: Partition | None = None
-
-    def set(self) -> None:
-        """The partition moved."""
-        self.session.moved(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    position: _Position
-    partition: Partition
-    leadership: Leadership
 
 
 class FetchSession:
@@ -119,7 +76,7 @@ class FetchSession:
         self._caught_up: Final = caught_up
         self._storage: Final = storage
         self._clock: Final = clock
-        self._positions: Final[dict[PartitionKey, _Position]] = {}
+        self._positions: Final[dict[PartitionKey, Position]] = {}
         self._dirty: dict[PartitionKey, None] = {}
         self._watermarks: Final[dict[PartitionKey, None]] = {}
         """Partitions whose high watermark moved, or may have, since it was sent."""
@@ -145,7 +102,7 @@ class FetchSession:
         if self._stream is not None:
             self._streams.closed(self._stream)
         for position in self._positions.values():
-            _unsubscribe(position)
+            unsubscribe(position)
         self._positions.clear()
 
     def moved(self, key: PartitionKey) -> None:
@@ -166,7 +123,7 @@ class FetchSession:
             await self._wake.wait()
         request = self._requests.popleft()
         stream = self._identify(request)
-        self._take_positions(request, stream)
+        await self._take_positions(request, stream)
         bytes_max = min(max(request.max_bytes, 1), ANSWER_BYTES_MAX)
         deadline_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
         while True:
@@ -209,113 +166,115 @@ class FetchSession:
         stream.polled_s = now_s
         return stream
 
-    def _take_positions(self, request: replication_pb2.FetchReplicaRequest, stream: FollowerStream) -> None:
+    async def _take_positions(self, request: replication_pb2.FetchReplicaRequest, stream: FollowerStream) -> None:
+        turns = Turns(SLICE)
         for forgotten in request.forgotten:
             key = PartitionKey(TopicId(forgotten.topic_id), forgotten.partition)
             position = self._positions.pop(key, None)
             if position is not None:
-                _unsubscribe(position)
+                unsubscribe(position)
                 self._dirty.pop(key, None)
                 self._watermarks.pop(key, None)
-        now_s = self._clock.monotonic()
+            await turns.took()
         for wanted in request.positions:
             key = PartitionKey(TopicId(wanted.topic_id), wanted.partition)
             position = self._positions.get(key)
             if position is None:
-                position = self._positions[key] = _Position(self, key, _Commits(key, self._watermarks))
+                position = self._positions[key] = Position(self, key, Commits(key, self._watermarks))
             # What was sent before may have been meant for another role of the follower, which took nothing from it.
             position.sent_high_watermark = UNSENT
             position.epoch = wanted.current_leader_epoch
             position.offset = wanted.fetch_offset
             position.last_epoch = wanted.last_fetched_epoch
             position.awaited = position.counted = False
-            self._subscribe(position)
-            self._count(position, stream, now_s)
+            partition = self._subscribe(position)
+            self._count(position, partition, stream)
             self._dirty[key] = self._watermarks[key] = None
+            await turns.took()
 
-    def _subscribe(self, position: _Position) -> None:
+    def _subscribe(self, position: Position) -> Partition | None:
+        """Hear of what happens to the partition; returns it."""
         partition = self._find(position.key)
         if position.subscribed is not partition:
-            _unsubscribe(position)
+            unsubscribe(position)
             if partition is not None:
                 partition.appended.attach(position)
                 partition.committed.attach(position.commits)
             position.subscribed = partition
             position.sent_high_watermark = UNSENT
             self._watermarks[position.key] = None
+        return partition
 
-    def _count(self, position: _Position, stream: FollowerStream, now_s: float) -> None:
+    def _count(self, position: Position, partition: Partition | None, stream: FollowerStream) -> None:
         """Tell the leadership how far the follower is, once for each position, as soon as it can be counted."""
-        partition = self._find(position.key)
         if position.counted or partition is None or self._refusal(position, partition) is not None:
             return
         leadership = partition.role
         assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
-        if _divergence(position, partition) is None:
+        if divergence(position, partition) is None:
             position.counted = True
+            now_s = self._clock.monotonic()
             leadership.record_fetch(stream, offset=position.offset, now_s=now_s)
             if leadership.wanted_change(now_s) is not None:
                 self._caught_up(leadership)
 
-    def _refusal(self, position: _Position, partition: Partition | None) -> Code | None:
-        """Why the position cannot be answered with records; epochs are compared before roles (semantics 4.2)."""
-        if partition is None:
-            return errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
-        role = partition.role
-        if position.epoch != partition.leader_epoch:
-            newer = position.epoch > partition.leader_epoch
-            return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH if newer else errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
-        if not isinstance(role, Leadership):
-            return errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
-        if self._stream is None or role.progress_of(self._stream.broker) is None:
-            return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
-        log = partition.log
-        if not log.log_start_offset <= position.offset <= log.log_end_offset:
-            return errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
-        return None
+    def _refusal(self, position: Position, partition: Partition | None) -> Code | None:
+        return refusal(position, partition, None if self._stream is None else self._stream.broker)
 
     async def _collect(self, bytes_max: int) -> replication_pb2.FetchReplicaResponse:
         """Everything new that needs an answer now; what did not fit stays for the next one."""
         answer = replication_pb2.FetchReplicaResponse()
-        reads: list[_Read] = []
-        later: dict[PartitionKey, None] = {}
-        dirty, self._dirty = self._dirty, later
-        for key in dirty:
+        reads: list[Read] = []
+        turns = Turns(SLICE)
+        looking, self._dirty = iter(self._dirty), {}
+        for key in looking:
+            await turns.took()
             position = self._positions.get(key)
             if position is None or position.awaited:
                 continue
-            partition = self._find(key)
-            self._subscribe(position)
-            refusal = self._refusal(position, partition)
-            if refusal in AWAITED:
+            partition = self._subscribe(position)
+            refused = self._refusal(position, partition)
+            if refused in AWAITED:
                 # The follower heard of the new leader before the leader itself did: the order is on its way.
-                later[key] = None
+                self._dirty[key] = None
                 continue
-            if partition is None or refusal is not None:
-                self._refuse(answer, position, partition, refusal or errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
-                continue
-            leadership = partition.role
-            assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
-            diverging = _divergence(position, partition)
-            if diverging is not None:
-                _add(answer, position, partition).diverging_epoch.CopyFrom(diverging)
-                # The follower goes back and takes nothing else from this answer.
-                position.sent_high_watermark = UNSENT
-                position.awaited = True
-                continue
-            if not position.counted and self._stream is not None:
-                # It waited for this broker to become leader.
-                self._count(position, self._stream, self._clock.monotonic())
-            if position.offset < partition.log.log_end_offset:
-                reads.append(_Read(position, partition, leadership))
+            if partition is None or refused is not None:
+                self._refuse(answer, position, partition, refused or errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
+            else:
+                self._look(answer, reads, position, partition)
+            if len(reads) + len(answer.partitions) >= CHANGES_MAX:
+                self._dirty = dict.fromkeys((*looking, *self._dirty))
         if reads:
             await self._read(answer, reads, bytes_max)
         return answer
 
+    def _look(
+        self,
+        answer: replication_pb2.FetchReplicaResponse,
+        reads: list[Read],
+        position: Position,
+        partition: Partition,
+    ) -> None:
+        """What a partition that may be answered has to say."""
+        leadership = partition.role
+        assert isinstance(leadership, Leadership), "no refusal means leading"  # noqa: S101
+        diverging = divergence(position, partition)
+        if diverging is not None:
+            add_to(answer, position, partition).diverging_epoch.CopyFrom(diverging)
+            # The follower goes back and takes nothing else from this answer.
+            position.sent_high_watermark = UNSENT
+            position.awaited = True
+            return
+        if not position.counted and self._stream is not None:
+            # It waited for this broker to become leader.
+            self._count(position, partition, self._stream)
+        if position.offset < partition.log.log_end_offset:
+            reads.append(Read(position, partition, leadership))
+
     def _refuse(
         self,
         answer: replication_pb2.FetchReplicaResponse,
-        position: _Position,
+        position: Position,
         partition: Partition | None,
         code: Code,
     ) -> None:
@@ -328,10 +287,12 @@ class FetchSession:
         position.sent_high_watermark = UNSENT
         position.awaited = True
 
-    async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[_Read], bytes_max: int) -> None:
+    async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int) -> None:
         wanted = [(read.partition.log, read.position.offset) for read in reads]
-        found = await self._storage.read(lambda: _read_logs(wanted, bytes_max))
+        found = await self._storage.read(lambda: read_logs(wanted, bytes_max))
+        turns = Turns(SLICE)
         for index, read in enumerate(reads):
+            await turns.took()
             position, partition = read.position, read.partition
             if index >= len(found):
                 # No room any more; these are first in the next answer.
@@ -342,7 +303,7 @@ class FetchSession:
                 self._dirty[position.key] = None
             elif isinstance(data, bytes):
                 if data:
-                    _add(answer, position, partition).records = data
+                    add_to(answer, position, partition).records = data
                     position.awaited = True
             else:
                 self._refuse(answer, position, partition, data)
@@ -359,59 +320,6 @@ class FetchSession:
                 and partition is not None
                 and partition.high_watermark != position.sent_high_watermark
                 and self._refusal(position, partition) is None
-                and _divergence(position, partition) is None
+                and divergence(position, partition) is None
             ):
-                _add(answer, position, partition)
-
-
-def _read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[bytes | Code]:
-    """On a reader thread: read one log after another until the answer is full; at least one."""
-    found: list[bytes | Code] = []
-    room = bytes_max
-    for log, offset in wanted:
-        if found and room <= 0:
-            break
-        try:
-            data = log.read(offset, bytes_max=max(room, 1))
-        except OffsetOutOfRangeError:
-            found.append(errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
-        except UnknownReplicaError:
-            # Deleted while the read waited for a thread.
-            found.append(errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
-        except DirectoryFailedError:
-            raise
-        except StorageError:
-            found.append(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
-        else:
-            found.append(data)
-            room -= len(data)
-    return found
-
-
-def _divergence(position: _Position, partition: Partition) -> replication_pb2.DivergingEpoch | None:
-    last_epoch = LeaderEpoch(position.last_epoch)
-    log = partition.log
-    of_leader = log.epochs.end_offset_for(last_epoch, log_end_offset=log.log_end_offset)
-    if not truncation.diverges(of_leader, last_fetched_epoch=last_epoch, fetch_offset=position.offset):
-        return None
-    return replication_pb2.DivergingEpoch(epoch=of_leader.epoch, end_offset=of_leader.end_offset)
-
-
-def _add(
-    answer: replication_pb2.FetchReplicaResponse, position: _Position, partition: Partition
-) -> replication_pb2.FetchedPartition:
-    position.sent_high_watermark = partition.high_watermark
-    return answer.partitions.add(
-        topic_id=position.key.topic_id,
-        partition=position.key.partition,
-        high_watermark=partition.high_watermark,
-        log_start_offset=partition.log.log_start_offset,
-        log_end_offset=partition.log.log_end_offset,
-    )
-
-
-def _unsubscribe(position: _Position) -> None:
-    if position.subscribed is not None:
-        position.subscribed.appended.detach(position)
-        position.subscribed.committed.detach(position.commits)
-        position.subscribed = None
+                add_to(answer, position, partition)

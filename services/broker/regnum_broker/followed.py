@@ -27,8 +27,6 @@ class Followed:
     """The role under which it is fetched."""
     first_request: int | None = None
     """Number of the request that first named it in this stream; None: not yet."""
-    changed: bool = True
-    """Whether the position has to be sent again."""
     not_before_s: float = -math.inf
     """Not asked for before this moment."""
     refused_with: int = errors_pb2.ERROR_CODE_NONE

@@ -27,6 +27,7 @@ from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import reason_of
+from regnum_service.slices import Turns, slices
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, tracing
@@ -44,6 +45,12 @@ ANSWER_TIMEOUT_S: Final = 5.0
 
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 """About how many bytes of records one answer carries."""
+
+SLICE: Final = 500
+"""Partitions named, or taken up, between two turns of the event loop (safety rule S22)."""
+
+STORED_AT_ONCE_MAX: Final = 200
+"""Partitions of one answer that are one job for the writer: appends of others go between two of them."""
 
 RECONNECT_S_MIN: Final = 0.05
 RECONNECT_S_MAX: Final = 1.0
@@ -85,6 +92,8 @@ class LeaderStream:
         self._clock: Final = clock
         self._log: Final = structlog.get_logger("follower").bind(leader=leader)
         self._followed: Final[dict[PartitionKey, Followed]] = {}
+        self._changed: dict[PartitionKey, None] = {}
+        """Those whose position the leader has to be told."""
         self._forgotten: Final[dict[PartitionKey, None]] = {}
         self._moved: Final = asyncio.Event()
         self._sending: Final = asyncio.Lock()
@@ -97,11 +106,13 @@ class LeaderStream:
         """Fetch a partition from now on."""
         self._forgotten.pop(partition.key, None)
         self._followed[partition.key] = Followed(partition, following)
+        self._changed[partition.key] = None
         self._moved.set()
 
     def remove(self, key: PartitionKey) -> None:
         """Fetch it no longer."""
         if self._followed.pop(key, None) is not None:
+            self._changed.pop(key, None)
             self._forgotten[key] = None
 
     @property
@@ -140,7 +151,8 @@ class LeaderStream:
     async def _stream(self, address: Address) -> str:
         """Run one stream to its end; returns why it ended."""
         for followed in self._followed.values():
-            followed.first_request, followed.changed = None, True
+            followed.first_request = None
+        self._changed = dict.fromkeys(self._followed)
         self._forgotten.clear()
         self._sent = self._answered = 0
         stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address))
@@ -185,19 +197,29 @@ class LeaderStream:
         if identity is None:
             return
         async with self._sending:
-            await call.write(self._request(identity))
+            await call.write(await self._request(identity))
 
-    def _request(self, identity: Identity) -> replication_pb2.FetchReplicaRequest:
+    async def _request(self, identity: Identity) -> replication_pb2.FetchReplicaRequest:
+        """The next request. What is added, or removed, while it is put together goes with the one after it."""
         now_s = self._clock.monotonic()
         number = self._sent = self._sent + 1
+        forgotten = [
+            replication_pb2.ForgottenPartition(topic_id=key.topic_id, partition=key.partition)
+            for key in self._forgotten
+        ]
+        self._forgotten.clear()
         positions, soonest_s = [], math.inf
-        for key, followed in self._followed.items():
-            if not followed.changed:
+        turns = Turns(SLICE)
+        for key in tuple(self._changed):
+            await turns.took()
+            followed = self._followed.get(key)
+            if followed is None or key not in self._changed:
+                self._changed.pop(key, None)
                 continue
             if followed.not_before_s > now_s:
                 soonest_s = min(soonest_s, followed.not_before_s)
                 continue
-            followed.changed = False
+            del self._changed[key]
             if followed.first_request is None:
                 followed.first_request = number
             log = followed.partition.log
@@ -211,11 +233,6 @@ class LeaderStream:
                     log_start_offset=log.log_start_offset,
                 )
             )
-        forgotten = [
-            replication_pb2.ForgottenPartition(topic_id=key.topic_id, partition=key.partition)
-            for key in self._forgotten
-        ]
-        self._forgotten.clear()
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
         wait_ms = MAX_WAIT_MS if soonest_s == math.inf else min(MAX_WAIT_MS, math.ceil((soonest_s - now_s) * 1000))
         return replication_pb2.FetchReplicaRequest(
@@ -230,10 +247,12 @@ class LeaderStream:
         )
 
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition]) -> None:
-        """Carry an answer out: one job for the writer, then the high watermarks."""
+        """Carry an answer out: jobs for the writer, and the high watermarks."""
         now_s = self._clock.monotonic()
         work: list[tuple[Followed, replication_pb2.FetchedPartition]] = []
+        turns = Turns(SLICE)
         for answer in answers:
+            await turns.took()
             followed = self._followed.get(PartitionKey(TopicId(answer.topic_id), answer.partition))
             # An answer to a request from before the present order is about another position.
             if followed is None or followed.first_request is None or followed.first_request > self._answered:
@@ -248,8 +267,10 @@ class LeaderStream:
                 work.append((followed, answer))
             else:
                 take_high_watermark(followed.partition, answer)
-        if not work:
-            return
+        async for part in slices(work, STORED_AT_ONCE_MAX):
+            await self._store(part)
+
+    async def _store(self, work: Sequence[tuple[Followed, replication_pb2.FetchedPartition]]) -> None:
         directory = self._storage.directory
         storing = await self._storage.write_later(
             lambda: [store(directory, followed, answer) for followed, answer in work],
@@ -274,7 +295,7 @@ class LeaderStream:
         if not followed.stands:
             return
         partition = followed.partition
-        followed.changed = True
+        self._changed[partition.key] = None
         if outcome.error is not None:
             followed.not_before_s = self._clock.monotonic() + PAUSE_S
             # On a full disk every partition is refused once a second: the first time says it all.
@@ -314,7 +335,7 @@ class LeaderStream:
             followed.not_before_s = now_s + PAUSE_S
         else:
             followed.not_before_s = now_s + PAUSES_S.get(code, PAUSE_S)
-        followed.changed = True
+        self._changed[followed.partition.key] = None
         # Without a controller every partition is refused ten times a second: the first time says it all.
         if followed.refused_with != code:
             followed.refused_with = code

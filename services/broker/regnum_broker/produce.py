@@ -3,11 +3,11 @@
 Goals: a record is acknowledged only by a leader that led from the append to the answer; an idempotent producer's
 repeat is answered with its first offset, and not before that is committed; bad input changes nothing.
 
-Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for all partitions of
-the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With acks all the
-answer waits until the high watermark has passed the last record. A leader that is deposed after the append answers
-NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for what was
-not appended, because a producer may send that under another producer id.
+Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for every two hundred
+partitions of the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With
+acks all the answer waits until the high watermark has passed the last record. A leader that is deposed after the append
+answers NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for
+what was not appended, because a producer may send that under another producer id.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from regnum_records.errors import BatchTooLargeError, CorruptBatchError
 from regnum_records.record import NewRecord
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import Turns, slices
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, tracing
 
@@ -40,6 +41,8 @@ TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one request."""
+SLICE: Final = 200
+"""Partitions looked at between two turns of the event loop (safety rule S22), and of one job of the writer."""
 
 _BUSY: Final = "more waits to be written here than this broker has memory for; nothing was appended: try again"
 _DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
@@ -109,7 +112,9 @@ class Producing:
         acks = request.acks or log_pb2.ACKS_ALL
         results: list[log_pb2.ProduceResult] = []
         admitted: list[_Item] = []
+        turns = Turns(SLICE)
         for index, message in enumerate(request.partitions):
+            await turns.took()
             result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
             results.append(result)
             found = self._admit(message, acks=acks)
@@ -121,8 +126,9 @@ class Producing:
             timeout_s = min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000
             deadline_s = asyncio.get_running_loop().time() + timeout_s
             await self._append(admitted, results, acks=acks, deadline_s=deadline_s)
-        for result in results:
-            self._leaders.name_in(result)
+        async for part in slices(results, SLICE):
+            for result in part:
+                self._leaders.name_in(result)
         return log_pb2.ProduceResponse(results=results)
 
     def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
@@ -157,34 +163,58 @@ class Producing:
         deadline_s: float,
     ) -> None:
         now_ms = self._clock.wall_ms()
-        bytes_max = self._batch_bytes_max
-
-        def job() -> list[_Outcome]:
-            return [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in admitted]
-
-        size_bytes = sum(item.message.ByteSize() for item in admitted)
-        if not self._storage.takes(size_bytes):
+        sizes = [item.message.ByteSize() for item in admitted]
+        if not self._storage.takes(sum(sizes)):
             for item in admitted:
                 _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, _BUSY)
             return
-        # The followers hear of it even when the caller is gone: the completion does not hang on this call.
-        appending = await self._storage.write_later(job, size_bytes=size_bytes)
-        appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(admitted, done)))
+        appending: list[tuple[tuple[_Item, ...], asyncio.Future[list[_Outcome]]]] = []
+        async for part in slices(zip(admitted, sizes, strict=True), SLICE):
+            items = tuple(item for item, _ in part)
+            appending.append((items, await self._hand_in(items, sum(size for _, size in part), now_ms)))
         if acks == log_pb2.ACKS_NONE:
             return
+        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
+        try:
+            for items, outcomes in appending:
+                waiting |= await self._take_up(items, outcomes, results, acks=acks)
+            if waiting:
+                await self._wait(waiting, results, deadline_s)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    async def _hand_in(self, items: tuple[_Item, ...], size_bytes: int, now_ms: int) -> asyncio.Future[list[_Outcome]]:
+        """Hand a job to the writer; the future is its outcome."""
+        bytes_max = self._batch_bytes_max
+        appending = await self._storage.write_later(
+            lambda: [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in items], size_bytes=size_bytes
+        )
+        # The followers hear of it even when the caller is gone: the completion does not hang on this call.
+        appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(items, done)))
+        return appending
+
+    async def _take_up(
+        self,
+        items: tuple[_Item, ...],
+        appending: asyncio.Future[list[_Outcome]],
+        results: Sequence[log_pb2.ProduceResult],
+        *,
+        acks: log_pb2.Acks.ValueType,
+    ) -> dict[asyncio.Future[AckOutcome], _Item]:
+        """Fill in what is known once a job is done; returns what has to be waited for."""
+        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
         try:
             outcomes = await asyncio.shield(appending)
         except StorageError as error:
-            for item in admitted:
+            for item in items:
                 _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
-            return
-        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
-        for item, outcome in zip(admitted, outcomes, strict=True):
+            return waiting
+        for item, outcome in zip(items, outcomes, strict=True):
             missing = _fill_in(results[item.index], item.leadership, outcome, acks=acks)
             if missing is not None:
                 waiting[item.leadership.partition.acks.wait_for(missing)] = item
-        if waiting:
-            await self._wait(waiting, results, deadline_s)
+        return waiting
 
     def _appended(self, admitted: Sequence[_Item], appending: asyncio.Future[list[_Outcome]]) -> None:
         """Wake followers and move high watermarks, as soon as the records are in the log."""
@@ -213,12 +243,12 @@ class Producing:
         deadline_s: float,
     ) -> None:
         remaining_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
-        try:
-            await asyncio.wait(waiting, timeout=remaining_s)
-        finally:
-            for future in waiting:
-                future.cancel()
+        await asyncio.wait(waiting, timeout=remaining_s)
+        for future in waiting:
+            future.cancel()
+        turns = Turns(SLICE)
         for future, item in waiting.items():
+            await turns.took()
             result, leadership = results[item.index], item.leadership
             if future.cancelled():
                 if leadership.isr_sufficient:

@@ -4,10 +4,16 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import RegnumError
+from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
-from regnum_broker.fetch import Fetching, OffsetLookup
+from regnum_broker.fetch import PARTITIONS_MAX, Fetching, OffsetLookup
 from regnum_broker.produce import Producing
+
+SLICE: Final = 500
+"""Partitions answered between two turns of the event loop (safety rule S22)."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -56,10 +62,17 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> log_pb2.ListOffsetsResponse:
         """Offsets."""
-        answers = [self._fetching.list_offsets(query) for query in request.queries]
-        lookups = [answer for answer in answers if isinstance(answer, OffsetLookup)]
-        if lookups:
-            await self._fetching.look_up(lookups)
-        return log_pb2.ListOffsetsResponse(
-            results=[answer.result if isinstance(answer, OffsetLookup) else answer for answer in answers]
-        )
+        if len(request.queries) > PARTITIONS_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
+            )
+        results: list[log_pb2.OffsetResult] = []
+        lookups: list[OffsetLookup] = []
+        async for queries in slices(request.queries, SLICE):
+            for answer in map(self._fetching.list_offsets, queries):
+                if isinstance(answer, OffsetLookup):
+                    lookups.append(answer)
+                results.append(answer.result if isinstance(answer, OffsetLookup) else answer)
+        async for part in slices(lookups, SLICE):
+            await self._fetching.look_up(part)
+        return log_pb2.ListOffsetsResponse(results=results)

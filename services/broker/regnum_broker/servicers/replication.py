@@ -7,12 +7,19 @@ from typing import Any, Final
 from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey, TopicId
-from regnum_service.errors import Code
+from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import slices
 
 from regnum_broker.fetch_session import FetchSession
 from regnum_broker.leader import Leadership
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.replicas import Replicas
+
+QUERIES_MAX: Final = 10_000
+"""Partitions of one OffsetForLeaderEpoch."""
+
+SLICE: Final = 500
+"""Partitions answered between two turns of the event loop (safety rule S22)."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
@@ -57,7 +64,14 @@ class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> replication_pb2.OffsetForLeaderEpochResponse:
         """Where leader epochs end."""
-        return replication_pb2.OffsetForLeaderEpochResponse(ends=[self._end(query) for query in request.queries])
+        if len(request.queries) > QUERIES_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {QUERIES_MAX} partitions: split the request"
+            )
+        response = replication_pb2.OffsetForLeaderEpochResponse()
+        async for queries in slices(request.queries, SLICE):
+            response.ends.extend(map(self._end, queries))
+        return response
 
     def _end(self, query: replication_pb2.EpochQuery) -> replication_pb2.EpochEnd:
         partition = self._replicas.get(PartitionKey(TopicId(query.topic_id), query.partition))
