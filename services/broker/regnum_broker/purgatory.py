@@ -57,6 +57,10 @@ def _complete(future: asyncio.Future[AckOutcome], outcome: AckOutcome) -> None:
         future.set_result(outcome)
 
 
+FEW: Final = 8
+"""So many wakers need no set."""
+
+
 class Waker(Protocol):
     """What a signal sets; an asyncio.Event is one."""
 
@@ -65,23 +69,36 @@ class Waker(Protocol):
 
 
 class Signal:
-    """Wakes long polls. A poll attaches the same waker to every partition it reads."""
+    """Wakes long polls. A poll attaches the same waker to every partition it reads.
+
+    Each replica has two, and few are waited for by more than the followers: so a few wakers are a tuple, many a set.
+    """
 
     __slots__ = ("_wakers",)
 
     def __init__(self) -> None:
-        self._wakers: Final[set[Waker]] = set()
+        self._wakers: tuple[Waker, ...] | set[Waker] = ()
 
     def __len__(self) -> int:
         return len(self._wakers)
 
     def attach(self, waker: Waker) -> None:
         """Set ``waker`` with every later ``fire`` until it is detached."""
-        self._wakers.add(waker)
+        wakers = self._wakers
+        if isinstance(wakers, set):
+            wakers.add(waker)
+        elif waker not in wakers:
+            self._wakers = (*wakers, waker) if len(wakers) < FEW else {*wakers, waker}
 
     def detach(self, waker: Waker) -> None:
         """No longer set it."""
-        self._wakers.discard(waker)
+        wakers = self._wakers
+        if isinstance(wakers, set):
+            wakers.discard(waker)
+            if not wakers:
+                self._wakers = ()
+        elif waker in wakers:
+            self._wakers = tuple([other for other in wakers if other is not waker])
 
     def fire(self) -> None:
         """Something moved."""

@@ -71,9 +71,14 @@ class EpochCache:
         """Without the epochs that begin at ``offset`` or later. A negative offset is undefined and changes nothing."""
         if offset < 0 or not self.entries or self.entries[-1][1] < offset:
             return self
-        return EpochCache(tuple(entry for entry in self.entries if entry[1] < offset))
+        kept = tuple(entry for entry in self.entries if entry[1] < offset)
+        return EpochCache(kept) if kept else NO_EPOCHS
 
     def epoch_at(self, offset: int) -> LeaderEpoch:
         """Epoch of the record at ``offset``; -1 if it is before all entries."""
         above = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[above - 1][0] if above else NO_EPOCH
+
+
+NO_EPOCHS: Final = EpochCache()
+"""What a log begins with."""

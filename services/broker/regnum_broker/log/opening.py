@@ -8,7 +8,7 @@ from regnum_model.ids import NO_EPOCH, PartitionKey
 
 from regnum_broker.log.checkpoint import decode_checkpoint
 from regnum_broker.log.disk import GuardedDisk
-from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.epochs import NO_EPOCHS
 from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.log.folders import folder_of, tidy
 from regnum_broker.log.identity import CleanStop, Identity
@@ -136,5 +136,5 @@ def _recovered_state(
 def nothing() -> Recovered:
     """What a replica begins with; made for each, because producer states change in place."""
     return Recovered(
-        segments=(), epochs=EpochCache(), highest_epoch=NO_EPOCH, producers=ProducerStates(), lost=None, named=False
+        segments=(), epochs=NO_EPOCHS, highest_epoch=NO_EPOCH, producers=ProducerStates(), lost=None, named=False
     )

@@ -17,6 +17,7 @@ without a snapshot counts from the start on.
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from regnum_records.header import SEQUENCE_MAX, BatchHeader
@@ -94,32 +95,39 @@ def next_sequence(last: int) -> int:
     return 0 if last == SEQUENCE_MAX else last + 1
 
 
+ACCEPTED: Final = Accepted()
+NOBODY: Final[Mapping[int, ProducerEntry]] = MappingProxyType({})
+
+
 class ProducerStates:
     """The newest batches of each producer id. Belongs to the writer thread."""
 
+    __slots__ = ("_entries",)
+
     def __init__(self, entries: Mapping[int, ProducerEntry] | None = None) -> None:
-        self._entries: MutableMapping[int, ProducerEntry] = dict(entries or {})
+        # Most logs of a broker have no producer; what they share is never written to.
+        self._entries: MutableMapping[int, ProducerEntry] | None = dict(entries) if entries else None
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
         """By producer id."""
-        return self._entries
+        return NOBODY if self._entries is None else self._entries
 
     def check(self, header: BatchHeader) -> SequenceDecision:
         """Whether a leader may append the batch."""
-        entry = self._entries.get(header.producer_id) if header.producer_id >= 0 else None
+        entry = self.entries.get(header.producer_id) if header.producer_id >= 0 else None
         if entry is None:
-            return Accepted()
+            return ACCEPTED
         if header.producer_epoch < entry.epoch:
             return Fenced(current=entry.epoch, found=header.producer_epoch)
         if header.producer_epoch > entry.epoch:
-            return Accepted() if header.base_sequence == 0 else OutOfOrder(expected=0, found=header.base_sequence)
+            return ACCEPTED if header.base_sequence == 0 else OutOfOrder(expected=0, found=header.base_sequence)
         for batch in entry.batches:
             if (batch.first_sequence, batch.last_sequence) == (header.base_sequence, header.last_sequence):
                 return Duplicate(base_offset=batch.base_offset, last_offset=batch.last_offset)
         expected = next_sequence(entry.batches[-1].last_sequence)
         if header.base_sequence == expected:
-            return Accepted()
+            return ACCEPTED
         return OutOfOrder(expected=expected, found=header.base_sequence)
 
     def apply(self, header: BatchHeader, *, seen_ms: int) -> None:
@@ -130,6 +138,8 @@ class ProducerStates:
         if header.producer_id < 0:
             return
         batch = KeptBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset)
+        if self._entries is None:
+            self._entries = {}
         entry = self._entries.get(header.producer_id)
         if entry is not None and header.producer_epoch < entry.epoch:
             return
@@ -139,20 +149,25 @@ class ProducerStates:
 
     def expire(self, before_ms: int) -> int:
         """Forget who has appended nothing since; returns how many."""
+        if self._entries is None:
+            return 0
         expired = [id for id, entry in self._entries.items() if entry.seen_ms < before_ms]
         for id in expired:
             del self._entries[id]
+        if not self._entries:
+            self._entries = None
         return len(expired)
 
     def trial(self) -> "ProducerStates":
         """States that begin as these, for looking ahead: what is remembered there is not remembered here."""
         ahead = ProducerStates()
-        ahead._entries = ChainMap({}, self._entries)
+        if self._entries is not None:
+            ahead._entries = ChainMap({}, self._entries)
         return ahead
 
     def reaches(self, offset: int) -> bool:
         """Whether a remembered batch has a record at ``offset`` or later."""
-        return any(entry.batches[-1].last_offset >= offset for entry in self._entries.values())
+        return any(entry.batches[-1].last_offset >= offset for entry in self.entries.values())
 
     @classmethod
     def replayed(cls, base: "ProducerStates", headers: Iterable[BatchHeader], *, seen_ms: int) -> "ProducerStates":

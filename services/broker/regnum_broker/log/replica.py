@@ -56,6 +56,32 @@ class ReplicaLog:
     directory's writer thread alone.
     """
 
+    __slots__ = (
+        "_changed",
+        "_deleted",
+        "_disk",
+        "_epochs",
+        "_fault",
+        "_files_noted",
+        "_folder",
+        "_generation",
+        "_has_files",
+        "_high_watermark",
+        "_highest_epoch",
+        "_host",
+        "_key",
+        "_log_end_offset",
+        "_named",
+        "_names_unsynced",
+        "_producers",
+        "_segment_bytes",
+        "_segments",
+        "_topic",
+        "_unjournaled",
+        "_unsynced",
+        "_wall_ms",
+    )
+
     def __init__(
         self,
         *,
@@ -82,7 +108,7 @@ class ReplicaLog:
         self._log_end_offset = self._segments[-1].next_offset
         self._epochs = recovered.epochs
         self._highest_epoch = recovered.highest_epoch
-        self._unjournaled: list[EpochBegun] = []
+        self._unjournaled: tuple[EpochBegun, ...] = ()
         self._producers = recovered.producers
         self._high_watermark = min(max(high_watermark, self._segments[0].base_offset), self._log_end_offset)
         self._generation = 0
@@ -341,11 +367,11 @@ class ReplicaLog:
     @property
     def unjournaled(self) -> Sequence[EpochBegun]:
         """Epochs that batches showed and the journal lacks. For LogDirectory only."""
-        return tuple(self._unjournaled)
+        return self._unjournaled
 
     def journaled(self) -> None:
         """Take up that the journal lacks none. For LogDirectory only."""
-        self._unjournaled = []
+        self._unjournaled = ()
 
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""
@@ -430,7 +456,8 @@ class ReplicaLog:
             if epoch != self._epochs.latest:
                 self._epochs = self._epochs.assign(epoch, header.base_offset)
                 self._highest_epoch = max(self._highest_epoch, epoch)
-                self._unjournaled.append(EpochBegun(key=self._key, epoch=epoch, start_offset=header.base_offset))
+                begun = EpochBegun(key=self._key, epoch=epoch, start_offset=header.base_offset)
+                self._unjournaled = (*self._unjournaled, begun)
         self._changed = self._unsynced = True
         self._log_end_offset = headers[-1].next_offset
 
@@ -458,7 +485,7 @@ class ReplicaLog:
         last.sync()
         self._save_what_quickens(last)
         self._host.record(self._unjournaled, sync=True)
-        self._unjournaled = []
+        self._unjournaled = ()
         following = Segment.empty(self._folder, self._disk, last.next_offset)
         following.create()
         self._disk.sync_directory(self._folder)
@@ -469,7 +496,7 @@ class ReplicaLog:
         epochs = self._epochs.truncate_from_end(offset)
         if epochs is not self._epochs:
             self._host.record([Truncated(key=self._key, offset=offset)], sync=False)
-            self._unjournaled = [entry for entry in self._unjournaled if entry.start_offset < offset]
+            self._unjournaled = tuple([entry for entry in self._unjournaled if entry.start_offset < offset])
             self._epochs = epochs
 
     def _save_what_quickens(self, last: Segment) -> None:

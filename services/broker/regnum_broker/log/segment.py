@@ -32,12 +32,21 @@ def file_name(offset: int) -> str:
 
 
 class Segment:
-    """One segment."""
+    """One segment. Most replicas of a large cluster hold little: what can be made when it is needed is made then."""
+
+    __slots__ = (
+        "_disk",
+        "_folder",
+        "_index",
+        "base_offset",
+        "last_epoch",
+        "next_offset",
+        "size_bytes",
+        "timestamp_ms_max",
+    )
 
     def __init__(self, folder: str, disk: GuardedDisk, summary: Summary, index: SegmentIndex | None = None) -> None:
         self.base_offset: Final = summary.base_offset
-        self.path: Final = f"{folder}/{file_name(summary.base_offset)}{LOG_SUFFIX}"
-        self.index_path: Final = f"{folder}/{file_name(summary.base_offset)}{INDEX_SUFFIX}"
         self.size_bytes = summary.size_bytes
         self.next_offset = summary.next_offset
         self.timestamp_ms_max = summary.timestamp_ms_max
@@ -56,7 +65,17 @@ class Segment:
             timestamp_ms_max=NO_TIMESTAMP,
             last_epoch=NO_EPOCH,
         )
-        return cls(folder, disk, summary, SegmentIndex())
+        return cls(folder, disk, summary)
+
+    @property
+    def path(self) -> str:
+        """The file with its batches."""
+        return f"{self._folder}/{self.base_offset:020d}{LOG_SUFFIX}"
+
+    @property
+    def index_path(self) -> str:
+        """The file with its index."""
+        return f"{self._folder}/{self.base_offset:020d}{INDEX_SUFFIX}"
 
     @property
     def summary(self) -> Summary:
@@ -73,7 +92,7 @@ class Segment:
         """Write batches, whose assigned heads are given, in one write."""
         self._disk.write(self.path, buffers, self.size_bytes)
         position, timestamp = self.size_bytes, self.timestamp_ms_max
-        index = self._loaded_index()
+        index = self._index = self._loaded_index()
         for header in headers:
             index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
             timestamp = max(timestamp, header.max_timestamp_ms)
@@ -167,14 +186,19 @@ class Segment:
         self._disk.delete(self.path)
 
     def _loaded_index(self) -> SegmentIndex:
-        """The index; a closed segment's is read when it is first needed. Threads that both read it read the same."""
-        if self._index is None:
-            decoded = decode_index(self._disk.read_whole(self.index_path) or b"")
-            if decoded is not None and decoded[0] == self.summary:
-                self._index = decoded[1]
-            else:
-                self._index = self._walked(SegmentIndex())[0]
-        return self._index
+        """The index; a closed segment's is read when it is first needed. Threads that both read it read the same.
+
+        An empty one's is made by the first append: one that a reader finds before that is of no use to anybody.
+        """
+        size, index = self.size_bytes, self._index
+        if index is not None:
+            return index
+        if size == 0:
+            return SegmentIndex()
+        decoded = decode_index(self._disk.read_whole(self.index_path) or b"")
+        index = decoded[1] if decoded is not None and decoded[0] == self.summary else self._walked(SegmentIndex())[0]
+        self._index = index
+        return index
 
     def _header_at(self, position: int, size: int) -> BatchHeader:
         data = self._read_exactly(position, min(HEADER_BYTES, size - position))
