@@ -24,9 +24,19 @@ class FaultyDisk(Disk):
         """Syncs asked for so far."""
         self.writes = 0
         """Writes asked for so far."""
+        self.reads = 0
+        """Reads asked for so far."""
+        self.read_bytes = 0
+        """Bytes that they brought."""
 
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
         """Read, or fail."""
+        data = self._pread(descriptor, size, position)
+        self.reads += 1
+        self.read_bytes += len(data)
+        return data
+
+    def _pread(self, descriptor: int, size: int, position: int) -> bytes:
         if self.fail_reads is not None:
             raise OSError(self.fail_reads, errno.errorcode[self.fail_reads])
         if self.amid_read is None:

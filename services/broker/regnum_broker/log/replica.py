@@ -40,7 +40,7 @@ from regnum_broker.log.parts import (
 from regnum_broker.log.producers import ProducerStates
 from regnum_broker.log.recovery import CleanEnd, Recovered, rebuilt_producers
 from regnum_broker.log.segment import Segment, segment_of
-from regnum_broker.log.snapshots import remove_snapshots, save_snapshot
+from regnum_broker.log.snapshots import INTERVAL_BYTES, remove_snapshots, save_snapshot
 
 READ_ATTEMPTS: Final = 4
 """Times that a read starts again beside truncations before it returns nothing."""
@@ -76,6 +76,7 @@ class ReplicaLog:
         "_producers",
         "_segment_bytes",
         "_segments",
+        "_since_snapshot_bytes",
         "_topic",
         "_unjournaled",
         "_unsynced",
@@ -113,6 +114,7 @@ class ReplicaLog:
         self._high_watermark = min(max(high_watermark, self._segments[0].base_offset), self._log_end_offset)
         self._generation = 0
         self._changed = False
+        self._since_snapshot_bytes = 0
         self._unsynced = False
         self._names_unsynced = False
         self._deleted = False
@@ -460,6 +462,10 @@ class ReplicaLog:
                 self._unjournaled = (*self._unjournaled, begun)
         self._changed = self._unsynced = True
         self._log_end_offset = headers[-1].next_offset
+        self._since_snapshot_bytes += sum(header.size_bytes for header in headers)
+        if self._since_snapshot_bytes >= min(INTERVAL_BYTES, self._segment_bytes // 4) and self._producers.entries:
+            with suppress(ResourceExhaustedError):
+                self._save_snapshot()
 
     def _make_folder(self) -> None:
         if not self._has_files:
@@ -503,7 +509,13 @@ class ReplicaLog:
         """Save index and snapshot. A full disk has no room for what can be made again from the batches."""
         with suppress(ResourceExhaustedError):
             last.save_index()
-            save_snapshot(self._folder, self._disk, last.next_offset, self._producers)
+            self._save_snapshot(at_base=True)
+
+    def _save_snapshot(self, *, at_base: bool = False) -> None:
+        self._since_snapshot_bytes = 0
+        end = self._log_end_offset
+        bases = {segment.base_offset for segment in self._segments} | ({end} if at_base else set())
+        save_snapshot(self._folder, self._disk, end, self._producers, bases=bases)
 
     def _refuse_if_unusable(self) -> None:
         if self._deleted:

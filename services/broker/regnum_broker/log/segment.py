@@ -19,6 +19,10 @@ from regnum_broker.log.system_calls import WriteBuffer
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 
+AHEAD_BYTES_MIN: Final = 32 * 1024
+AHEAD_BYTES_MAX: Final = 1024 * 1024
+"""Bytes that one read of heads brings, at least and at most."""
+
 _EXTENT: Final = struct.Struct(">qi11xi")
 
 
@@ -119,10 +123,18 @@ class Segment:
         return b""
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and head of each batch from ``position`` on, without reading the records."""
+        """Position and head of each batch from ``position`` on, without reading large records.
+
+        Heads that lie close together come in one read, of more the longer that goes on.
+        """
         size = self.size_bytes
+        chunk, chunk_start, ahead = b"", position, AHEAD_BYTES_MIN // 2
         while position < size:
-            header = self._header_at(position, size)
+            if position - chunk_start + HEADER_BYTES > len(chunk):
+                close = position - chunk_start <= len(chunk)
+                ahead = min(ahead * 2, AHEAD_BYTES_MAX) if close else AHEAD_BYTES_MIN
+                chunk, chunk_start = self._read_exactly(position, min(ahead, size - position)), position
+            header = self._header_in(chunk, position, chunk_start, size)
             yield position, header
             position += header.size_bytes
 
@@ -144,12 +156,12 @@ class Segment:
 
     def cut(self, position: int, next_offset: int) -> "Segment":
         """The segment without the batches from ``position`` on. This one must not be written to any more."""
+        # Read while there is one: a closed segment has thousands of batches.
+        kept = self._loaded_index().until(position)
         self._disk.delete(self.index_path)
         self._disk.truncate(self.path, position)
         self.size_bytes = position
-        index, timestamp, epoch = self._walked(
-            self._index.until(position) if self._index is not None else SegmentIndex()
-        )
+        index, timestamp, epoch = self._walked(kept)
         summary = Summary(
             base_offset=self.base_offset,
             size_bytes=position,
@@ -200,10 +212,9 @@ class Segment:
         self._index = index
         return index
 
-    def _header_at(self, position: int, size: int) -> BatchHeader:
-        data = self._read_exactly(position, min(HEADER_BYTES, size - position))
+    def _header_in(self, chunk: bytes, position: int, chunk_start: int, size: int) -> BatchHeader:
         try:
-            header = read_header(data)
+            header = read_header(chunk, position - chunk_start)
         except ValueError as error:
             raise DamagedSegmentError(f"byte {position} of {self.path}: {error}") from None
         if position + header.size_bytes > size or header.last_offset_delta < 0:

@@ -1,10 +1,11 @@
 """Snapshots of idempotent producers: one small file for a log offset, so that a start need not read every head.
 
 A snapshot proves itself by its checksum and is never needed: without it the state is rebuilt from an older one and
-the batches that follow.
+the batches that follow. One is taken when a segment is closed and one for each few megabytes between, so that a
+truncation in the middle of a failover reads few heads; a start goes from the one where the last segment begins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,11 @@ from regnum_broker.log.segment import file_name
 
 SNAPSHOT_SUFFIX: Final = ".producers"
 SNAPSHOTS_KEPT: Final = 3
-"""Newest snapshots that stay: a truncation goes back to the newest one below its offset."""
+"""Newest snapshots at the beginnings of segments that stay."""
+BETWEEN_KEPT: Final = 8
+"""Newest snapshots between them that stay: a truncation goes back to the newest one below its offset."""
+INTERVAL_BYTES: Final = 8 * 1024 * 1024
+"""A log that has producers takes a snapshot when it has grown by so much, or by a quarter of a small segment."""
 
 
 def encode_snapshot(entries: Mapping[int, ProducerEntry]) -> bytes:
@@ -69,10 +74,23 @@ def newest_snapshot(folder: str, disk: GuardedDisk, *, at_most: int) -> tuple[in
     return 0, ProducerStates()
 
 
-def save_snapshot(folder: str, disk: GuardedDisk, offset: int, states: ProducerStates) -> None:
-    """Write the snapshot of a log that ends at ``offset``, and remove the oldest ones."""
+def save_snapshot(
+    folder: str, disk: GuardedDisk, offset: int, states: ProducerStates, *, bases: Collection[int]
+) -> None:
+    """Write the snapshot of a log that ends at ``offset``, and remove the oldest ones.
+
+    Args:
+        folder: folder of the replica.
+        disk: its files.
+        offset: log end.
+        states: idempotent producers at that end.
+        bases: where the segments begin, the one to come included.
+    """
     disk.replace(_path(folder, offset), encode_snapshot(states.entries), sync=False)
-    for old in _offsets(folder)[:-SNAPSHOTS_KEPT]:
+    offsets = _offsets(folder)
+    at_bases = [other for other in offsets if other in bases]
+    between = [other for other in offsets if other not in bases]
+    for old in (*at_bases[:-SNAPSHOTS_KEPT], *between[:-BETWEEN_KEPT]):
         disk.delete(_path(folder, old))
 
 

@@ -1,0 +1,79 @@
+"""A truncation comes in the middle of a failover: what it reads does not grow with the log."""
+
+from collections.abc import Iterator
+from itertools import count
+
+from regnum_broker.log.producers import Duplicate
+from regnum_broker.log.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
+from regnum_model.ids import LeaderEpoch
+from regnum_testing.batches import batch_of
+from regnum_testing.disk import FaultyDisk
+from regnum_testing.log_directories import KEY, ReopenedDirectory
+
+
+def produced(size_bytes: int) -> Iterator[bytes]:
+    """Batches of one idempotent producer, without end."""
+    value = b"v" * size_bytes
+    for sequence in count():
+        yield batch_of(value, producer_id=5, producer_epoch=0, base_sequence=sequence)
+
+
+def with_segments_of(place: ReopenedDirectory, size_bytes: int) -> None:
+    place.kill()
+    place.segment_bytes = size_bytes
+    place.open()
+
+
+def fill(place: ReopenedDirectory, batches: Iterator[bytes], number: int) -> None:
+    log = place.replica()
+    for _ in range(number):
+        log.append_as_leader([next(batches)], leader_epoch=LeaderEpoch(0))
+
+
+def test_small_batches_are_read_many_at_a_time(place: ReopenedDirectory, disk: FaultyDisk) -> None:
+    with_segments_of(place, 1 << 30)
+    fill(place, produced(200), 3_000)
+    before = disk.reads
+    place.now.replicas[KEY].truncate(2_990)
+    assert disk.reads - before < 30
+
+
+def test_no_more_is_read_than_what_follows_the_last_snapshot(place: ReopenedDirectory, disk: FaultyDisk) -> None:
+    with_segments_of(place, 1 << 30)
+    batches = produced(1_000)
+    fill(place, batches, 5 * INTERVAL_BYTES // 1_000)
+    log = place.now.replicas[KEY]
+    before = disk.read_bytes
+    log.truncate(log.log_end_offset - 10)
+    assert disk.read_bytes - before <= 1.5 * INTERVAL_BYTES
+
+
+def test_a_truncation_far_back_knows_the_producers_of_then(place: ReopenedDirectory) -> None:
+    """With snapshots between the segments' beginnings, and after a kill as well."""
+    with_segments_of(place, 40_000)
+    batches = produced(200)
+    sent = [next(batches) for _ in range(600)]
+    log = place.replica()
+    for batch in sent:
+        log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+    for end, kill in ((590, False), (540, True), (500, False), (300, True), (20, False)):
+        if kill:
+            log = place.kill_and_open()
+        log.truncate(end)
+        (repeated,) = log.append_as_leader([sent[end - 1]], leader_epoch=LeaderEpoch(0))
+        assert repeated == Duplicate(base_offset=end - 1, last_offset=end - 1)
+        (repeated,) = log.append_as_leader([sent[end - 5]], leader_epoch=LeaderEpoch(0))
+        assert repeated == Duplicate(base_offset=end - 5, last_offset=end - 5)
+
+
+def test_a_start_after_a_kill_reads_the_last_segment_and_no_other(place: ReopenedDirectory, disk: FaultyDisk) -> None:
+    """The snapshot at its beginning is not pushed out by those that are taken between."""
+    with_segments_of(place, 1_000_000)
+    fill(place, produced(1_000), 5_900)
+    sizes = [path.stat().st_size for path in place.segments()]
+    assert len(sizes) > 5
+    assert len(list(place.folder().glob(f"*{SNAPSHOT_SUFFIX}"))) <= 12
+    place.kill()
+    before = disk.read_bytes
+    place.open()
+    assert disk.read_bytes - before <= sizes[-1]
