@@ -36,7 +36,7 @@ class Order:
     """One partition of a LeaderAndIsr."""
 
     key: PartitionKey
-    """The partition."""
+    """Which replica."""
     topic: str
     """Name of its topic."""
     state: LeaderAndIsr
