@@ -255,3 +255,24 @@ async def test_a_hand_edit_is_read_like_any_node(world: World, store: Store) -> 
     node = await store.get("/hand", current=True)
     assert (node.data, node.stat.version, node.stat.ephemeral_owner) == (b"written", 0, None)
     await store.set("/hand", b"again", version=0)
+
+
+async def test_many_nodes_are_read_as_each_by_itself(world: World, store: Store) -> None:
+    other = await world.open()
+    await store.create("/m", b"")
+    await other.create("/m/ephemeral", b"e", ephemeral=True)
+    for name in ("a", "é", "\x01", "empty"):
+        await store.create(f"/m/{name}", b"" if name == "empty" else name.encode())
+    await store.set("/m/a", b"again", version=0)
+    paths = ["/m/none", "/m", "/m/ephemeral", "/m/a", "/m/é", "/m/\x01", "/m/empty", "/m/a", *["/m/a"] * 600]
+    many = await store.get_many(paths, current=True)
+    assert many[0] is None
+    for path, node in zip(paths[1:8], many[1:8], strict=True):
+        single = await store.get(path)
+        assert node is not None
+        assert (node.data, node.stat.version) == (single.data, single.stat.version)
+        assert node.stat.creation_id == single.stat.creation_id
+        assert node.stat.modification_id == single.stat.modification_id
+        assert node.stat.ephemeral_owner == single.stat.ephemeral_owner
+    assert {node.data for node in many[7:] if node is not None} == {b"again"}
+    assert len(many) == len(paths)

@@ -16,13 +16,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import WriterNotClosedException
 from kazoo.protocol.states import KazooState
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.answers import to_error
+from regnum_coordination.drivers.zookeeper.bulk_reads import BulkClient, BulkRead
 from regnum_coordination.drivers.zookeeper.handler import Answer, Link, LoopHandler
 from regnum_coordination.drivers.zookeeper.mailbox import Mailbox
 from regnum_coordination.errors import ConnectionLoss
@@ -46,7 +46,7 @@ Call = Callable[[], Any]
 class ZooKeeperCalls:
     """One kazoo client. ``start`` it once; its session is over when ``stop`` is called or kazoo says so."""
 
-    def __init__(self, client: KazooClient, handler: LoopHandler, mailbox: Mailbox, *, timeout_s: float) -> None:
+    def __init__(self, client: BulkClient, handler: LoopHandler, mailbox: Mailbox, *, timeout_s: float) -> None:
         self._client = client
         self._handler = handler
         self._mailbox = mailbox
@@ -225,6 +225,10 @@ class ZooKeeperCalls:
     def get(self, path: str, watch: Callable[..., None] | None = None) -> Call:
         """Data and stat."""
         return partial(self._client.get_async, path, watch=watch)
+
+    def read_together(self, paths: Sequence[str], *, of_children: bool = False) -> Call:
+        """For each path ``Found``, or the names of its children, or an exception."""
+        return partial(self._client.bulk_read_async, BulkRead(paths, of_children))
 
     def exists(self, path: str, watch: Callable[..., None] | None = None) -> Call:
         """Stat, or None."""

@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -15,15 +13,17 @@ from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
 from regnum_coordination.drivers.zookeeper.answers import node_of, stat_of, wire_version
 from regnum_coordination.drivers.zookeeper.batches import Failed, ZooKeeperBatches
+from regnum_coordination.drivers.zookeeper.bulk_reads import BulkClient
 from regnum_coordination.drivers.zookeeper.calls import Call, ZooKeeperCalls, value
-from regnum_coordination.drivers.zookeeper.handler import Answer, LoopHandler
+from regnum_coordination.drivers.zookeeper.handler import LoopHandler
 from regnum_coordination.drivers.zookeeper.mailbox import Mailbox
 from regnum_coordination.drivers.zookeeper.names import ServerNames
+from regnum_coordination.drivers.zookeeper.reading import ZooKeeperReader
 from regnum_coordination.drivers.zookeeper.session import HEARTBEATS, HeartbeatSession
-from regnum_coordination.drivers.zookeeper.transactions import check_size, requests
+from regnum_coordination.drivers.zookeeper.transactions import check_size
 from regnum_coordination.drivers.zookeeper.watch import ZooKeeperWatcher
 from regnum_coordination.errors import CoordinationError, InvalidRequest, NodeExists, NoNode, SessionExpired
-from regnum_coordination.paths import ROOT, check_path, check_written_path, folder_prefix, parent
+from regnum_coordination.paths import ROOT, check_path, check_written_path, parent
 from regnum_coordination.port import (
     Check,
     Children,
@@ -47,12 +47,6 @@ from regnum_coordination.timing import Backoff
 
 MIN_CONNECT_TIMEOUT_S: Final = 0.25
 """Seconds that a server has at least to take a connection."""
-
-_CHUNK: Final = 1000
-"""Nodes that are read together; each such part is bounded in time by itself."""
-
-_TREE_CHUNK: Final = 500
-"""Nodes of one page of a tree."""
 
 _DIGITS: Final = 10
 """What the server appends to the name of a sequential node."""
@@ -93,7 +87,7 @@ def _client(address: ZooKeeperAddress, handler: LoopHandler, session_timeout_s: 
     auth: list[tuple[str, str]] = []
     if credentials.user is not None:
         auth.append(("digest", f"{credentials.user}:{credentials.password().decode()}"))
-    return KazooClient(
+    return BulkClient(
         hosts=address.hosts,
         timeout=session_timeout_s,
         handler=handler,
@@ -117,6 +111,7 @@ class ZooKeeperStore(Store):
         self._calls = calls
         self._names = names
         self._session = session
+        self._reader = ZooKeeperReader(calls, names, self._check_alive)
         self._batches = ZooKeeperBatches(calls, names, session_id=session.session_id, lose=session.lose)
         self._watcher = ZooKeeperWatcher(calls, names, session.feed, mailbox, backoff=Backoff())
         self._closing: asyncio.Task[None] | None = None
@@ -173,7 +168,7 @@ class ZooKeeperStore(Store):
     async def get(self, path: str, *, current: bool = False) -> Node:
         """Read a node."""
         check_path(path)
-        (answer,) = await self._read([self._calls.get(self._names.path(path))], current=current)
+        (answer,) = await self._reader.ask([self._calls.get(self._names.path(path))], current=current)
         return node_of(value(answer, path))
 
     async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
@@ -181,43 +176,21 @@ class ZooKeeperStore(Store):
         for path in paths:
             check_path(path)
         self._check_alive()
-        nodes: list[Node | None] = []
-        for at in range(0, len(paths), _CHUNK):
-            some = paths[at : at + _CHUNK]
-            answers = await self._read([self._calls.get(self._names.path(path)) for path in some], current=current)
-            current = False
-            for path, answer in zip(some, answers, strict=True):
-                absent = isinstance(answer.exception, NoNodeError)
-                nodes.append(None if absent else node_of(value(answer, path)))
-        return tuple(nodes)
+        return tuple(await self._reader.nodes(paths, current=current))
 
     async def exists(self, path: str, *, current: bool = False) -> Stat | None:
         """Stat of a node."""
         check_path(path)
-        (answer,) = await self._read([self._calls.exists(self._names.path(path))], current=current)
+        (answer,) = await self._reader.ask([self._calls.exists(self._names.path(path))], current=current)
         found = value(answer, path)
         return None if found is None else stat_of(found)
 
     async def children(self, path: str, *, current: bool = False) -> Children:
         """Names of a folder's children."""
         check_path(path)
-        (answer,) = await self._read([self._calls.children(self._names.path(path))], current=current)
+        (answer,) = await self._reader.ask([self._calls.children(self._names.path(path))], current=current)
         names, stat = value(answer, path)
         return Children(names=self._names.children(path, names), children_id=stat.pzxid)
-
-    async def _read(self, calls: Sequence[Call], *, current: bool) -> list[Answer]:
-        """Reads; a current one behind a transaction that changes nothing.
-
-        ZooKeeper's ``sync`` would be cheaper, but a leader that was deposed while it stood still answers it without
-        asking the others; a transaction, also a void one, is answered by a majority.
-        """
-        self._check_alive()
-        if not current:
-            return await self._calls.ask_all(calls)
-        barrier = self._calls.transaction(requests([Check(ROOT)], self._names, ()))
-        agreed, *answers = await self._calls.ask_all([barrier, *calls])
-        value(agreed, ROOT)
-        return answers
 
     async def set(self, path: str, data: bytes, *, version: int | None) -> Stat:
         """Replace data."""
@@ -279,31 +252,9 @@ class ZooKeeperStore(Store):
     async def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
         """A node and everything below it, pipelined; a page has nodes of one depth."""
         check_path(path)
-        level = [path]
-        while level:
-            deeper: list[str] = []
-            for at in range(0, len(level), _TREE_CHUNK):
-                some = level[at : at + _TREE_CHUNK]
-                answers = await self._read([self._calls.get(self._names.path(one)) for one in some], current=current)
-                current = False
-                found = {
-                    one: value(answer, one)
-                    for one, answer in zip(some, answers, strict=True)
-                    if not isinstance(answer.exception, NoNodeError)
-                }
-                yield TreePage(nodes={one: node_of(at) for one, at in found.items() if one != ROOT}, revision=None)
-                deeper += await self._below([one for one, (_, stat) in found.items() if stat.numChildren])
-            level = deeper
-
-    async def _below(self, folders: Sequence[str]) -> list[str]:
-        """Paths of the children of several folders; a folder that has gone meanwhile has none."""
-        answers = await self._read([self._calls.children(self._names.path(one)) for one in folders], current=False)
-        paths: list[str] = []
-        for folder, answer in zip(folders, answers, strict=True):
-            if not isinstance(answer.exception, NoNodeError):
-                names, _ = value(answer, folder)
-                paths += [folder_prefix(folder) + name for name in self._names.children(folder, names)]
-        return paths
+        async with aclosing(self._reader.tree(path, current=current)) as pages:
+            async for page in pages:
+                yield page
 
     async def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
         """Refused."""
