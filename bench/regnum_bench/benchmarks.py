@@ -4,11 +4,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from regnum_bench.admit import admit
 from regnum_bench.failover import failover
+from regnum_bench.outage import outage
+from regnum_bench.propagate import propagate
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
 from regnum_bench.storm import storm
 from regnum_bench.succession import succession
+from regnum_bench.throughput import consume, produce
 from regnum_bench.write_batch import write_batch
 
 Measure = Callable[[Run], Awaitable[Measured]]
@@ -62,6 +66,46 @@ ALL: Final = (
         shape=Shape(topics=500, partitions=4),
         options=(*_CLUSTER, *_TOPICS, "rate"),
         headline=("create_all_leaders_on_all_brokers_s", "delete_s"),
+    ),
+    Benchmark(
+        name="outage",
+        what="kill -9 of a leader under load, again and again: the longest wait for an acknowledgement on what it led",
+        measure=outage,
+        shape=Shape(topics=1, partitions=1, warm_up=0, repetitions=1),
+        options=(*_CLUSTER, *_TOPICS, "kills", "loaded", "interval_ms"),
+        headline=("gap_s",),
+    ),
+    Benchmark(
+        name="produce",
+        what="records written with acks=all, on the wire and by the SDK, beside one raw gRPC hop of the same bytes",
+        measure=produce,
+        shape=Shape(topics=1, partitions=6, records=100_000),
+        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "in_flight"),
+        headline=("produce_mb_s", "produce_of_hop_ratio", "sdk_produce_mb_s"),
+    ),
+    Benchmark(
+        name="consume",
+        what="records read from the beginning, on the wire and by the SDK, beside one raw gRPC hop of the same bytes",
+        measure=consume,
+        shape=Shape(topics=1, partitions=6, records=100_000),
+        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "in_flight"),
+        headline=("consume_mb_s", "consume_of_hop_ratio", "sdk_consume_mb_s"),
+    ),
+    Benchmark(
+        name="admit",
+        what="admissions of mutations by a quota process over gRPC, and by its ledger and buckets alone",
+        measure=admit,
+        shape=Shape(records=50_000, in_flight=4),
+        options=("records", "batch", "in_flight"),
+        headline=("admissions_per_s", "call_p99_ms", "bucket_per_s"),
+    ),
+    Benchmark(
+        name="propagate",
+        what="a metadata process and many receivers: full push, change of one partition, memory above the image",
+        measure=propagate,
+        shape=Shape(brokers=50, topics=200, partitions=100, repetitions=1, warm_up=0),
+        options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying"),
+        headline=("full_push_s", "change_p50_ms", "change_p99_ms", "memory_per_payload_ratio"),
     ),
     Benchmark(
         name="write_batch",

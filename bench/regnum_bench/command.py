@@ -15,7 +15,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +51,11 @@ _HELP: Final = {
     "batch": "topics, or admissions, in one call",
     "rate": "calls offered in a second; 0: the next when the last is answered",
     "kills": "kills of a leader under load",
+    "loaded": "partitions that are written to, of a topic of their own",
+    "interval_ms": "between two records of one partition, milliseconds",
+    "in_flight": "calls under way at once",
+    "changes": "changes of one partition",
+    "applying": "receivers that read every byte; the others look at heads only",
     "records": "records, admissions or writes of a repetition",
     "size": "bytes of a record's value",
     "batch_bytes": "bytes of a producer's batch",
@@ -74,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command=shlex.join(["regnum-bench", *words]),
         work=getattr(given, "work", None),
         keep=getattr(given, "keep", False),
+        label=getattr(given, "label", ""),
         extra=_extra(getattr(given, "flag", None) or []),
     )
     try:
@@ -117,11 +123,11 @@ def _all(given: argparse.Namespace, runner: Runner) -> int:
     for job in jobs(given.size, stores=given.coordination or STORES, only=given.only or ()):
         runner.progress.step(f"[bold]{job.title}[/]")
         try:
-            benchmark = BY_NAME[job.benchmark]
+            benchmark, labelled = BY_NAME[job.benchmark], replace(runner, label=job.label)
             if job.over is None:
-                result = asyncio.run(runner.run(benchmark, job.shape))
+                result = asyncio.run(labelled.run(benchmark, job.shape))
             else:
-                result = asyncio.run(runner.grow(benchmark, job.shape, over=job.over, sizes=job.sizes))
+                result = asyncio.run(labelled.grow(benchmark, job.shape, over=job.over, sizes=job.sizes))
         except (ShapeError, *FAILURES) as error:
             failed.append(f"{job.title}: {_words(error)}")
             runner.progress.complaint(failed[-1])
@@ -210,6 +216,7 @@ def _shape_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> Non
 def _common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     parser.add_argument("--save", type=Path, help="folder for a file with the figures and a plot")
+    parser.add_argument("--label", default="", help="part of the name of that file")
     _work_options(parser)
 
 

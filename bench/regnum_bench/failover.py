@@ -55,7 +55,7 @@ async def _once(cluster: Stand, notes: list[str]) -> Round:
     from_kill_s = known.at_s - kill.at_s
     run.progress.detail(f"every broker knows after {from_kill_s:.3f} s")
     figures = {"from_kill_s": from_kill_s, "leaders_moved": float(len(led)), "looked_s": known.looked_s}
-    traced = await _traced(cluster, kill)
+    traced = await failover_stages(cluster, VICTIM, kill)
     if not traced:
         notes.append("a failover without a trace: its stages are missing")
     return {**figures, **traced}
@@ -65,9 +65,9 @@ def _moved(topic: types_pb2.TopicState) -> bool:
     return all(state.leader not in {-1, VICTIM} for state in topic.partitions)
 
 
-async def _traced(cluster: Stand, kill: Kill) -> Round:
-    """Stages in milliseconds; empty without a trace."""
-    found = await trace(cluster, conventions.FAILOVER, victim=VICTIM, kill=kill, within_s=TRACE_S)
+async def failover_stages(cluster: Stand, victim: int, kill: Kill) -> Round:
+    """Stages of a broker's failover in milliseconds; empty without a trace."""
+    found = await trace(cluster, conventions.FAILOVER, victim=victim, kill=kill, within_s=TRACE_S)
     if found is None:
         return {}
     root, spans = found

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from regnum_local.demo.report import Narrator
 from regnum_service.clock import Clock
 from rich.console import Console
 
@@ -9,11 +10,11 @@ EVERY_S: Final = 2.0
 """Between two words on how far something is."""
 
 
-class Progress:
+class Progress(Narrator):
     """Says what happens."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
-        self._console = console
+        super().__init__(console)
         self._clock = clock
         self._began_s = clock.monotonic()
         self._counted_s = float("-inf")

@@ -48,6 +48,8 @@ class Result:
 
     benchmark: str
     """Its name."""
+    label: str = ""
+    """Tells it from others of the same benchmark and store; may be empty."""
     shape: Mapping[str, Any]
     """Fields of the shape."""
     figures: Mapping[str, Spread]
@@ -83,13 +85,14 @@ class Result:
         parts = [self.benchmark, str(self.shape["coordination"])]
         if self.growth:
             parts = ["growth", self.benchmark, self.growth[0].size, str(self.shape["coordination"])]
-        return "-".join(parts)
+        return "-".join([*parts, *([self.label] if self.label else [])])
 
     def to_json(self) -> dict[str, Any]:
         """For the file."""
         return {
             "schema": SCHEMA,
             "benchmark": self.benchmark,
+            "label": self.label,
             "at": self.at,
             "command": self.command,
             "commit": dict(self.commit),
@@ -114,6 +117,7 @@ class Result:
                 raise ResultError(f"schema {value['schema']} is not {SCHEMA}")
             return cls(
                 benchmark=str(value["benchmark"]),
+                label=str(value["label"]),
                 shape=dict(value["shape"]),
                 figures={name: Spread.from_json(item) for name, item in value["figures"].items()},
                 notes=tuple(value["notes"]),

@@ -48,6 +48,8 @@ class Runner:
     """Folder for data of clusters; None: the machine's for temporary files."""
     keep: bool = False
     """Whether data and logs stay."""
+    label: str = ""
+    """Tells the result from others of the same benchmark and store."""
     extra: Mapping[Role, Sequence[str]] = field(default_factory=dict)
     """Further flags for the processes of a role."""
 
@@ -71,6 +73,7 @@ class Runner:
             raise MeasureError(f"{benchmark.name} found no figures")
         return Result(
             benchmark=benchmark.name,
+            label=self.label,
             shape=read_by(benchmark, shape),
             figures=figures,
             notes=_each_once(note for measured in ours for note in measured.notes),

@@ -39,7 +39,17 @@ class Shape:
     rate: float = 0.0
     """Calls offered in a second. 0: the next one when the last is answered."""
     kills: int = 5
-    """``outage``: kills of a leader under load."""
+    """``outage``: kills of a leader under load, in each pass."""
+    loaded: int = 12
+    """``outage``: partitions of one more topic, each with a writer of its own."""
+    interval_ms: float = 20.0
+    """``outage``: between two records of one partition, in milliseconds."""
+    in_flight: int = 8
+    """``produce``, ``consume``, ``admit``: calls under way at once."""
+    changes: int = 100
+    """``propagate``: changes of one partition."""
+    applying: int = 10
+    """``propagate``: receivers that read every byte and keep what it says; the others look at heads only."""
     records: int = 20_000
     """``produce``, ``consume``: records of a repetition. ``admit``: admissions. ``write_batch``: conditional writes."""
     size: int = 1_000

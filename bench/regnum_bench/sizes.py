@@ -19,6 +19,8 @@ class Job:
     """Its name."""
     shape: Shape
     """Its shape."""
+    label: str = ""
+    """Tells it from others of the same benchmark."""
     over: str | None = None
     """What grows; None: nothing does."""
     sizes: tuple[int, ...] = ()
@@ -28,7 +30,8 @@ class Job:
     def title(self) -> str:
         """For progress."""
         over = "" if self.over is None else f" over {self.over} {', '.join(f'{size:,}' for size in self.sizes)}"
-        return f"{self.benchmark} on {self.shape.coordination}{over}"
+        label = f" ({self.label})" if self.label else ""
+        return f"{self.benchmark}{label} on {self.shape.coordination}{over}"
 
 
 def jobs(size: str, *, stores: Sequence[str], only: Sequence[str] = ()) -> Iterator[Job]:
@@ -44,6 +47,12 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="failover", shape=once)
     yield Job(benchmark="succession", shape=once)
     yield Job(benchmark="storm", shape=once.changed({"topics": 200, "partitions": 4}))
+    yield Job(benchmark="outage", shape=once.changed({"topics": 1, "partitions": 1, "kills": 3}))
+    few = once.changed({"topics": 1, "partitions": 6, "records": 20_000, "repetitions": 2})
+    yield Job(benchmark="produce", shape=few)
+    yield Job(benchmark="consume", shape=few)
+    yield Job(benchmark="admit", shape=once.changed({"records": 20_000, "in_flight": 4, "repetitions": 3}))
+    yield Job(benchmark="propagate", shape=once.changed({"brokers": 30, "topics": 100, "partitions": 100}))
     yield Job(benchmark="write_batch", shape=once.changed({"records": 2_000, "repetitions": 3, "warm_up": 1}))
 
 
@@ -55,6 +64,19 @@ def _full(store: str) -> Iterator[Job]:
         benchmark="storm",
         shape=shape.changed({"brokers": 9, "topics": 5_000, "partitions": 4, "repetitions": 1, "warm_up": 0}),
     )
+    for topics, kills in ((1, 50), (99, 30)):
+        loaded = {"topics": topics, "kills": kills, "repetitions": 1, "warm_up": 0}
+        label = "among-1000" if topics > 1 else ""
+        yield Job(benchmark="outage", label=label, shape=shape.changed(loaded))
+    for factor in (1, 3):
+        for batch_bytes in (16 * 1024, 512 * 1024):
+            written = {"topics": 1, "partitions": 6, "replication_factor": factor, "batch_bytes": batch_bytes}
+            job = shape.changed({**written, "records": 200_000, "repetitions": 5})
+            yield Job(benchmark="produce", label=f"rf{factor}-{batch_bytes // 1024}k", shape=job)
+    yield Job(benchmark="consume", shape=shape.changed({"topics": 1, "partitions": 6, "records": 200_000}))
+    yield Job(benchmark="admit", shape=shape.changed({"records": 100_000, "in_flight": 4, "repetitions": 5}))
+    many = {"brokers": 200, "topics": 2_000, "partitions": 100, "repetitions": 3, "warm_up": 0}
+    yield Job(benchmark="propagate", shape=shape.changed(many))
     yield Job(benchmark="write_batch", shape=shape.changed({"records": 10_000, "repetitions": 9}))
     few = shape.changed({"repetitions": 2, "warm_up": 0, "deadline_s": 900.0})
     yield Job(

@@ -142,8 +142,11 @@ class Stand:
 
 
 @asynccontextmanager
-async def stand(run: Run) -> AsyncIterator[Stand]:
-    """Start a cluster of the shape; ends it without care, since nothing of it is kept."""
+async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S) -> AsyncIterator[Stand]:
+    """Start a cluster of the shape; ends it without care, since nothing of it is kept.
+
+    ``balance_s``: how often leaders go back to preferred replicas.
+    """
     shape = run.shape
     run.progress.step(f"starting {shape.brokers} brokers on {shape.coordination}")
     extra = {
@@ -151,7 +154,7 @@ async def stand(run: Run) -> AsyncIterator[Stand]:
         Role.ELECTION: (
             *run.extra.get(Role.ELECTION, ()),
             "--leader-balance-interval-s",
-            str(BALANCE_INTERVAL_S),
+            str(balance_s),
         ),
     }
     cluster = LocalCluster(

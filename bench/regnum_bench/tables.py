@@ -14,6 +14,8 @@ _WORDS: Final = {
     "affected": "affected",
     "rate": "calls/s offered",
     "kills": "kills",
+    "loaded": "written to",
+    "changes": "changes",
     "records": "records",
     "size": "bytes each",
     "batch_bytes": "bytes a batch",

@@ -70,3 +70,32 @@ async def test_a_storm_is_measured_until_no_directory_is_left(tmp_path: Path) ->
     assert 0 < figures["create_answers_s"] <= figures["create_all_leaders_on_all_brokers_s"]
     assert 0 < figures["delete_s"] <= figures["delete_known_everywhere_s"]
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_push_of_metadata_is_measured_at_receivers() -> None:
+    report = await bench(
+        *("propagate", "--brokers", "5", "--topics", "4", "--partitions", "10", "--changes", "3", "--applying", "2"),
+        ends_with={0},
+    )
+    figures = {name: spread["median"] for name, spread in report["figures"].items()}
+    # What everybody was sent is the whole, and a change is a part of it.
+    assert 0 < figures["change_bytes"] < figures["payload_bytes"]
+    assert 0 < figures["full_push_s"]
+    assert 0 < figures["change_p50_ms"] <= figures["change_p99_ms"]
+    assert report["notes"][0].startswith("2 of 5 receivers read every byte")
+
+
+async def test_admissions_are_measured_at_a_quota_process() -> None:
+    report = await bench("admit", "--records", "400", "--repetitions", "1", "--warm-up", "0", ends_with={0})
+    figures = {name: spread["median"] for name, spread in report["figures"].items()}
+    assert 0 < figures["call_p50_ms"] <= figures["call_p99_ms"]
+    assert min(figures["admissions_per_s"], figures["ledger_per_s"], figures["bucket_per_s"]) > 0
+
+
+async def test_bytes_are_measured_beside_a_raw_hop() -> None:
+    shape = ("--records", "400", "--partitions", "2", "--batch-bytes", "16384", "--elections", "1", "--metadata", "1")
+    report = await bench("consume", *shape, "--repetitions", "1", "--warm-up", "0", "--settle-s", "0", ends_with={0})
+    figures = {name: spread["median"] for name, spread in report["figures"].items()}
+    ratio = figures["consume_mb_s"] / figures["hop_mb_s"]
+    assert figures["consume_of_hop_ratio"] == pytest.approx(ratio, rel=0.01)
+    assert figures["sdk_consume_mb_s"] > 0

@@ -1,0 +1,110 @@
+"""``outage``: kill -9 of a leader under load, again and again: how long a producer waits for an acknowledgement.
+
+One more topic is written to, a record to each partition every few milliseconds; the topics of the shape stand idle
+beside it. A repetition is a kill of the broker that leads most of it. Before each kill nothing is hurt for a while: the
+longest gap of that time says what the machine adds by itself, and where it is above 50 ms the run is void.
+"""
+
+from collections import Counter
+from typing import Final
+
+from regnum_client import Admin, Consumer, Producer, ProducerSettings, TopicPartition
+from regnum_local.demo.scenes import SceneError, Stage
+from regnum_local.demo.verdict import Verdict, judge
+from regnum_local.demo.workload import Load, read_everything
+
+from regnum_bench.failover import failover_stages
+from regnum_bench.figures import Round
+from regnum_bench.stand import Kill, Measured, MeasureError, Run, Stand, stand
+
+LOADED: Final = "bench-loaded"
+"""The topic that is written to."""
+USUAL_GAP_MAX_S: Final = 0.05
+"""Longest gap without a kill with which a run says anything."""
+QUIET_MIN_S: Final = 2.0
+"""Least time before each kill in which nothing is hurt."""
+NEVER_S: Final = 1e6
+"""Leaders stay where they are: a leader that moves in good order is no outage, and would look like one."""
+
+
+async def outage(run: Run) -> Measured:
+    """Figures of each kill."""
+    shape = run.shape
+    keys = [TopicPartition(LOADED, number) for number in range(shape.loaded)]
+    async with stand(run, balance_s=NEVER_S) as cluster:
+        filled_s = await cluster.fill()
+        await cluster.admin.create_topic(LOADED, partitions=shape.loaded, replication_factor=shape.replication_factor)
+        bootstrap = cluster.cluster.bootstrap
+        async with (
+            Admin(bootstrap) as admin,
+            Producer(bootstrap, settings=ProducerSettings(linger_ms=2)) as producer,
+            Consumer(bootstrap) as consumer,
+        ):
+            interval_s = shape.interval_ms / 1000
+            load = Load(producer=producer, consumer=consumer, partitions=keys, interval_s=interval_s, clock=run.clock)
+            stage = Stage(
+                cluster=cluster.cluster,
+                admin=admin,
+                load=load,
+                topics=[LOADED],
+                clock=run.clock,
+                narrator=run.progress,
+            )
+            try:
+                await load.start()
+                rounds = [await _kill(cluster, stage) for _ in range(shape.kills)]
+                await load.finish()
+            except SceneError as error:
+                raise MeasureError(str(error)) from error
+            finally:
+                await load.abandon()
+        logs = await read_everything(bootstrap, keys)
+    verdict = Verdict()
+    for partition, history in load.histories.items():
+        verdict += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
+    return Measured(
+        rounds=tuple(rounds),
+        complaints=complaints(rounds, verdict),
+        details={"filled_s": round(filled_s, 2), "acknowledged": verdict.acknowledged, "lost": len(verdict.lost)},
+    )
+
+
+def complaints(rounds: list[Round], verdict: Verdict) -> tuple[str, ...]:
+    """What makes the figures worthless. Pure."""
+    found = []
+    usual_s = max(one["usual_gap_s"] for one in rounds)
+    if usual_s > USUAL_GAP_MAX_S:
+        found.append(
+            f"void: the longest gap without a kill was {usual_s * 1000:.0f} ms, above {USUAL_GAP_MAX_S * 1000:.0f} ms"
+        )
+    if not verdict.clean:
+        found.append(
+            f"records were harmed: {len(verdict.lost)} lost, {len(verdict.duplicated)} doubled, "
+            f"{len(verdict.reordered)} out of order, {len(verdict.moved)} moved"
+        )
+    return tuple(found)
+
+
+async def _kill(cluster: Stand, stage: Stage) -> Round:
+    run = cluster.run
+    quiet_s = run.clock.monotonic()
+    await stage.run_for(max(run.shape.settle_s, QUIET_MIN_S))
+    usual_gap_s = stage.usual_gap_s(quiet_s)
+    now = await stage.look()
+    busiest, _ = Counter(now.leaders.values()).most_common(1)[0]
+    cluster.traces.skip()
+    kill = Kill(at_s=run.clock.monotonic(), at_ns=run.clock.wall_ms() * 1_000_000)
+    found = await stage.kill_leader(now.led_by(busiest)[0])
+    stages = dict(await failover_stages(cluster, busiest, kill))
+    # The kill came somewhat later than the moment that was taken: the load is looked at first.
+    stages.pop("notice_ms", None)
+    for name in tuple(stage.killed):
+        await stage.restart(name)
+    await stage.all_in_sync(within_s=run.shape.deadline_s)
+    return {
+        "gap_s": found.client_s,
+        "successor_s": found.successor_s,
+        "usual_gap_s": usual_gap_s,
+        "led_count": float(found.partitions),
+        **stages,
+    }

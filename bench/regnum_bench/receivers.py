@@ -1,0 +1,149 @@
+"""Receivers of UpdateMetadata for ``propagate``: as many brokers as are wanted behind one port, in one process.
+
+``python -m regnum_bench.receivers APPLYING`` prints its port and serves until it is ended. A stream is a broker. Of
+each change only the head is read, which comes first in its bytes; the first APPLYING streams read and keep all of it,
+as a broker does. Every receiver answers as a broker does (refusing what does not join on), and notes when it had which
+version, on the monotonic clock that all processes of a machine share.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+from regnum.broker.v1 import control_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_service.channel import MESSAGE_BYTES_MAX
+
+SEEN: Final = "/regnum.bench.Receivers/Seen"
+"""Answers, as JSON, what every receiver noted since the last such call."""
+TOPICS_FIELD: Final = control_pb2.UpdateMetadataRequest.TOPICS_FIELD_NUMBER
+OPTIONS: Final = (
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # Pings as often as our own channels send them.
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+@dataclass(slots=True)
+class Receiver:
+    """A broker's side of one stream."""
+
+    applies: bool
+    """Whether it reads all."""
+    epoch: int = 0
+    """Highest controller epoch."""
+    version: int = 0
+    """Version under it."""
+    topics: dict[str, dict[int, Any]] = field(default_factory=dict)
+    """What it keeps, when it applies."""
+    seen: list[tuple[int, float, int]] = field(default_factory=list)
+    """Version, moment, bytes of the change."""
+
+    def take(self, parts: list[bytes]) -> control_pb2.UpdateMetadataResponse:
+        """A whole change."""
+        head = head_of(parts[0])
+        code = errors_pb2.ERROR_CODE_NONE
+        if head.controller_epoch < self.epoch:
+            code = errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
+        else:
+            if head.controller_epoch > self.epoch:
+                self.epoch, self.version = head.controller_epoch, 0
+            if head.from_version and not (self.version and head.from_version <= self.version):
+                code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+            elif self.version < head.to_version:
+                if self.applies:
+                    self._apply(head.from_version, parts)
+                self.version = head.to_version
+                self.seen.append((self.version, time.monotonic(), sum(map(len, parts))))
+        return control_pb2.UpdateMetadataResponse(controller_epoch=self.epoch, version=self.version, error_code=code)
+
+    def _apply(self, from_version: int, parts: list[bytes]) -> None:
+        if not from_version:
+            self.topics = {}
+        for part in parts:
+            for topic in control_pb2.UpdateMetadataRequest.FromString(part).topics:
+                known = self.topics.setdefault(topic.name, {})
+                known.update((state.partition, state) for state in topic.partitions)
+
+
+def head_of(part: bytes) -> control_pb2.UpdateMetadataRequest:
+    """The message without its topics: what stands before the first of them."""
+    at = 0
+    while at < len(part):
+        begin = at
+        tag, at = _varint(part, at)
+        if tag >> 3 == TOPICS_FIELD:
+            return control_pb2.UpdateMetadataRequest.FromString(part[:begin])
+        match tag & 7:
+            case 0:
+                _, at = _varint(part, at)
+            case 2:
+                size, at = _varint(part, at)
+                at += size
+            case kind:
+                raise ValueError(f"field {tag >> 3} has wire type {kind}, which no field of the message has")
+    return control_pb2.UpdateMetadataRequest.FromString(part)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+async def _serve(applying: int) -> None:
+    receivers: list[Receiver] = []
+
+    async def update(stream: AsyncIterator[bytes], _context: Any) -> AsyncIterator[control_pb2.UpdateMetadataResponse]:
+        receiver = Receiver(applies=len(receivers) < applying)
+        receivers.append(receiver)
+        parts: list[bytes] = []
+        try:
+            async for part in stream:
+                parts.append(part)
+                if len(parts) >= head_of(parts[0]).parts:
+                    yield receiver.take(parts)
+                    parts = []
+        finally:
+            receivers.remove(receiver)
+
+    async def seen(_request: bytes, _context: Any) -> bytes:
+        noted = [receiver.seen for receiver in receivers]
+        for receiver in receivers:
+            receiver.seen = []
+        return json.dumps(noted).encode()
+
+    server = grpc.aio.server(options=OPTIONS)
+    updates = grpc.stream_stream_rpc_method_handler(
+        update,
+        request_deserializer=bytes,
+        response_serializer=control_pb2.UpdateMetadataResponse.SerializeToString,
+    )
+    notes = grpc.unary_unary_rpc_method_handler(seen, request_deserializer=bytes, response_serializer=bytes)
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler("regnum.broker.v1.ReplicaControlService", {"UpdateMetadata": updates}),
+            grpc.method_handlers_generic_handler("regnum.bench.Receivers", {"Seen": notes}),
+        )
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1])))

@@ -1,0 +1,85 @@
+"""What stands in for others: receivers of metadata, and the offsets that a reader finds in batches."""
+
+import pytest
+from regnum.broker.v1 import control_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_bench.outage import complaints
+from regnum_bench.propagate import topics
+from regnum_bench.receivers import Receiver, head_of
+from regnum_bench.shape import Shape
+from regnum_bench.throughput import offset_after
+from regnum_local.demo.verdict import Verdict
+from regnum_records.build import build_batch
+from regnum_records.record import NewRecord
+
+
+def change(from_version: int, to_version: int, *, epoch: int = 1, parts: int = 1) -> list[bytes]:
+    """A change as a metadata process sends it: heads, each followed by topics."""
+    states = list(topics(Shape(topics=2 * parts, partitions=3), leader_epoch=to_version))
+    made = []
+    for part in range(parts):
+        head = control_pb2.UpdateMetadataRequest(
+            controller_epoch=epoch,
+            from_version=from_version,
+            to_version=to_version,
+            part=part,
+            parts=parts,
+            brokers=[types_pb2.Broker(id=1)] if part == 0 else [],
+            traceparent="00-trace" if part == 0 else "",
+        )
+        body = control_pb2.UpdateMetadataRequest(topics=states[2 * part : 2 * part + 2])
+        made.append(head.SerializeToString() + body.SerializeToString())
+    return made
+
+
+def test_the_head_of_a_change_is_read_without_its_topics() -> None:
+    (part,) = change(4, 5)
+    head, whole = head_of(part), control_pb2.UpdateMetadataRequest.FromString(part)
+    assert len(whole.topics) == 2
+    del whole.topics[:]
+    assert head == whole
+
+
+def test_a_message_without_topics_is_all_head() -> None:
+    message = control_pb2.UpdateMetadataRequest(controller_epoch=300, from_version=7, to_version=7, parts=1)
+    assert head_of(message.SerializeToString()) == message
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_a_receiver_takes_what_joins_on_and_refuses_what_does_not(applies: bool) -> None:
+    receiver = Receiver(applies=applies)
+    gap = receiver.take(change(4, 5))
+    assert (gap.error_code, gap.version) == (errors_pb2.ERROR_CODE_INVALID_REQUEST, 0)
+    assert receiver.take(change(0, 5, parts=2)).version == 5
+    assert receiver.take(change(5, 6)).version == 6
+    assert receiver.take(change(5, 6)).version == 6
+    assert receiver.take(change(0, 1, epoch=2)).version == 1
+    assert receiver.take(change(6, 7)).error_code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
+    assert [version for version, _, _ in receiver.seen] == [5, 6, 1]
+    assert len(receiver.topics) == (2 if applies else 0)
+
+
+def test_the_question_for_its_version_is_answered_without_a_note() -> None:
+    receiver = Receiver(applies=False)
+    receiver.take(change(0, 5))
+    question = control_pb2.UpdateMetadataRequest(controller_epoch=1, from_version=5, to_version=5, parts=1)
+    assert receiver.take([question.SerializeToString()]).version == 5
+    assert len(receiver.seen) == 1
+
+
+def test_reading_goes_on_after_the_last_whole_batch() -> None:
+    batch = build_batch([NewRecord(key=None, value=b"x")] * 7, timestamp_ms=1)
+    second = (7).to_bytes(8, "big") + batch[8:]
+    assert offset_after(batch) == 7
+    assert offset_after(batch + second) == 14
+    assert offset_after(batch + second[:-1]) == 7
+    assert offset_after(b"") == 0
+
+
+def test_an_outage_says_nothing_on_a_machine_that_pauses_by_itself() -> None:
+    quiet, busy = {"gap_s": 0.1, "usual_gap_s": 0.05}, {"gap_s": 0.1, "usual_gap_s": 0.051}
+    assert complaints([quiet, quiet], Verdict()) == ()
+    (void,) = complaints([quiet, busy], Verdict())
+    assert void.startswith("void: the longest gap without a kill was 51 ms")
+    (harmed,) = complaints([quiet], Verdict(lost=(3, 4)))
+    assert "2 lost" in harmed
