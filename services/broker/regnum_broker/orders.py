@@ -1,12 +1,14 @@
 """Carrying out the controller's orders: one task, one message after another, whole messages only.
 
 A caller that gives up does not stop a message half-way: its roles would have been taken and never given. Each message
-costs one journal append and one fsync; long messages are applied in slices (safety rule S22).
+costs one journal append and one fsync, and one for each REPLICAS_PER_DELETION replicas that it deletes; long messages
+are applied in slices (safety rule S22).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -42,6 +44,9 @@ from regnum_broker.storage import Storage
 
 SLICE: Final = 100
 """Partitions handled before the event loop gets a turn."""
+
+REPLICAS_PER_DELETION: Final = 100
+"""Replicas whose files one job of the writer removes: appends wait for one such job at most."""
 
 MESSAGES_MAX: Final = 64
 """Messages that may wait."""
@@ -307,27 +312,43 @@ class Orders:
     async def _stop(self, partitions: Sequence[control_pb2.StopReplicaPartition]) -> list[Code]:
         results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
+        offline = await self._offline_by_topic()
         for index, message in enumerate(partitions):
             if not is_topic_id(message.topic_id) or not -1 <= message.partition < MAX_PARTITIONS:
                 results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 continue
-            async for key in _in_slices(self._named_by(message), begun=index):
+            async for key in _in_slices(self._named_by(message, offline), begun=index):
                 if not self._may_stop(key, message):
                     results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
                 elif message.delete:
                     deleting[key] = index
-        if deleting:
-            try:
-                await self._storage.write(lambda: self._storage.directory.delete_replicas(list(deleting)))
-            except StorageError as error:
-                self._log.critical("replicas not deleted", reason=str(error))
-                for index in deleting.values():
-                    results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
-                return results
-            async for key in _in_slices(deleting):
-                self._replicas.remove(key)
-            self._log.info("replicas deleted", count=len(deleting))
+        for index in await self._delete(deleting):
+            results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
         return results
+
+    async def _delete(self, replicas: Mapping[PartitionKey, int]) -> set[int]:
+        """Delete replicas, in portions between which appends get their turn; what was asked for and is not done."""
+        left = list(replicas)
+        while left:
+            some = left[:REPLICAS_PER_DELETION]
+            try:
+                await self._storage.write(partial(self._storage.directory.delete_replicas, some))
+            except StorageError as error:
+                self._log.critical("replicas not deleted", reason=str(error), count=len(left))
+                break
+            async for key in _in_slices(some):
+                self._replicas.remove(key)
+            left = left[REPLICAS_PER_DELETION:]
+        if len(left) < len(replicas):
+            self._log.info("replicas deleted", count=len(replicas) - len(left))
+        return {replicas[key] for key in left}
+
+    async def _offline_by_topic(self) -> dict[TopicId, list[PartitionKey]]:
+        """Replicas that cannot be used can be deleted."""
+        found: dict[TopicId, list[PartitionKey]] = {}
+        async for key in _in_slices(self._storage.directory.offline):
+            found.setdefault(key.topic_id, []).append(key)
+        return found
 
     def _may_stop(self, key: PartitionKey, message: control_pb2.StopReplicaPartition) -> bool:
         """End a replica's role; False: the order is older than what it knows."""
@@ -339,12 +360,13 @@ class Orders:
         self._end_role(partition)
         return True
 
-    def _named_by(self, message: control_pb2.StopReplicaPartition) -> list[PartitionKey]:
+    def _named_by(
+        self, message: control_pb2.StopReplicaPartition, offline: Mapping[TopicId, Sequence[PartitionKey]]
+    ) -> list[PartitionKey]:
         topic_id = TopicId(message.topic_id)
         if message.partition >= 0:
             return [PartitionKey(topic_id, message.partition)]
-        offline = [key for key in self._storage.directory.offline if key.topic_id == topic_id]
-        return [*self._replicas.of_topic(topic_id), *offline]
+        return [*self._replicas.of_topic(topic_id), *offline.get(topic_id, ())]
 
 
 async def _in_slices(keys: Iterable[PartitionKey], *, begun: int = 0) -> AsyncIterator[PartitionKey]:

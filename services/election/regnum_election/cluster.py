@@ -236,10 +236,14 @@ class Cluster:
             offline=_without(self.offline, entries) if self.offline else self.offline,
         )
 
-    def with_topic_version(self, id: TopicId, version: int) -> Self:
-        """The topic node was rewritten."""
-        topic = replace(self.topics[id], version=version)
-        return replace(self, topics=self.topics.set(id, topic))
+    def with_topic_versions(self, versions: Mapping[TopicId, int]) -> Self:
+        """Topic nodes were rewritten."""
+        if not versions:
+            return self
+        topics = self.topics.mutate()
+        for id, version in versions.items():
+            topics[id] = replace(topics[id], version=version)
+        return replace(self, topics=topics.finish())
 
     def with_states(self, changes: Mapping[PartitionKey, HeldState]) -> Self:
         """States of partitions as now held by the store. An older version than the one known is dropped."""

@@ -8,7 +8,7 @@ a mark.
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from regnum_coordination.port import Check, Create, Group, Refused, Set, Stat, W
 from regnum_model import paths
 from regnum_model.ids import PartitionKey, TopicId, encode_id
 from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
+from regnum_service.slices import Turns
 
 from regnum_election.cluster import Partition, Topic
 from regnum_election.context import ControllerContext
@@ -28,6 +29,12 @@ PARTITIONS_PER_STEP: Final = 300
 
 TOPICS_PER_STEP: Final = 50
 """Topic nodes that one step writes."""
+
+PARTITIONS_PER_TURN: Final = 2_000
+"""Partitions of topic nodes that are written anew between two turns of the event loop (safety rule S22)."""
+
+BYTES_PER_TURN: Final = 64 * 1024
+"""Bytes of topic nodes that are decoded between two turns of the event loop (safety rule S22)."""
 
 PARTITIONS_PLANNED_PER_STEP: Final = 2_000
 """Partitions that are placed in one step, unless one topic has more."""
@@ -75,13 +82,14 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
             yield
             continue
         creation.begun = True
-        keys = await _write_topics(context, creation, plans)
+        written = await _write_topics(context, creation, plans)
+        keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
         yield
         for first in range(0, len(keys), PARTITIONS_PER_STEP):
             applied = await context.change(keys[first : first + PARTITIONS_PER_STEP], context.settle)
             await context.tell(applied)
             yield
-        await finish_creation(context, {key.topic_id for key in keys})
+        await finish_creation(context, written.keys(), written=written)
         yield
     if not creation.result.done():
         creation.result.set_result(tuple(creation.outcomes[i] for i in range(len(creation.requests))))
@@ -125,7 +133,10 @@ def _plans(context: ControllerContext, creation: Creation, indexes: range, repea
     return plans
 
 
-async def _write_topics(context: ControllerContext, creation: Creation, plans: dict[int, Plan]) -> list[PartitionKey]:
+async def _write_topics(
+    context: ControllerContext, creation: Creation, plans: dict[int, Plan]
+) -> dict[TopicId, TopicNode]:
+    """Write topic nodes and guards; returns the nodes that are there now."""
     ids = {i: TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128)))) for i in plans}
     nodes = {
         i: TopicNode(
@@ -140,13 +151,13 @@ async def _write_topics(context: ControllerContext, creation: Creation, plans: d
         )
         for i, plan in plans.items()
     ]
-    keys: list[PartitionKey] = []
+    written: dict[TopicId, TopicNode] = {}
     added: list[tuple[Topic, dict[int, Partition]]] = []
     for (i, plan), outcome in zip(plans.items(), await context.store.write_batch(groups), strict=True):
         match outcome:
             case Written(results=results):
                 added.append(_picture_of(plan.name, nodes[i], results[0].stat))
-                keys.extend(PartitionKey(ids[i], number) for number in plan.assignment)
+                written[ids[i]] = nodes[i]
                 creation.outcomes[i] = Created(
                     topic_id=ids[i],
                     partitions=len(plan.assignment),
@@ -159,13 +170,14 @@ async def _write_topics(context: ControllerContext, creation: Creation, plans: d
                     else errors_pb2.ERROR_CODE_INVALID_REQUEST,
                     message=f"topic {plan.name} cannot be written ({error}); look at the store and try again",
                 )
+    keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
     context.picture = context.picture.with_topics(added)
     if not creation.result.done():
         creation.keys.extend(keys)
         context.dispatch.expect(keys)
     context.log.info("topics created", topics=len(added), partitions=len(keys))
     await context.publish(keys)
-    return keys
+    return written
 
 
 def _picture_of(name: str, node: TopicNode, stat: Stat | None) -> tuple[Topic, dict[int, Partition]]:
@@ -189,39 +201,87 @@ def created(context: ControllerContext, id: TopicId) -> Created:
     return Created(topic_id=id, partitions=len(topic.partitions), replication_factor=len(replicas))
 
 
-async def finish_creation(context: ControllerContext, topics: Collection[TopicId]) -> None:
-    """Take the marks of partitions that have their state now out of the topic nodes."""
-    wanted = {paths.topic(topic.name): topic for id in topics if (topic := context.picture.topics.get(id)) is not None}
-    groups: list[Group] = []
-    written: list[Topic] = []
+async def finish_creation(
+    context: ControllerContext, topics: Collection[TopicId], *, written: Mapping[TopicId, TopicNode] | None = None
+) -> None:
+    """Take the marks of partitions that have their state now out of the topic nodes.
+
+    Args:
+        context: the reign.
+        topics: their topics.
+        written: nodes as they were written when the topics were made: they need not be read.
+    """
+    unknown = list(topics)
+    if written:
+        refused = await _write_marks(
+            context,
+            {
+                topic.id: _Marked(node=written[id], version=topic.version)
+                for id in topics
+                if id in written and (topic := context.picture.topics.get(id)) is not None
+            },
+        )
+        unknown = [id for id in topics if id in refused or id not in written]
+    wanted = {paths.topic(topic.name): topic for id in unknown if (topic := context.picture.topics.get(id)) is not None}
+    found: dict[TopicId, _Marked] = {}
+    turns = Turns(BYTES_PER_TURN)
     for path, node in (await context.store.read_many(tuple(wanted))).items():
         topic = wanted[path]
-        rewritten = _without_marks(context, topic, node.data)
-        if rewritten is not None:
-            groups.append((Check(paths.topic_id(topic.id)), Set(path, rewritten.encode(), node.stat.version)))
-            written.append(topic)
-    for topic, outcome in zip(written, await context.store.write_batch(groups), strict=True):
+        await turns.took(len(node.data))
+        try:
+            content = TopicNode.decode(node.data)
+        except MalformedNodeError as error:
+            context.log.warning("topic node unreadable", topic=topic.name, reason=str(error))
+            continue
+        if content.topic_id == topic.id:
+            found[topic.id] = _Marked(node=content, version=node.stat.version)
+    for id, reason in (await _write_marks(context, found)).items():
+        # Somebody else wrote it meanwhile; the marks go with the next change or the next reign.
+        context.log.warning("topic node changed meanwhile", topic=context.picture.topics[id].name, reason=str(reason))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marked:
+    node: TopicNode
+    """As it stands in the store."""
+    version: int
+    """Version at which it does."""
+
+
+async def _write_marks(context: ControllerContext, found: Mapping[TopicId, _Marked]) -> dict[TopicId, Exception]:
+    """Write topic nodes with the marks that are left; those that have changed meanwhile, with the reason."""
+    groups: list[Group] = []
+    meant: list[TopicId] = []
+    turns = Turns(PARTITIONS_PER_TURN)
+    for id, marked in found.items():
+        left = _left(context, id, marked.node)
+        if left == marked.node.creating:
+            continue
+        path = paths.topic(context.picture.topics[id].name)
+        groups.append(
+            (Check(paths.topic_id(id)), Set(path, replace(marked.node, creating=left).encode(), marked.version))
+        )
+        meant.append(id)
+        await turns.took(len(marked.node.partitions))
+    refused: dict[TopicId, Exception] = {}
+    versions: dict[TopicId, int] = {}
+    for id, outcome in zip(meant, await context.store.write_batch(groups), strict=True):
         match outcome:
             case Written(results=results):
                 stat = results[-1].stat
                 if stat is not None:
-                    context.picture = context.picture.with_topic_version(topic.id, stat.version)
+                    versions[id] = stat.version
             case Refused(error=error):
-                # Somebody else wrote it meanwhile; the marks go with the next change or the next reign.
-                context.log.warning("topic node changed meanwhile", topic=topic.name, reason=str(error))
+                refused[id] = error
+    context.picture = context.picture.with_topic_versions(versions)
+    return refused
 
 
-def _without_marks(context: ControllerContext, topic: Topic, data: bytes) -> TopicNode | None:
-    try:
-        content = TopicNode.decode(data)
-    except MalformedNodeError as error:
-        context.log.warning("topic node unreadable", topic=topic.name, reason=str(error))
-        return None
-    left = frozenset(
+def _left(context: ControllerContext, id: TopicId, node: TopicNode) -> frozenset[int]:
+    """Partitions that have no state yet."""
+    partitions = context.picture.partitions
+    return frozenset(
         number
-        for number in content.creating
-        if (known := context.picture.partitions.get(PartitionKey(topic.id, number))) is not None and known.creating
+        for number in node.creating
+        if (known := partitions.get(PartitionKey(id, number))) is not None and known.creating
     )
-    if left == content.creating or content.topic_id != topic.id:
-        return None
-    return replace(content, creating=left)

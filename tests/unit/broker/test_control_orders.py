@@ -1,5 +1,6 @@
 """Which orders of a controller a broker takes (safety rules S7, S10 to S13; defects D19, D20)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import grpc
 import pytest
 from regnum.broker.v1 import control_pb2, log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_broker.orders import REPLICAS_PER_DELETION
 from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_service.status import from_rpc_error
@@ -227,6 +229,31 @@ async def test_deleting_a_topic_removes_its_replicas(world: BrokerWorld) -> None
     assert len(world.brokers[BrokerId(1)].broker.replicas) == 0
     result = await world.produce(1, batch_of(b"a"))
     assert result.error_code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_appends_come_between_portions_of_a_large_deletion(world: BrokerWorld) -> None:
+    """One job of the writer for all of them would hold every append up until the last file is gone."""
+    count = 2 * REPLICAS_PER_DELETION + 1
+    state = await world.elect(1, [1], tell=[])
+    for start in range(0, count, 250):
+        numbers = range(start, min(start + 250, count))
+        await world.send(1, [world.order(state, 0, partition=number) for number in numbers])
+    running = world.brokers[BrokerId(1)].broker
+    storage = running._storage
+    assert storage is not None
+    assert len(storage.directory.replicas) == len(running.replicas) == count
+    seen: list[int] = []
+
+    async def look() -> None:
+        """What appends are: jobs of the same writer."""
+        while len(storage.directory.replicas):
+            seen.append(await storage.write(lambda: len(storage.directory.replicas)))
+
+    looking = asyncio.create_task(look())
+    assert await stop(world, partition=-1) == errors_pb2.ERROR_CODE_NONE
+    await looking
+    assert len(running.replicas) == 0
+    assert any(0 < left < count for left in seen), seen
 
 
 async def test_a_stop_of_an_earlier_epoch_is_refused(world: BrokerWorld) -> None:

@@ -118,8 +118,31 @@ async def test_topics_of_a_call_are_created_with_a_few_calls_to_the_store(cluste
     store = counted(cluster)
     store.calls.clear()
     await create(controller, TOPICS)
-    # Topic nodes; partitions; marks, read and taken away. And what the watch of the topics causes.
-    assert sum(store.calls.values()) <= 8, store.calls
+    # Topic nodes; partitions; marks taken away.
+    assert store.calls["write_batch"] == 3, store.calls
+    # What the watch of the topics causes.
+    assert store.calls["get_many"] <= 3, store.calls
+    assert store.calls["children"] == 0, store.calls
+
+
+class Touching(CountingStore):
+    """Somebody writes a topic node while its partitions get their states."""
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """Write it, and then the groups."""
+        path = paths.topic("t1")
+        if any(operation.path == paths.leader_and_isr("t1", 0) for group in groups for operation in group):
+            self._server.overwrite(path, (await self.get(path)).data)
+        return await super().write_batch(groups, fence=fence)
+
+
+async def test_marks_go_also_from_a_topic_node_that_somebody_wrote_meanwhile(cluster: FakeCluster) -> None:
+    cluster.open_store = Touching
+    controller = await cluster.reign()
+    await create(controller, 3)
+    for i in range(3):
+        assert not (await cluster.topic(f"t{i}")).creating
+    assert controller.picture.topics[controller.picture.names["t1"]].version == 2
 
 
 async def test_no_folder_is_listed_for_a_topic_that_the_picture_knows(cluster: FakeCluster) -> None:
