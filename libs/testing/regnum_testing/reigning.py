@@ -19,6 +19,7 @@ from regnum_election.metadata_processes import DeathDetector
 from regnum_election.quota_process import QuotaChannel
 from regnum_election.quota_stand_in import Account
 from regnum_election.reign import DeposedError, Reign
+from regnum_election.standby.picture import Followed
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, MIN_INSYNC_REPLICAS
@@ -185,8 +186,8 @@ class FakeChannel:
 class FakeCluster:
     """A memory store with fake brokers and one controller at a time."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.server = MemoryServer()
+    def __init__(self, clock: Clock | None = None, server: MemoryServer | None = None) -> None:
+        self.server = server or MemoryServer()
         self.clock: Clock = clock or SystemClock()
         self.brokers: dict[BrokerId, FakeBroker] = {}
         self.outside: Store = MemoryStore(self.server)
@@ -263,8 +264,9 @@ class FakeCluster:
         metadata_detector: DeathDetector | None = None,
         open_quota: Callable[[Address], QuotaChannel] = NoQuotaProcess,
         quota_stand_in: Limit | None = None,
+        followed: Followed | None = None,
     ) -> Controller:
-        """Win an election and begin to reign."""
+        """Win an election and begin to reign, with a predecessor's picture or without one."""
         store = self.open_store(self.server)
         self.controller_store = store
         self.leadership = Leadership(store, self.clock, id=ElectionId(id))
@@ -287,6 +289,7 @@ class FakeCluster:
             config_seeds={MIN_INSYNC_REPLICAS: min_insync, DEFAULT_REPLICATION_FACTOR: default_factor},
             balance_interval_s=balance_interval_s,
             corrections_interval_s=corrections_interval_s,
+            followed=followed,
         )
         self.controller = controller
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")

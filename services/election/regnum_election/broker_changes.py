@@ -275,6 +275,10 @@ async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey
             partition = context.picture.partitions.get(key)
             if partition is None:
                 continue
+            if key in context.unverified:
+                # What the report goes on from is itself a memory: the predecessor may have written since.
+                unread.append(key)
+                continue
             match judge_report(key, partition, report, context.picture, context.reign.epoch):
                 case HeldState() as said:
                     news[key] = said

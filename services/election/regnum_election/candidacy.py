@@ -35,6 +35,8 @@ class KnownController:
     epoch: ControllerEpoch
     client: Address | None
     """Listener for clients; None when the process does not say."""
+    internal: Address | None = None
+    """Listener for brokers and standbys; None when the process does not say."""
 
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -160,14 +162,15 @@ class Candidacy:
             self._known(None)
             return None
         client: Address | None = None
+        internal: Address | None = None
         lifeline: Address | None = None
         try:
             node = await self._store.get(paths.election_id(incumbent.id), current=True)
             listeners = ElectionNode.decode(node.data).listeners
-            client, lifeline = listeners["client"], listeners["lifeline"]
+            client, internal, lifeline = listeners["client"], listeners["internal"], listeners["lifeline"]
         except (NoNode, ConnectionLoss, MalformedNodeError) as error:
             self._log.warning("controller's addresses unknown", controller=incumbent.id, reason=str(error))
-        self._known(KnownController(id=incumbent.id, epoch=incumbent.epoch, client=client))
+        self._known(KnownController(id=incumbent.id, epoch=incumbent.epoch, client=client, internal=internal))
         return lifeline
 
     async def _detect(self, incumbent: Incumbent, lifeline: Address) -> None:

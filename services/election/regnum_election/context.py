@@ -31,6 +31,7 @@ from regnum_election.leadership import Change, ChangeKind, Decision, Refusal, Su
 from regnum_election.metadata_processes import MetadataPublisher
 from regnum_election.open_deletions import OpenDeletions
 from regnum_election.reign import DeposedError, Reign
+from regnum_election.unverified import Unverified
 from regnum_election.writing import FencedStore, NotTaken
 
 DECISIONS_PER_SLICE: Final = 200
@@ -76,6 +77,7 @@ class ControllerContext:
         clock: Clock,
         chance: random.Random,
         defer: Callable[[str, AsyncGenerator[None, None]], None],
+        unverified: Unverified,
     ) -> None:
         self.reign: Final = reign
         self.store: Final = store
@@ -86,6 +88,8 @@ class ControllerContext:
         self.defer: Final = defer
         """Puts work into the queue whose steps other cluster events may come between."""
         self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
+        self.unverified: Final = unverified
+        """Partitions whose state comes from the predecessor and not from the store."""
         self.picture = Cluster()
         self.deletions: Final = OpenDeletions()
         self.clearing: dict[str, TopicId] = {}
@@ -213,6 +217,7 @@ class ControllerContext:
                     case Refused(error=error):
                         if self._worth_repeating(key, error):
                             conflicts.append(key)
+            self.unverified.prove(written)
             self.picture = self.picture.with_states(written)
             self._reached(conventions.WRITTEN_UNIX_NANO, again=True)
             if not conflicts:
@@ -324,6 +329,7 @@ class ControllerContext:
                     troubles[key] = MADE_ANEW
                     applied.everywhere.add(key)
                 case HeldState() as held:
+                    self.unverified.prove((key,))
                     usable.append(key)
                     if known.held is None or held.version != known.held.version or held.state != known.held.state:
                         states[key] = held

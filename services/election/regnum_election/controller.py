@@ -59,19 +59,23 @@ from regnum_election.metadata_processes import (
 from regnum_election.offline_replicas import take_back, take_offline
 from regnum_election.orders import OrderBook
 from regnum_election.producer_ids import next_block
-from regnum_election.publication import Announcer
+from regnum_election.publication import Announcer, Base
 from regnum_election.quota_changes import EntityChange
 from regnum_election.quota_process import QuotaChannel
 from regnum_election.quotas import Quotas
 from regnum_election.recovery_calls import PartitionRecoveries
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.relieving import Relieving
+from regnum_election.standby.picture import Followed
+from regnum_election.standby.sender import StandbyPublisher
+from regnum_election.standby.succession import take_over
 from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
 from regnum_election.topic_calls import TopicCalls
 from regnum_election.topic_deletion import TopicDeleter
 from regnum_election.topic_requests import Rejection
 from regnum_election.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
+from regnum_election.unverified import Unverified
 from regnum_election.writing import FencedStore
 
 CORRECTIONS_INTERVAL_S: Final = 5.0
@@ -100,6 +104,7 @@ class Controller:
         config_seeds: Mapping[str, int],
         balance_interval_s: float,
         corrections_interval_s: float = CORRECTIONS_INTERVAL_S,
+        followed: Followed | None = None,
     ) -> None:
         self._reign = reign
         self._store = store
@@ -115,6 +120,9 @@ class Controller:
         self._in_hand: Event | None = None
         """Taken from the queue, and not done."""
         self._log = structlog.get_logger("controller").bind(epoch=reign.epoch)
+        self._followed = followed
+        base = None if followed is None else Base(epoch=followed.epoch, version=followed.version)
+        unverified = Unverified()
         self._metadata = MetadataPublisher(
             epoch=reign.epoch,
             announcer=Announcer(reign, cluster_id=cluster_id, client_listener=client_listener),
@@ -123,9 +131,12 @@ class Controller:
             listener=self,
             clock=clock,
             spawn=spawn,
+            base=base,
         )
+        self._standbys = StandbyPublisher(epoch=reign.epoch, journal=self._metadata.journal, base=base, clock=clock)
+        self._metadata.tell_of_publications(self._standbys.wake)
         self._dispatch = Dispatch(
-            book=OrderBook(reign),
+            book=OrderBook(reign, unverified),
             open_channel=open_channel,
             listener=self,
             clock=clock,
@@ -139,6 +150,7 @@ class Controller:
             clock=clock,
             chance=chance,
             defer=self._put_internal,
+            unverified=unverified,
         )
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
@@ -172,12 +184,22 @@ class Controller:
         return self._context.picture
 
     @property
+    def standbys(self) -> StandbyPublisher:
+        """What standbys follow."""
+        return self._standbys
+
+    @property
+    def published_version(self) -> int:
+        """Version of the last publication."""
+        return self._metadata.version
+
+    @property
     def queue(self) -> EventQueue:
         """Where events are put; on the controller's loop only."""
         return self._queue
 
     async def wait_ready(self) -> None:
-        """Return when the reign has begun: everything is read, settled, and being told."""
+        """Return when the reign has begun: there is a picture, its leaders are settled, and brokers are being told."""
         await self._ready.wait()
 
     async def run(self) -> None:
@@ -188,13 +210,11 @@ class Controller:
             self._spawn("leader-balance", self._balance()),
             self._spawn("corrections", self._look_for_corrections()),
             self._spawn("unfinished", self._finish_partitions()),
+            self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)),
         ]
         self._quotas.start(self._store)
         try:
-            await take_office(self._context, self._adopter, self._config_book)
-            watches.append(self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)))
-            self._picture_changed(self._context.picture)
-            self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
+            await self._begin()
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()
@@ -205,6 +225,7 @@ class Controller:
                 await asyncio.sleep(0)
         finally:
             self._desk.close()
+            self._standbys.close()
             for watch in watches:
                 watch.cancel()
             await self._quotas.close()
@@ -216,6 +237,32 @@ class Controller:
                 mutation.abandon()
                 await mutation.steps.aclose()
             self._context.let_go()
+
+    async def _begin(self) -> None:
+        """Take office, with the predecessor's picture or without one."""
+        context, followed = self._context, self._followed
+        self._followed = None
+
+        def brokers_known() -> None:
+            # Their lifelines need not wait until everything is read.
+            self._picture_changed(context.picture)
+
+        if followed is None:
+            await take_office(context, self._adopter, self._config_book, brokers_known=brokers_known)
+            self._resume_deletions()
+            return
+        verification = await take_over(context, self._adopter, self._config_book, followed, brokers_known=brokers_known)
+        self._put_internal("verification", self._after_verification(verification))
+
+    async def _after_verification(self, verification: AsyncGenerator[None, None]) -> AsyncGenerator[None, None]:
+        async with aclosing(verification):
+            async for _ in verification:
+                yield
+        # Behind it: full sets are more urgent than the names of deleted topics.
+        self._resume_deletions()
+
+    def _resume_deletions(self) -> None:
+        self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
 
     async def _handle(self, event: Event) -> None:
         context = self._context

@@ -1,12 +1,13 @@
 """ControllerService on the internal listener: what brokers ask of the controller, and a controller of candidates."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
-from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc, standby_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerEpoch, BrokerId
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_service.errors import RegnumError
 
 from regnum_election.admin import wait_s
@@ -68,3 +69,15 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     ) -> controller_pb2.ProbeBrokersResponse:
         """Say whether this process reaches a broker, to a controller that reaches none."""
         return controller_pb2.ProbeBrokersResponse(reached_broker=await self._reached_broker())
+
+    async def FollowState(  # noqa: N802 - the name in the proto
+        self,
+        request: standby_pb2.FollowStateRequest,
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[standby_pb2.FollowStateResponse]:
+        """Show the picture to a process that stands by."""
+        controller = await self._office.controller()
+        parts = controller.standbys.follow(ControllerEpoch(request.controller_epoch), request.version)
+        async with aclosing(parts):
+            async for part in parts:
+                yield standby_pb2.FollowStateResponse(part=part)

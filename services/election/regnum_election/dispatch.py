@@ -102,6 +102,7 @@ class Dispatch:
         self._awaited: dict[PartitionKey, asyncio.Event] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._traces: list[FailoverTrace] = []
+        self._holding = False
         self.building: Final = asyncio.Lock()
         """Held while a message of many partitions is built."""
 
@@ -110,7 +111,18 @@ class Dispatch:
         self.end(broker.id)
         dispatch = BrokerDispatch(self, broker, self._open_channel(broker))
         self._brokers[broker.id] = dispatch
-        dispatch.start(tuple(self._picture.of_broker(broker.id)))
+        dispatch.start(None if self._holding else tuple(self._picture.of_broker(broker.id)))
+
+    def hold_full_sets(self) -> None:
+        """Until ``release_full_sets`` brokers get single orders only: not everything is verified (safety rule S12)."""
+        self._holding = True
+
+    async def release_full_sets(self) -> None:
+        """Everything is verified: every broker gets its full set now."""
+        self._holding = False
+        for id, dispatch in tuple(self._brokers.items()):
+            dispatch.order_full(tuple(self._picture.of_broker(id)))
+            await asyncio.sleep(0)
 
     def end(self, id: BrokerId) -> None:
         """A broker is gone."""
@@ -275,11 +287,17 @@ class BrokerDispatch:
         """How the broker is reached."""
         return self._channel
 
-    def start(self, keys: Sequence[PartitionKey]) -> None:
-        """Begin with the full set."""
+    def start(self, keys: Sequence[PartitionKey] | None) -> None:
+        """Begin with the full set; None: with what comes, the full set later."""
+        if keys is not None:
+            self.order_full(keys)
+        self._tasks = [self._owner.spawn(f"dispatch-{self._broker.id}-control", self._control())]
+
+    def order_full(self, keys: Sequence[PartitionKey]) -> None:
+        """The full set."""
         self._full_set_cause = tracing.current()
         self._outbox.order_full(keys)
-        self._tasks = [self._owner.spawn(f"dispatch-{self._broker.id}-control", self._control())]
+        self._control_wake.set()
 
     async def close(self) -> None:
         """Stop; what was not acknowledged is dropped."""

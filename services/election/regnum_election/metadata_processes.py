@@ -105,6 +105,7 @@ class MetadataPublisher:
         self._clock = clock
         self._spawn = spawn
         self._journal = Journal(base)
+        self._wakes: list[Callable[[], None]] = []
         self._processes: dict[MetadataId, Subscriber] = {}
         self._log = structlog.get_logger("publication").bind(epoch=epoch)
 
@@ -124,6 +125,12 @@ class MetadataPublisher:
         self._journal.publish(picture, changed, deleted, traceparent=tracing.current())
         for subscriber in self._processes.values():
             subscriber.wake()
+        for wake in self._wakes:
+            wake()
+
+    def tell_of_publications(self, wake: Callable[[], None]) -> None:
+        """``wake`` is called after each publication."""
+        self._wakes.append(wake)
 
     async def follow(self, store: Store, nodes: FencedStore) -> None:
         """Keep up with who is there; a task that ends with the session."""

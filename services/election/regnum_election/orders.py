@@ -1,6 +1,6 @@
 """The picture in the words of the wire: what control messages say of brokers and partitions."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
@@ -87,8 +87,15 @@ class OrderBook:
     changes.
     """
 
-    def __init__(self, reign: Reign) -> None:
+    def __init__(self, reign: Reign, unverified: Container[PartitionKey] = ()) -> None:
+        """Only assigns.
+
+        Args:
+            reign: in whose name orders go out.
+            unverified: partitions whose state in the picture is not proved yet: no order says anything of them.
+        """
         self._reign = reign
+        self._unverified = unverified
         self._built: dict[PartitionKey, tuple[HeldState, int, control_pb2.LeaderAndIsrPartition]] = {}
 
     def leader_and_isr(
@@ -102,7 +109,7 @@ class OrderBook:
             partition = picture.partitions.get(key)
             if partition is None or partition.held is None or partition.trouble is not None:
                 continue
-            if _is_from_before(partition.held.state, broker):
+            if key in self._unverified or _is_from_before(partition.held.state, broker):
                 continue
             keys.append(key)
             partitions.append(self._partition(picture, key, partition, partition.held))

@@ -31,7 +31,7 @@ from regnum_service.supervisor import Supervisor
 
 from regnum_election.admin import AdminServicer
 from regnum_election.broker_channel import GrpcControlChannel
-from regnum_election.candidacy import Candidacy
+from regnum_election.candidacy import Candidacy, KnownController
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.controller import Controller
 from regnum_election.controller_service import ControllerServicer
@@ -43,6 +43,8 @@ from regnum_election.quota_channel import GrpcQuotaChannel
 from regnum_election.reach import Isolation, Reach, ask_candidate
 from regnum_election.reign import DeposedError, Reign
 from regnum_election.settings import ElectionSettings
+from regnum_election.standby.channel import follow_state
+from regnum_election.standby.follower import Follower
 
 
 class ElectionService:
@@ -62,6 +64,7 @@ class ElectionService:
         self._lag = LoopLag(clock)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
         self._isolation = Isolation(id=self._id, reach=self._reach, ask=ask_candidate, clock=clock)
+        self._follower = Follower(open_stream=follow_state, clock=clock)
         self._listeners: dict[str, Address] = {}
         self._log = structlog.get_logger("election").bind(election_id=settings.election_id)
         self._servers = (
@@ -116,6 +119,7 @@ class ElectionService:
             "lifeline": advertised(told.lifeline_advertised, lifeline),
         }
         self._supervisor.start("loop-lag", self._lag.run())
+        self._supervisor.start("follow-controller", self._follower.run())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
     async def _open_session(self) -> Store:
@@ -151,7 +155,7 @@ class ElectionService:
             leadership=leadership,
             detector=HealthWatchDetector(self._clock, connect),
             run_reign=run_reign,
-            known=self._office.heard_of,
+            known=self._heard_of,
             spawn=self._supervisor.start,
             detects=detects,
             prepare=partial(self._reach.prepare, store),
@@ -162,6 +166,10 @@ class ElectionService:
             await candidacy.run()
         finally:
             registration.cancel()
+
+    def _heard_of(self, known: KnownController | None) -> None:
+        self._office.heard_of(known)
+        self._follower.heard_of(None if known is None or known.id == self._id else known.internal)
 
     async def _stay_registered(self, membership: Membership, joined: Joined) -> None:
         """A registration that somebody removed is made again: brokers and candidates find this process by it."""
@@ -220,6 +228,7 @@ class ElectionService:
             spawn=self._supervisor.start,
             config_seeds=self._settings.config_seeds,
             balance_interval_s=self._settings.leader_balance_interval_s,
+            followed=await self._follower.take(),
         )
         self._office.hold(controller)
         self._lifelines.begin(reign.epoch, elected_at=BrokerEpoch(reign.elected_at))

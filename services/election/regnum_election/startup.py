@@ -1,4 +1,6 @@
-"""The beginning of a reign: read everything, judge it, put it right, and tell everybody.
+"""The beginning of a reign that has nothing to go on from: read everything, judge it, put it right, tell everybody.
+
+A standby that holds its predecessor's picture begins as ``standby.succession`` says; the rules are the same.
 
 Everything is read as of now, after the win (a read from before may be stale). Partitions whose leader bounced or is
 away are treated first, which raises their leader epoch (safety rule S10); only then does INIT go out (safety rule S12).
@@ -6,7 +8,7 @@ ISRs that only have to shrink are written after that, as after any failure: thei
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from regnum_coordination.port import Node
@@ -30,31 +32,44 @@ RECORDS_PER_TURN: Final = 500
 """Deletion records taken up between two turns of the event loop (safety rule S22)."""
 
 
-async def take_office(context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook) -> None:
-    """Build the picture, settle it, and begin to tell every live broker."""
-    trace = _begin_trace(context)
+async def take_office(
+    context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook, *, brokers_known: Callable[[], None]
+) -> None:
+    """Build the picture, settle it, and begin to tell every live broker.
+
+    Args:
+        context: the reign.
+        adopter: takes topics up.
+        configs: settings, not read yet.
+        brokers_known: called when the picture holds the live brokers, and nothing else.
+    """
+    trace = begin_trace(context)
     with tracing.within("" if trace is None else trace.context):
-        await _take_office(context, adopter, configs, trace)
+        await _take_office(context, adopter, configs, brokers_known, trace)
 
 
 async def _take_office(
-    context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook, trace: FailoverTrace | None
+    context: ControllerContext,
+    adopter: TopicAdopter,
+    configs: ConfigBook,
+    brokers_known: Callable[[], None],
+    trace: FailoverTrace | None,
 ) -> None:
     started_s = context.clock.monotonic()
     await configs.begin()
-    for broker in (await read_brokers(context)).values():
-        context.picture = context.picture.with_broker(broker)
-    await _read_deletions(context)
+    await take_up_brokers(context)
+    brokers_known()
+    await take_up_deletions(context)
     names = await context.store.names(paths.TOPICS)
     await adopter.take_up(names)
-    await _find_removed(context, adopter)
+    await find_removed(context, adopter, await guarded_topics(context))
     read_s = context.clock.monotonic()
     if trace is not None:
         trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
         trace.reached(conventions.LOADED_UNIX_NANO)
     keys = tuple(context.picture.partitions)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
-    urgent, rest = await by_urgency(context, keys, await _unsettled_leaders(context))
+    urgent, rest = await by_urgency(context, keys, await unsettled_leaders(context))
     await settle_some(context, urgent)
     await context.publish(brokers_changed=True)
     if trace is not None:
@@ -78,7 +93,7 @@ async def _take_office(
         context.defer("settle followed partitions", settle_in_steps(context, rest))
 
 
-def _begin_trace(context: ControllerContext) -> FailoverTrace | None:
+def begin_trace(context: ControllerContext) -> FailoverTrace | None:
     """The trace of a succession; None when nothing is traced, or nobody reigned before."""
     reign, predecessor = context.reign, context.reign.predecessor
     if predecessor is None:
@@ -102,7 +117,14 @@ def _begin_trace(context: ControllerContext) -> FailoverTrace | None:
     return trace
 
 
-async def _read_deletions(context: ControllerContext) -> None:
+async def take_up_brokers(context: ControllerContext) -> None:
+    """The live brokers come into the picture."""
+    for broker in (await read_brokers(context)).values():
+        context.picture = context.picture.with_broker(broker)
+
+
+async def take_up_deletions(context: ControllerContext) -> None:
+    """Read the records of deletions that are under way."""
     names = await context.store.names(paths.DELETE_TOPICS)
     nodes: Mapping[str, Node] = await context.store.read_many([f"{paths.DELETE_TOPICS}/{name}" for name in names])
     deletions, unreadable = read_deletions(
@@ -115,8 +137,19 @@ async def _read_deletions(context: ControllerContext) -> None:
             context.deletions.add(deletion)
 
 
-async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> None:
-    guarded = frozenset(TopicId(name) for name in await context.store.names(paths.TOPIC_IDS))
+async def guarded_topics(context: ControllerContext) -> frozenset[TopicId]:
+    """Ids of which a guard stands."""
+    return frozenset(TopicId(name) for name in await context.store.names(paths.TOPIC_IDS))
+
+
+async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarded: frozenset[TopicId]) -> None:
+    """Delete topics whose node was removed by hand while nobody reigned (safety rule S14).
+
+    Args:
+        context: the reign; its picture holds every topic whose node stands.
+        adopter: deletes them.
+        guarded: ids of which a guard stands.
+    """
     unknown = [id for id in sorted(guarded) if id not in context.picture.topics and id not in context.deletions]
     guards = await read_guards(context, unknown)
     standing = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in guards.values()])
@@ -128,7 +161,7 @@ async def _find_removed(context: ControllerContext, adopter: TopicAdopter) -> No
         # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.
 
 
-async def _unsettled_leaders(context: ControllerContext) -> frozenset[BrokerId]:
+async def unsettled_leaders(context: ControllerContext) -> frozenset[BrokerId]:
     """Leaders that are away, or that bounced since some state recorded them."""
     surroundings = context.surroundings
     leaders: set[BrokerId] = set()

@@ -54,6 +54,10 @@ class TopicAdopter:
         """Whether something waits for a person's correction."""
         return bool(self._reported or self._context.troubled)
 
+    def leaves_alone(self, name: str) -> bool:
+        """Whether a topic was refused when it was last taken up."""
+        return name in self._reported
+
     @property
     def is_in_doubt(self) -> bool:
         """Whether topic nodes may have been removed and written again at once, which no listing shows."""
@@ -231,6 +235,7 @@ class TopicAdopter:
         for some in _portions(added):
             weight = STATE_BYTES * sum(len(members) for _, members in some)
             context.picture = await _beside(partial(context.picture.with_topics, some), weight=weight)
+        context.unverified.prove_topics(topic.id for topic, _ in added)
         for topic, members in added:
             context.trouble(_news_of_trouble(topic.id, members, before))
         return [topic.id for topic, _ in added]

@@ -131,7 +131,10 @@ async def test_one_wins_and_the_other_knows_it(candidates: Candidates) -> None:
     two = await candidates.start(2)
     await until(lambda: two.known is not None)
     assert two.known == KnownController(
-        id=ElectionId(1), epoch=ControllerEpoch(1), client=Address(host="h", port=1_001)
+        id=ElectionId(1),
+        epoch=ControllerEpoch(1),
+        client=Address(host="h", port=1_001),
+        internal=Address(host="h", port=2_001),
     )
     assert not two.reigns
 

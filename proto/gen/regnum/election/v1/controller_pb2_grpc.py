@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from regnum.election.v1 import controller_pb2 as regnum_dot_election_dot_v1_dot_controller__pb2
+from regnum.election.v1 import standby_pb2 as regnum_dot_election_dot_v1_dot_standby__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -51,6 +52,11 @@ class ControllerServiceStub:
                 request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersRequest.SerializeToString,
                 response_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersResponse.FromString,
                 _registered_method=True)
+        self.FollowState = channel.unary_stream(
+                '/regnum.election.v1.ControllerService/FollowState',
+                request_serializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateRequest.SerializeToString,
+                response_deserializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -80,6 +86,15 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FollowState(self, request, context):
+        """The controller's picture and every change of it, for processes that may have to succeed it. What it shows is a
+        memory, not a proof: a successor writes on its strength only under versions, and verifies it before it tells
+        brokers everything.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -97,6 +112,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ProbeBrokers,
                     request_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersRequest.FromString,
                     response_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersResponse.SerializeToString,
+            ),
+            'FollowState': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowState,
+                    request_deserializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateRequest.FromString,
+                    response_serializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -182,6 +202,33 @@ class ControllerService:
             '/regnum.election.v1.ControllerService/ProbeBrokers',
             regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersRequest.SerializeToString,
             regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/regnum.election.v1.ControllerService/FollowState',
+            regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateRequest.SerializeToString,
+            regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

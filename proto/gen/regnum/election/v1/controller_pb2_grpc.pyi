@@ -6,6 +6,7 @@ The controller as brokers see it."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from regnum.election.v1 import controller_pb2 as _controller_pb2
+from regnum.election.v1 import standby_pb2 as _standby_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -43,6 +44,11 @@ class ControllerServiceStub:
     """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
     any more asks the others before it resigns.
     """
+    FollowState: _grpc.UnaryStreamMultiCallable[_standby_pb2.FollowStateRequest, _standby_pb2.FollowStateResponse]
+    """The controller's picture and every change of it, for processes that may have to succeed it. What it shows is a
+    memory, not a proof: a successor writes on its strength only under versions, and verifies it before it tells
+    brokers everything.
+    """
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -58,6 +64,11 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     ProbeBrokers: _aio.UnaryUnaryMultiCallable[_controller_pb2.ProbeBrokersRequest, _controller_pb2.ProbeBrokersResponse]  # type: ignore[assignment]
     """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
     any more asks the others before it resigns.
+    """
+    FollowState: _aio.UnaryStreamMultiCallable[_standby_pb2.FollowStateRequest, _standby_pb2.FollowStateResponse]  # type: ignore[assignment]
+    """The controller's picture and every change of it, for processes that may have to succeed it. What it shows is a
+    memory, not a proof: a successor writes on its strength only under versions, and verifies it before it tells
+    brokers everything.
     """
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -89,6 +100,17 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_controller_pb2.ProbeBrokersResponse, _abc.Awaitable[_controller_pb2.ProbeBrokersResponse]]:
         """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
         any more asks the others before it resigns.
+        """
+
+    @_abc_1.abstractmethod
+    def FollowState(
+        self,
+        request: _standby_pb2.FollowStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_standby_pb2.FollowStateResponse], _abc.AsyncIterator[_standby_pb2.FollowStateResponse]]:
+        """The controller's picture and every change of it, for processes that may have to succeed it. What it shows is a
+        memory, not a proof: a successor writes on its strength only under versions, and verifies it before it tells
+        brokers everything.
         """
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,31 @@
+"""``OpenStream`` over gRPC."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+from regnum.election.v1 import controller_pb2_grpc, standby_pb2
+from regnum_model.ids import ControllerEpoch
+from regnum_model.nodes import Address
+from regnum_service.channel import open_channel
+from regnum_service.status import from_rpc_error
+
+
+@asynccontextmanager
+async def follow_state(address: Address, epoch: ControllerEpoch, version: int) -> AsyncGenerator[AsyncIterator[bytes]]:
+    """Encoded parts from the controller with that internal listener; reading them raises RegnumError."""
+    async with open_channel(address) as channel:
+        stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
+        call = stub.FollowState(standby_pb2.FollowStateRequest(controller_epoch=epoch, version=version))
+
+        async def parts() -> AsyncIterator[bytes]:
+            try:
+                async for response in call:
+                    yield response.part
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc_error(error) from error
+
+        try:
+            yield parts()
+        finally:
+            call.cancel()

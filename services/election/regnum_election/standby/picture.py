@@ -1,0 +1,215 @@
+"""The picture of the controller in office, as a process that stands by holds it. Pure.
+
+Goals: whoever wins next begins with what its predecessor last published, and knows under which version that was.
+
+Constraints: a picture is whole or it is not used; a change joins on to exactly the version that is held. What it says
+is a memory of somebody else's: nothing follows from it that the store has not confirmed (see ``unverified``).
+
+Algorithm: changes come in parts. The first part of a full picture begins an empty one beside the picture that is held,
+the first part of another change a copy of it (persistent maps: nothing is copied). The last part puts it in place.
+Anything that does not fit raises GapError; the picture held before stays, and the whole is asked for again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from immutables import Map
+from regnum.election.v1 import standby_pb2
+from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.nodes import LeaderAndIsr, MalformedNodeError
+
+from regnum_election.cluster import Cluster, HeldState, Partition, Topic
+
+NO_EPOCH: Final = ControllerEpoch(0)
+"""Before the first reign."""
+
+
+class GapError(Exception):
+    """A change does not join on to the picture that is held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """A controller's picture as it was published under one version."""
+
+    epoch: ControllerEpoch = NO_EPOCH
+    """Reign that published it."""
+    version: int = 0
+    """Version within the reign, and the one that metadata processes know it by; 0: there is no picture."""
+    picture: Cluster = field(default_factory=Cluster)
+    """Topics and partitions; no brokers and no settings, which a successor reads anew."""
+    unsettled: Map[PartitionKey, None] = field(default_factory=Map)
+    """Partitions without a state, being created, or in trouble: only the store can say what they are now."""
+    published_offline: Map[PartitionKey, None] = field(default_factory=Map)
+    """Partitions that were published with replicas that their brokers cannot use, which a successor forgets."""
+
+    @property
+    def doubtful(self) -> frozenset[TopicId]:
+        """Topics with a partition that is unsettled."""
+        return frozenset(key.topic_id for key in self.unsettled if key.topic_id in self.picture.topics)
+
+
+class FollowedPicture:
+    """Puts the parts of changes together."""
+
+    def __init__(self) -> None:
+        self._whole = Followed()
+        self._growing: Followed | None = None
+        self._next_part = 0
+        self._partial: dict[TopicId, dict[int, Partition]] = {}
+        """Members of topics that go on in a later part."""
+
+    @property
+    def whole(self) -> Followed:
+        """The newest whole picture."""
+        return self._whole
+
+    def break_off(self) -> None:
+        """What is not whole will not be."""
+        self._growing = None
+        self._partial = {}
+
+    def forget(self) -> None:
+        """Hold nothing any more."""
+        self.break_off()
+        self._whole = Followed()
+
+    def take(self, part: standby_pb2.StatePart) -> bool:
+        """A part; returns whether it made a change whole. Raises GapError."""
+        if part.part == 0:
+            self._growing = self._beginning(part)
+            self._next_part, self._partial = 0, {}
+        if self._growing is None or part.part != self._next_part:
+            raise GapError(f"part {part.part} follows part {self._next_part - 1}")
+        self._next_part += 1
+        self._growing = self._with_topics(self._growing, part)
+        if not part.last:
+            return False
+        if self._partial:
+            raise GapError(f"{len(self._partial)} topics are not whole")
+        self._whole = replace(self._growing, epoch=ControllerEpoch(part.controller_epoch), version=part.to_version)
+        self._growing = None
+        return True
+
+    def _beginning(self, part: standby_pb2.StatePart) -> Followed:
+        if part.from_version == 0:
+            return Followed()
+        if part.from_version != self._whole.version or part.controller_epoch < self._whole.epoch:
+            raise GapError(f"a change from version {part.from_version} came to version {self._whole.version}")
+        return self._whole
+
+    def _with_topics(self, held: Followed, part: standby_pb2.StatePart) -> Followed:
+        held = _without(held, [TopicId(topic.topic_id) for topic in part.topics if topic.deleted])
+        picture = held.picture
+        topics = picture.topics.mutate()
+        states: dict[PartitionKey, HeldState] = {}
+        added: list[tuple[Topic, Mapping[int, Partition]]] = []
+        for message in part.topics:
+            if message.deleted:
+                continue
+            id = TopicId(message.topic_id)
+            members = {item.partition: _partition(id, item) for item in message.partitions}
+            known = picture.topics.get(id)
+            if known is not None and id not in self._partial and _only_states(picture, known, message, members):
+                topics[id] = _topic(message, known.partitions)
+                states.update(
+                    (PartitionKey(id, number), partition.held)
+                    for number, partition in members.items()
+                    if partition.held is not None
+                )
+            elif (whole := self._whole_topic(picture, id, message, members)) is not None:
+                added.append((_topic(message, tuple(sorted(whole))), whole))
+        picture = replace(picture, topics=topics.finish()).with_recovered(states)
+        return _marked(replace(held, picture=picture.with_topics(added) if added else picture), part)
+
+    def _whole_topic(
+        self, picture: Cluster, id: TopicId, message: standby_pb2.FollowedTopic, members: Mapping[int, Partition]
+    ) -> dict[int, Partition] | None:
+        """All partitions of a topic; None while some are still to come."""
+        whole = self._partial.pop(id, None)
+        if whole is None:
+            whole = {key.partition: picture.partitions[key] for key in picture.of_topic(id)}
+        whole.update(members)
+        if len(whole) > message.partition_count:
+            raise GapError(f"topic {message.name} has fewer partitions than were known")
+        if len(whole) == message.partition_count:
+            return whole
+        self._partial[id] = whole
+        return None
+
+
+def _without(held: Followed, gone: Sequence[TopicId]) -> Followed:
+    if not gone:
+        return held
+    unsettled, offline = held.unsettled.mutate(), held.published_offline.mutate()
+    for id in gone:
+        for key in held.picture.of_topic(id):
+            unsettled.pop(key, None)
+            offline.pop(key, None)
+    return replace(
+        held,
+        picture=held.picture.without_topics(gone),
+        unsettled=unsettled.finish(),
+        published_offline=offline.finish(),
+    )
+
+
+def _marked(held: Followed, part: standby_pb2.StatePart) -> Followed:
+    """The marks of the partitions of a part, as they are in the picture that has it."""
+    unsettled, offline = held.unsettled.mutate(), held.published_offline.mutate()
+    for topic in part.topics:
+        for item in topic.partitions:
+            key = PartitionKey(TopicId(topic.topic_id), item.partition)
+            unsettled.pop(key, None)
+            offline.pop(key, None)
+            if item.creating or not item.state or item.HasField("trouble"):
+                unsettled[key] = None
+            if item.replicas_offline:
+                offline[key] = None
+    return replace(held, unsettled=unsettled.finish(), published_offline=offline.finish())
+
+
+def _is_settled(partition: Partition) -> bool:
+    return partition.held is not None and partition.trouble is None and not partition.creating
+
+
+def _only_states(
+    picture: Cluster, known: Topic, message: standby_pb2.FollowedTopic, members: Mapping[int, Partition]
+) -> bool:
+    """Whether nothing but states of partitions is new, which is how almost every change is."""
+    if known.name != message.name or len(known.partitions) != message.partition_count:
+        return False
+    return all(
+        _is_settled(partition)
+        and (standing := picture.partitions.get(PartitionKey(known.id, number))) is not None
+        and standing.replicas == partition.replicas
+        for number, partition in members.items()
+    )
+
+
+def _topic(message: standby_pb2.FollowedTopic, partitions: tuple[int, ...]) -> Topic:
+    return Topic(
+        name=message.name,
+        id=TopicId(message.topic_id),
+        version=message.version,
+        partitions=partitions,
+        mutation=message.mutation if message.HasField("mutation") else None,
+        creation_id=message.creation_id if message.HasField("creation_id") else None,
+    )
+
+
+def _partition(id: TopicId, message: standby_pb2.FollowedPartition) -> Partition:
+    held: HeldState | None = None
+    if message.state:
+        try:
+            state = LeaderAndIsr.decode(message.state)
+        except MalformedNodeError as error:
+            raise GapError(f"state of {id} {message.partition}: {error}") from error
+        held = HeldState(state=state, version=message.state_version)
+    return Partition(
+        replicas=tuple(BrokerId(replica) for replica in message.replicas),
+        held=held,
+        creating=message.creating,
+        trouble=message.trouble if message.HasField("trouble") else None,
+    )

@@ -1,0 +1,138 @@
+"""FollowState as the controller serves it: every standby gets what it lacks, and nobody waits for one of them.
+
+Goals: many standbys cost one encoding; one that is slow costs no memory; a flood of changes costs few messages.
+
+Algorithm: what a standby lacks comes from the journal of publications, so that the picture it then has is the one
+published under that version. Whoever lacks more than the journal reaches back gets everything. The parts of a change
+are encoded when the first standby wants them, and kept only as long as somebody is being sent them. A change goes out
+at once if none did for INTERVAL_S; otherwise changes merge until that time is over.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from typing import Final
+from weakref import WeakValueDictionary
+
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import ControllerEpoch
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_election.publication import Base, Journal, Publication
+from regnum_election.standby.messages import confirmation, parts_of
+
+INTERVAL_S: Final = 0.2
+"""Shortest time between two changes for one standby."""
+
+
+class SharedParts:
+    """The encoded parts of one change, for all who are sent it."""
+
+    def __init__(self, parts: Iterator[bytes], to_version: int) -> None:
+        self._source = parts
+        self._encoded: list[bytes] = []
+        self.to_version: Final = to_version
+        """Version afterwards."""
+
+    def part(self, number: int) -> bytes | None:
+        """Encodes it if nobody has yet; None behind the last."""
+        if number == len(self._encoded):
+            encoded = next(self._source, None)
+            if encoded is None:
+                return None
+            self._encoded.append(encoded)
+        return self._encoded[number]
+
+
+class StandbyPublisher:
+    """All standbys of one reign. Used by the controller's loop only."""
+
+    def __init__(self, *, epoch: ControllerEpoch, journal: Journal, base: Base | None, clock: Clock) -> None:
+        """Only assigns.
+
+        Args:
+            epoch: the reign.
+            journal: what was published in it.
+            base: the publication that its first one joined on to.
+            clock: source of time.
+        """
+        self._epoch = epoch
+        self._journal = journal
+        self._base = base
+        self._clock = clock
+        self._shared: WeakValueDictionary[tuple[int, int], SharedParts] = WeakValueDictionary()
+        self._waiting: set[asyncio.Event] = set()
+        self._closed = False
+        self.encodings = 0
+        """Changes that were encoded, whole or in part."""
+
+    def wake(self) -> None:
+        """There may be a new version."""
+        for event in self._waiting:
+            event.set()
+
+    def close(self) -> None:
+        """The reign is over: whoever follows hears so."""
+        self._closed = True
+        self.wake()
+
+    async def follow(self, epoch: ControllerEpoch, version: int) -> AsyncGenerator[bytes, None]:
+        """Encoded parts for one standby, without end. Raises RegnumError NOT_CONTROLLER when the reign is over.
+
+        Args:
+            epoch: controller epoch of the picture that it holds.
+            version: version of that picture; 0 when it holds none.
+        """
+        version = self._known_version(epoch, version)
+        if version:
+            yield confirmation(epoch, version)
+        moved = asyncio.Event()
+        self._waiting.add(moved)
+        try:
+            while True:
+                moved.clear()
+                self._check()
+                publication = self._journal.next_for(version)
+                if publication is None:
+                    await moved.wait()
+                    continue
+                shared = self._parts(publication)
+                number = 0
+                while (part := shared.part(number)) is not None:
+                    yield part
+                    self._check()
+                    number += 1
+                    # One part in a turn of the loop, however many standbys there are (safety rule S22).
+                    await asyncio.sleep(0)
+                version = shared.to_version
+                del publication, shared
+                await self._clock.sleep(INTERVAL_S)
+        finally:
+            self._waiting.discard(moved)
+
+    def _reaches(self, version: int) -> bool:
+        """Whether the journal can still say what changed since."""
+        publication = self._journal.next_for(version)
+        return publication is None or publication.from_version != 0
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "the reign is over; follow the next controller")
+
+    def _known_version(self, epoch: ControllerEpoch, version: int) -> int:
+        """The version from which changes may be sent; 0: everything has to be."""
+        if epoch == self._epoch and 0 < version <= self._journal.version:
+            return version
+        base = self._base
+        return version if base is not None and (epoch, version) == (base.epoch, base.version) else 0
+
+    def _parts(self, publication: Publication) -> SharedParts:
+        # Whoever comes while everything is being sent to another is sent the same, and then what changed since.
+        place = (publication.from_version, publication.to_version if publication.from_version else 0)
+        shared = self._shared.get(place)
+        if shared is None or not (publication.from_version or self._reaches(shared.to_version)):
+            shared = self._shared[place] = SharedParts(
+                parts_of(publication, self._epoch), to_version=publication.to_version
+            )
+            self.encodings += 1
+        return shared

@@ -1,0 +1,230 @@
+"""The beginning of a reign by a standby that holds its predecessor's picture (safety rules S7, S10, S12, S13, S14).
+
+Goals: how long a cluster is without a controller depends on what changed in the last moment, and not on what exists.
+Nothing that is less than certain is told to a broker or deleted.
+
+Constraints: the picture is a memory. It may lack what the predecessor wrote and did not publish, what leaders wrote
+since, and what people did; if the standby was held back it lacks much. So it never decides alone: a write names the
+version that it goes by, an order goes out only for a state that this reign has written or read (``unverified``), and
+full sets only when that holds for all.
+
+Algorithm
+    1. Read what is small: settings, registrations, deletion records; list topic names and guards. A topic goes on from
+       the picture if its name and its guard stand and no deletion is recorded. One of which the picture says that it
+       is new, damaged or being created is taken up from the store like one that the picture does not name: first
+       leaders and repairs are decided on what the store says now.
+    2. Publish what differs from the predecessor's last publication that is known here, and begin to deliver orders.
+    3. Give leaders to partitions whose leader is gone or bounced, by conditional writes. One that meets another
+       version is read again, as ever.
+    4. In steps that other events come between: read every topic anew, as a reign without a picture does, and settle
+       it. So a failure that happened while the picture was behind is replayed over what the reading adds. Clients'
+       mutations wait behind this.
+    5. Send every broker its full set.
+
+Example: the controller writes leader 2 for a partition of dead broker 1, and dies before it tells anybody. The
+standby's picture says leader 1 at version 7. It decides for leader 2 at version 7; the store holds version 8; it reads
+"leader 2", which fits, and tells brokers 2 and 3, and everybody's metadata, of that.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from regnum_model import paths
+from regnum_model.ids import TopicId
+from regnum_service.slices import slices
+from regnum_telemetry import conventions, tracing
+
+from regnum_election.broker_changes import by_urgency, settle_some, tell_deletions
+from regnum_election.cluster import Cluster
+from regnum_election.config_book import ConfigBook
+from regnum_election.context import Applied, ControllerContext
+from regnum_election.failover_trace import FailoverTrace
+from regnum_election.standby.picture import Followed
+from regnum_election.startup import (
+    begin_trace,
+    find_removed,
+    guarded_topics,
+    take_up_brokers,
+    take_up_deletions,
+    unsettled_leaders,
+)
+from regnum_election.topic_adoption import TopicAdopter
+
+PARTITIONS_PER_WRITE: Final = 500
+"""Partitions that get new leaders together."""
+
+TOPICS_PER_TURN: Final = 10_000
+"""Topics looked at between two turns of the event loop (safety rule S22)."""
+
+PARTITIONS_PER_STEP: Final = 500
+"""Partitions that are read anew in one step, unless one topic has more; a failover waits for one step at most."""
+
+
+async def take_over(
+    context: ControllerContext,
+    adopter: TopicAdopter,
+    configs: ConfigBook,
+    followed: Followed,
+    *,
+    brokers_known: Callable[[], None],
+) -> AsyncGenerator[None, None]:
+    """Lead from a predecessor's picture; returns the steps that verify it and then send full sets.
+
+    Args:
+        context: the reign.
+        adopter: takes topics up.
+        configs: settings, not read yet.
+        followed: what the predecessor last published, as far as it came.
+        brokers_known: called when the picture holds the live brokers, and nothing else.
+    """
+    trace = begin_trace(context)
+    with tracing.within("" if trace is None else trace.context):
+        await _lead(context, adopter, configs, followed, brokers_known, trace)
+    return _verify(context, adopter, trace, sorted(context.picture.names))
+
+
+async def _lead(
+    context: ControllerContext,
+    adopter: TopicAdopter,
+    configs: ConfigBook,
+    followed: Followed,
+    brokers_known: Callable[[], None],
+    trace: FailoverTrace | None,
+) -> None:
+    started_s = context.clock.monotonic()
+    await configs.begin()
+    await take_up_brokers(context)
+    brokers_known()
+    await take_up_deletions(context)
+    names = frozenset(await context.store.names(paths.TOPICS))
+    guarded = await guarded_topics(context)
+    inherited = await _inherited(context, followed, names, guarded)
+    context.picture = replace(inherited, brokers=context.picture.brokers, settings=context.picture.settings)
+    context.unverified.inherit(inherited.topics)
+    context.dispatch.hold_full_sets()
+    context.dispatch.show(context.picture)
+    found = await adopter.take_up(sorted(names.difference(inherited.names)))
+    await find_removed(context, adopter, guarded)
+    if trace is not None:
+        trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
+        trace.reached(conventions.LOADED_UNIX_NANO)
+    await _publish_difference(context, followed, found)
+    for broker in context.picture.brokers.values():
+        context.dispatch.begin(broker)
+    led_s = context.clock.monotonic()
+    keys = tuple(context.picture.partitions)
+    urgent, _ = await by_urgency(context, keys, await unsettled_leaders(context))
+    for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
+        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
+    await tell_deletions(context)
+    context.log.info(
+        "reign begun from the predecessor's picture",
+        base_epoch=followed.epoch,
+        base_version=followed.version,
+        brokers=sorted(context.picture.brokers),
+        topics=len(context.picture.topics),
+        taken_up=len(found),
+        partitions=len(keys),
+        urgent=len(urgent),
+        deletions=len(context.deletions),
+        led_ms=round((led_s - started_s) * 1000),
+        settled_ms=round((context.clock.monotonic() - led_s) * 1000),
+    )
+
+
+async def _inherited(
+    context: ControllerContext, followed: Followed, names: frozenset[str], guarded: frozenset[TopicId]
+) -> Cluster:
+    """The part of the picture that this reign goes on from."""
+    doubtful, picture = followed.doubtful, followed.picture
+    left: list[TopicId] = []
+    async for some in slices(picture.topics.items(), TOPICS_PER_TURN):
+        left.extend(
+            id
+            for id, topic in some
+            if topic.name not in names or id not in guarded or id in context.deletions or id in doubtful
+        )
+    return picture.without_topics(left)
+
+
+async def _publish_difference(context: ControllerContext, followed: Followed, found: Iterable[TopicId]) -> None:
+    """What the first publication has to name: whatever is not as it was published under the version it joins on to."""
+    picture = context.picture
+    changed = dict.fromkeys(key for id in found for key in picture.of_topic(id))
+    changed.update(dict.fromkeys(key for key in followed.published_offline if key in picture.partitions))
+    gone: dict[TopicId, str] = {}
+    async for some in slices(followed.picture.topics.items(), TOPICS_PER_TURN):
+        gone.update((id, topic.name) for id, topic in some if id not in picture.topics)
+    context.dispatch.show(picture)
+    context.metadata.publish(picture, tuple(changed), gone)
+
+
+async def _verify(
+    context: ControllerContext, adopter: TopicAdopter, trace: FailoverTrace | None, names: Sequence[str]
+) -> AsyncGenerator[None, None]:
+    cause = "" if trace is None else trace.context
+    started_s = context.clock.monotonic()
+    corrected = 0
+    for some in _portions(context, names):
+        with tracing.within(cause):
+            corrected += await _verify_some(context, adopter, some)
+        yield
+    if trace is not None:
+        trace.since(conventions.LOADED_UNIX_NANO, conventions.VERIFY)
+        trace.reached(conventions.VERIFIED_UNIX_NANO)
+        trace.expect(context.picture.brokers, partitions=len(context.picture.partitions))
+        trace.seal()
+    with tracing.within(cause):
+        context.dispatch.show(context.picture)
+        await context.dispatch.release_full_sets()
+    context.log.info(
+        "picture verified",
+        topics=len(names),
+        corrected=corrected,
+        verified_ms=round((context.clock.monotonic() - started_s) * 1000),
+    )
+
+
+def _portions(context: ControllerContext, names: Sequence[str]) -> Iterator[list[str]]:
+    """Names in portions of so many partitions; of topics that are still there when their turn comes."""
+    portion: list[str] = []
+    partitions = 0
+    for name in names:
+        topic = context.picture.topic_named(name)
+        if topic is None:
+            continue
+        if portion and partitions + len(topic.partitions) > PARTITIONS_PER_STEP:
+            yield portion
+            portion, partitions = [], 0
+        portion.append(name)
+        partitions += len(topic.partitions)
+    if portion:
+        yield portion
+
+
+async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names: Sequence[str]) -> int:
+    """Read topics anew and put right what the picture had wrong; returns of how many partitions that was."""
+    names = [name for name in names if name in context.picture.names]
+    before = context.picture
+    found = await adopter.take_up(names)
+    _drop_refused(context, adopter, before, names)
+    keys = [key for id in found for key in context.picture.of_topic(id)]
+    changed = [key for key in keys if before.partitions.get(key) != context.picture.partitions[key]]
+    if changed:
+        await context.tell(Applied(everywhere=set(changed)))
+    await settle_some(context, [key for key in keys if key in context.picture.partitions])
+    return len(changed)
+
+
+def _drop_refused(context: ControllerContext, adopter: TopicAdopter, before: Cluster, names: Sequence[str]) -> None:
+    """A topic whose node cannot be used any more is left alone, as at the start of any reign."""
+    refused: dict[TopicId, str] = {
+        id: name
+        for name in names
+        if adopter.leaves_alone(name) and (id := before.names[name]) in context.picture.topics
+    }
+    if refused:
+        context.picture = context.picture.without_topics(refused)
+        context.dispatch.show(context.picture)
+        context.metadata.publish(context.picture, (), refused)
