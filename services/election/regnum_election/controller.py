@@ -206,7 +206,6 @@ class Controller:
         """Reign. Ends by raising DeposedError."""
         watches = [
             self._spawn("watch-brokers", self._watch_brokers()),
-            self._spawn("watch-topics", self._watch_topics()),
             self._spawn("leader-balance", self._balance()),
             self._spawn("corrections", self._look_for_corrections()),
             self._spawn("unfinished", self._finish_partitions()),
@@ -215,6 +214,8 @@ class Controller:
         self._quotas.start(self._store)
         try:
             await self._begin()
+            # Not before: its first answer lists every topic, which on some stores costs what lies below them.
+            watches.append(self._spawn("watch-topics", self._watch_topics()))
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()

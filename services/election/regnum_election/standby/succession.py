@@ -9,10 +9,12 @@ version that it goes by, an order goes out only for a state that this reign has 
 full sets only when that holds for all.
 
 Algorithm
-    1. Read what is small: settings, registrations, deletion records; list topic names and guards. A topic goes on from
-       the picture if its name and its guard stand and no deletion is recorded. One of which the picture says that it
-       is new, damaged or being created is taken up from the store like one that the picture does not name: first
-       leaders and repairs are decided on what the store says now.
+    1. Read what is small, all at once: settings, registrations, deletion records; list the guards of topics, which are
+       written and deleted together with topic nodes. (Names of topics are not listed: on some stores that costs what
+       lies below them. What people did to topic nodes shows in the watch on them and in step 4.) A topic goes on from
+       the picture if its guard stands, no deletion is recorded, and no other guard has its name. One of which the
+       picture says that it is new, damaged or being created is taken up from the store like one that the picture does
+       not name: first leaders and repairs are decided on what the store says now.
     2. Publish what differs from the predecessor's last publication that is known here, and begin to deliver orders.
     3. Give leaders to partitions whose leader is gone or bounced, by conditional writes. One that meets another
        version is read again, as ever.
@@ -26,11 +28,11 @@ standby's picture says leader 1 at version 7. It decides for leader 2 at version
 "leader 2", which fits, and tells brokers 2 and 3, and everybody's metadata, of that.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from regnum_model import paths
 from regnum_model.ids import TopicId
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
@@ -49,7 +51,7 @@ from regnum_election.startup import (
     take_up_deletions,
     unsettled_leaders,
 )
-from regnum_election.topic_adoption import TopicAdopter
+from regnum_election.topic_adoption import TopicAdopter, read_guards
 
 PARTITIONS_PER_WRITE: Final = 500
 """Partitions that get new leaders together."""
@@ -93,18 +95,13 @@ async def _lead(
     trace: FailoverTrace | None,
 ) -> None:
     started_s = context.clock.monotonic()
-    await configs.begin()
-    await take_up_brokers(context)
-    brokers_known()
-    await take_up_deletions(context)
-    names = frozenset(await context.store.names(paths.TOPICS))
-    guarded = await guarded_topics(context)
-    inherited = await _inherited(context, followed, names, guarded)
+    guarded = await _read_what_is_small(context, configs, brokers_known)
+    inherited, others = await _inherited(context, followed, guarded)
     context.picture = replace(inherited, brokers=context.picture.brokers, settings=context.picture.settings)
     context.unverified.inherit(inherited.topics)
     context.dispatch.hold_full_sets()
     context.dispatch.show(context.picture)
-    found = await adopter.take_up(sorted(names.difference(inherited.names)))
+    found = await adopter.take_up(others)
     await find_removed(context, adopter, guarded)
     if trace is not None:
         trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
@@ -133,19 +130,43 @@ async def _lead(
     )
 
 
+async def _read_what_is_small(
+    context: ControllerContext, configs: ConfigBook, brokers_known: Callable[[], None]
+) -> frozenset[TopicId]:
+    """Settings, live brokers and deletions come into the context; returns the ids of which a guard stands."""
+
+    async def brokers() -> None:
+        await take_up_brokers(context)
+        brokers_known()
+
+    guards = asyncio.ensure_future(guarded_topics(context))
+    reads = [asyncio.ensure_future(read) for read in (configs.begin(), brokers(), take_up_deletions(context))]
+    try:
+        await asyncio.gather(guards, *reads)
+    finally:
+        for read in (guards, *reads):
+            read.cancel()
+    return guards.result()
+
+
 async def _inherited(
-    context: ControllerContext, followed: Followed, names: frozenset[str], guarded: frozenset[TopicId]
-) -> Cluster:
-    """The part of the picture that this reign goes on from."""
+    context: ControllerContext, followed: Followed, guarded: frozenset[TopicId]
+) -> tuple[Cluster, list[str]]:
+    """The part of the picture that this reign goes on from, and names of topics that are to be taken up from the store.
+
+    Topic and guard come and go together. So a guard that the picture does not know is a topic that it does not know,
+    and if it says a name that another topic of the picture has, the store has to say whose the name is.
+    """
     doubtful, picture = followed.doubtful, followed.picture
     left: list[TopicId] = []
-    async for some in slices(picture.topics.items(), TOPICS_PER_TURN):
-        left.extend(
-            id
-            for id, topic in some
-            if topic.name not in names or id not in guarded or id in context.deletions or id in doubtful
-        )
-    return picture.without_topics(left)
+    async for some in slices(picture.topics, TOPICS_PER_TURN):
+        left.extend(id for id in some if id not in guarded or id in context.deletions or id in doubtful)
+    inherited = picture.without_topics(left)
+    # Of those being deleted too: their names are not free yet.
+    unknown = [id for id in guarded if id not in inherited.topics]
+    names = set((await read_guards(context, unknown)).values())
+    contested = [id for name in names if (id := inherited.names.get(name)) is not None]
+    return inherited.without_topics(contested), sorted(names)
 
 
 async def _publish_difference(context: ControllerContext, followed: Followed, found: Iterable[TopicId]) -> None:
