@@ -77,9 +77,20 @@ class HangingDisk(Disk):
         self.answers.set()
         self.asked = False
         """Whether it was asked to write since it stopped answering."""
+        self.removes = threading.Event()
+        """Cleared: files are not removed until it is set."""
+        self.removes.set()
+        self.removed = 0
+        """Files removed so far."""
 
     def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
         """Write, once the disk answers."""
         self.asked = not self.answers.is_set()
         self.answers.wait()
         return super().pwritev(descriptor, buffers, position)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file, once the disk removes any."""
+        self.removes.wait()
+        super().unlink(path)
+        self.removed += 1

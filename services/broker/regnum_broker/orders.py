@@ -8,7 +8,6 @@ are applied in slices (safety rule S22).
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import structlog
@@ -45,8 +44,8 @@ from regnum_broker.storage import Storage
 SLICE: Final = 100
 """Partitions handled before the event loop gets a turn."""
 
-REPLICAS_PER_DELETION: Final = 100
-"""Replicas whose files one job of the writer removes: appends wait for one such job at most."""
+REPLICAS_PER_DELETION: Final = 500
+"""Replicas whose deletion one job of the writer notes: appends wait for one such job at most."""
 
 MESSAGES_MAX: Final = 64
 """Messages that may wait."""
@@ -332,7 +331,7 @@ class Orders:
         while left:
             some = left[:REPLICAS_PER_DELETION]
             try:
-                await self._storage.write(partial(self._storage.directory.delete_replicas, some))
+                await self._storage.delete(some)
             except StorageError as error:
                 self._log.critical("replicas not deleted", reason=str(error), count=len(left))
                 break

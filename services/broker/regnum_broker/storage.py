@@ -2,14 +2,16 @@
 
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
-finished meanwhile.
+finished meanwhile. What is deleted goes on a thread of its own.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
+
+from regnum_model.ids import PartitionKey
 
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryFailedError
@@ -27,6 +29,10 @@ WRITE_BYTES_HELD_MAX: Final = 256 * 1024 * 1024
 """Bytes of records that may wait for the writer or for room: what clients bring beyond that is refused."""
 
 
+RENAMED_AT_ONCE: Final = 200
+"""Folders of deleted replicas that are renamed in one job of the writer: appends go between two of them."""
+
+
 def _nothing() -> None:
     """What follows a job that takes no room."""
 
@@ -38,8 +44,10 @@ class Storage:
         self.directory: Final = directory
         self._writer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
+        self._remover: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-remover")
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
         self._reading: Final[set[asyncio.Future[Any]]] = set()
+        self._removing: Final[set[asyncio.Future[None]]] = set()
         self._finished: Final[deque[tuple[asyncio.Future[Any], Future[Any], Callable[[], None]]]] = deque()
         self._delivery_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,6 +87,27 @@ class Storage:
         result.add_done_callback(self._reading.discard)
         return await result
 
+    async def delete(self, keys: Sequence[PartitionKey]) -> None:
+        """Delete replicas for good. Their names are free afterwards; their files go in the background.
+
+        Raises:
+            ResourceExhaustedError: not even the reserve was there to write it down; nothing was deleted.
+            DirectoryFailedError: the disk failed.
+        """
+        directory = self.directory
+        await self.write(lambda: directory.retire_replicas(keys))
+        while await self.write(lambda: directory.move_aside(RENAMED_AT_ONCE)):
+            pass
+        removing = self._submit(self._remover, directory.remove_files)
+        self._removing.add(removing)
+        removing.add_done_callback(self._removed)
+
+    def _removed(self, removing: asyncio.Future[None]) -> None:
+        self._removing.discard(removing)
+        # A failure of the directory is known already, see _deliver.
+        if removing.exception() is None and self.directory.full:
+            self._submit(self._writer, self.directory.make_reserve)
+
     async def run_until_failed(self) -> None:
         """Return never; raise DirectoryFailedError when the directory failed. A task of the supervisor (defect D32)."""
         assert self._failure is not None, "start() first"  # noqa: S101
@@ -88,12 +117,14 @@ class Storage:
         """Run what is handed in, then close the directory; ``clean`` leaves the proof that the log is complete."""
         directory = self.directory
         self._readers.shutdown(wait=False)
+        self._remover.shutdown(wait=False)
         if directory.hung:
             # Nobody can wait for that thread; the lock goes with the process.
             self._writer.shutdown(wait=False)
             return
-        if self._reading:
-            await asyncio.wait(self._reading)
+        directory.leave_files()
+        if pending := self._reading | self._removing:
+            await asyncio.wait(pending)
         await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed))
         self._writer.shutdown(wait=False)
 

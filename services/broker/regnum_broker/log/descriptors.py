@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
@@ -64,6 +64,12 @@ class Descriptors:
         with self._lock:
             if (file := self._files.pop(path, None)) is not None:
                 self._close(file)
+
+    def drop_folders(self, folders: Collection[str]) -> None:
+        """The same for all files in some folders."""
+        with self._lock:
+            for path in [path for path in self._files if path.rpartition("/")[0] in folders]:
+                self._close(self._files.pop(path))
 
     def drop_all(self) -> None:
         """Close all."""

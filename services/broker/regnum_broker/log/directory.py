@@ -31,6 +31,7 @@ from regnum_broker.log.formatting import read_or_format
 from regnum_broker.log.identity import CleanStop, Identity
 from regnum_broker.log.journal import EpochBegun, JournalEntry, ReplicaCreated, ReplicaDeleted
 from regnum_broker.log.journal_file import Journal
+from regnum_broker.log.leaving import LeavingFolders
 from regnum_broker.log.lock import acquire_lock
 from regnum_broker.log.opening import examine, nothing
 from regnum_broker.log.operations import Operations
@@ -77,6 +78,7 @@ class LogDirectory:
         self.notes: Final = notes
         """What people should know of the state in which the directory was found."""
         self._hung = False
+        self._leaving = LeavingFolders(path, disk)
         self._on_damage: Callable[[CorruptLogError], None] | None = None
         self._replicas: Mapping[PartitionKey, ReplicaLog] = MappingProxyType({})
         self._offline: Mapping[PartitionKey, CorruptLogError] = MappingProxyType({})
@@ -283,12 +285,27 @@ class LogDirectory:
                 new[key] = topic
         if not new:
             return
+        self._leaving.make_way(new)
         self.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=True)
         created = {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
         self._replicas = MappingProxyType({**self._replicas, **created})
 
     def delete_replicas(self, keys: Sequence[PartitionKey]) -> None:
         """Delete replicas and their files, also offline ones and on a full disk; unknown ones are left out.
+
+        Raises:
+            ResourceExhaustedError: not even the reserve was there to write it down; nothing was deleted.
+            DirectoryFailedError: the disk failed.
+        """
+        self.retire_replicas(keys)
+        while self.move_aside(len(keys)):
+            pass
+        self.remove_files()
+        if self.full:
+            self.make_reserve()
+
+    def retire_replicas(self, keys: Sequence[PartitionKey]) -> None:
+        """Delete replicas for good with one append and one fsync; then ``move_aside`` and ``remove_files``.
 
         Raises:
             ResourceExhaustedError: not even the reserve was there to write it down; nothing was deleted.
@@ -304,14 +321,32 @@ class LogDirectory:
         self._offline = MappingProxyType({key: error for key, error in self._offline.items() if key not in doomed})
         for replica in removed:
             replica.mark_deleted()
-        for key in doomed:
-            self._disk.remove_tree(folder_of(self._path, key))
-        if self.full:
-            self.make_reserve()
+        self._leaving.add(doomed)
         kept = {key: value for key, value in self._high_watermarks.items() if key not in doomed}
         # Nobody asks for what the checkpoint says of replicas that are gone.
         with suppress(ResourceExhaustedError):
             self._save_high_watermarks(kept)
+
+    def move_aside(self, count_max: int) -> bool:
+        """Rename so many folders of deleted replicas; returns whether others are left.
+
+        Raises:
+            ResourceExhaustedError: no room for a name; the next start removes the folder.
+            DirectoryFailedError: the disk failed.
+        """
+        return self._leaving.rename(count_max)
+
+    def remove_files(self) -> None:
+        """Remove the folders that were moved aside. For one thread at a time, and that need not be the writer.
+
+        Raises:
+            DirectoryFailedError: the disk failed.
+        """
+        self._leaving.remove()
+
+    def leave_files(self) -> None:
+        """End ``remove_files`` early; what is left is removed at the next start. From any thread."""
+        self._leaving.stop()
 
     def record_leader_epochs(self, epochs: Sequence[tuple[PartitionKey, LeaderEpoch, int]]) -> None:
         """Record (key, leader epoch, start offset) durably and in the epoch caches, with one append and one fsync.

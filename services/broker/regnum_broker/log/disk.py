@@ -9,7 +9,8 @@ read: that concerns who owns the file.
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -240,7 +241,9 @@ class GuardedDisk:
         self._refuse_if_failed()
         try:
             with self.operations:
-                Path(path).unlink(missing_ok=True)
+                self._disk.unlink(path)
+        except FileNotFoundError:
+            pass
         except OSError as error:
             raise self._refusal("deleting", path, error) from error
         # Afterwards: a reader that comes between would bring the file that is gone back under its name.
@@ -255,31 +258,41 @@ class GuardedDisk:
         except OSError as error:
             raise self._refusal("creating", path, error) from error
 
-    def remove_tree(self, path: str) -> None:
-        """Remove a folder with its files, renamed first: a kill never leaves half of it under its own name."""
+    def rename(self, path: str, target: str) -> bool:
+        """Give a folder another name; False: there is none."""
         self._refuse_if_failed()
-        doomed = Path(path if path.endswith(DELETED_SUFFIX) else path + DELETED_SUFFIX)
         try:
-            if doomed != Path(path) and Path(path).exists():
-                if doomed.exists():
-                    self._remove_files(doomed)
-                with self.operations:
-                    Path(path).rename(doomed)
-            if doomed.exists():
-                self._remove_files(doomed)
+            with self.operations:
+                Path(path).rename(target)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._refusal("renaming", path, error) from error
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder with its files; what is not there is fine. A kill may leave half of it."""
+        self._refuse_if_failed()
+        try:
+            with self.operations:
+                files = [entry.path for entry in os.scandir(path)]
+            for file in files:
+                with self.operations, suppress(FileNotFoundError):
+                    self._disk.unlink(file)
+            with self.operations:
+                Path(path).rmdir()
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise self._refusal("deleting", path, error) from error
-
-    def _remove_files(self, folder: Path) -> None:
-        for file in folder.iterdir():
-            with self.operations:
-                file.unlink()
-        with self.operations:
-            folder.rmdir()
 
     def forget(self, path: str) -> None:
         """Close the descriptor of a file that is about to go."""
         self._files.drop(path)
+
+    def forget_folders(self, paths: Iterable[str]) -> None:
+        """The same for all files of some folders."""
+        self._files.drop_folders(frozenset(paths))
 
     def close(self) -> None:
         """Close all descriptors."""

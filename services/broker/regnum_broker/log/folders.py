@@ -61,9 +61,18 @@ def tidy(replicas: Path, disk: GuardedDisk, state: JournalState) -> Tidied:
     deleted = {f"{key.topic_id}-{key.partition}" for key in state.deleted}
     adopted: dict[PartitionKey, str] = {}
     strays: list[str] = []
-    for folder in replicas.iterdir():
-        if folder.name.endswith(DELETED_SUFFIX) or folder.name in deleted:
+    folders = list(replicas.iterdir())
+    for folder in folders:
+        if folder.name.endswith(DELETED_SUFFIX):
             disk.remove_tree(str(folder))
+    for folder in folders:
+        if folder.name.endswith(DELETED_SUFFIX):
+            continue
+        if folder.name in deleted:
+            # Renamed first: a kill never leaves half of it under its own name.
+            doomed = f"{folder}{DELETED_SUFFIX}"
+            disk.rename(str(folder), doomed)
+            disk.remove_tree(doomed)
         elif folder.name not in known and not folder.name.endswith(STRAY_SUFFIX):
             named = named_by(folder, disk)
             if named is None:

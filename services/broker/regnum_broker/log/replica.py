@@ -415,10 +415,10 @@ class ReplicaLog:
         return CleanEnd(base_offset=last.base_offset, size_bytes=last.size_bytes, log_end_offset=self._log_end_offset)
 
     def mark_deleted(self) -> None:
-        """Refuse reads from now on. For LogDirectory.delete_replicas only."""
+        """Refuse reads from now on, and what they find meanwhile. For LogDirectory.retire_replicas only."""
         self._deleted = True
-        for segment in self._segments:
-            self._disk.forget(segment.path)
+        # Odd for ever: what a read that is under way found may be of a replica that was created again.
+        self._generation |= 1
 
     def _write(self, parts: list[Part]) -> None:
         """Write batches that continue the log, with one system call for each segment that they touch."""

@@ -28,3 +28,7 @@ class Disk:
     def allocate(self, descriptor: int, size: int) -> None:
         """Take room for a file of that size."""
         os.posix_fallocate(descriptor, 0, size)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name."""
+        os.unlink(path)  # noqa: PTH108 - thousands of names, as they are

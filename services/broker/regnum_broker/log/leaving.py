@@ -1,0 +1,87 @@
+"""Folders of deleted replicas on their way out.
+
+Goals: thousands of them hold up no append; a replica that is created again never meets what was deleted.
+
+Algorithm: the journal says *deleted* first, so whatever a crash leaves is removed at the next start. Then, on the
+writer thread, each folder is renamed: one short system call, after which its name is free. Its files are removed on a
+thread of its own, since that takes the file system longer than anything that is appended. A replica that is created
+again before its folder had its turn waits for the renaming, and for that to be on the disk: after a loss of power the
+old folder must not stand in for the new one.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+from regnum_model.ids import PartitionKey
+
+from regnum_broker.log.disk import DELETED_SUFFIX, GuardedDisk
+from regnum_broker.log.folders import folder_of
+
+
+class LeavingFolders:
+    """Belongs to the writer thread, but for ``remove``, which is for one other at a time, and ``stop``, for any."""
+
+    def __init__(self, path: Path, disk: GuardedDisk) -> None:
+        self._path: Final = path
+        self._disk: Final = disk
+        self._named: Final[dict[PartitionKey, None]] = {}
+        """Those that have their names still."""
+        self._renamed: Final[set[PartitionKey]] = set()
+        """Those whose new names may not be on the disk yet."""
+        self._doomed: Final[deque[str]] = deque()
+        """What to remove."""
+        self._number = 0
+        self._stopped = False
+
+    def add(self, keys: Iterable[PartitionKey]) -> None:
+        """Replicas that the journal calls deleted, and that nobody writes to any more."""
+        self._named.update(dict.fromkeys(keys))
+
+    def rename(self, count_max: int) -> bool:
+        """Rename so many folders; returns whether others are left.
+
+        Raises:
+            ResourceExhaustedError: no room for a name; the next start removes the folder.
+            DirectoryFailedError: the disk failed.
+        """
+        self._rename([key for key, _ in zip(self._named, range(count_max), strict=False)])
+        return bool(self._named)
+
+    def make_way(self, keys: Collection[PartitionKey]) -> None:
+        """Free the names of replicas that are to be created.
+
+        Raises:
+            ResourceExhaustedError: no room for a name.
+            DirectoryFailedError: the disk failed.
+        """
+        self._rename([key for key in keys if key in self._named])
+        if not self._renamed.isdisjoint(keys):
+            self._disk.sync_directory(f"{self._path}/replicas")
+            self._renamed.clear()
+
+    def remove(self) -> None:
+        """Remove what was renamed, until nothing is left or ``stop`` was called.
+
+        Raises:
+            DirectoryFailedError: the disk failed.
+        """
+        while self._doomed and not self._stopped:
+            self._disk.remove_tree(self._doomed.popleft())
+
+    def stop(self) -> None:
+        """Remove no further folder: the next start does."""
+        self._stopped = True
+
+    def _rename(self, keys: Collection[PartitionKey]) -> None:
+        folders = {key: folder_of(self._path, key) for key in keys}
+        for key, folder in folders.items():
+            self._number += 1
+            target = f"{folder}.{self._number}{DELETED_SUFFIX}"
+            if self._disk.rename(folder, target):
+                self._renamed.add(key)
+                self._doomed.append(target)
+            del self._named[key]
+        # Afterwards: a reader that comes between would bring a file back under the name that it had.
+        self._disk.forget_folders(folders.values())
