@@ -2,7 +2,8 @@
 
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
-finished meanwhile. What is deleted goes on a thread of its own.
+finished meanwhile. What is deleted goes on a thread of its own, and what
+grows is brought to the disk on another.
 """
 
 import asyncio
@@ -45,11 +46,14 @@ class Storage:
         self._writer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
         self._remover: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-remover")
+        self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
+        self._syncing: asyncio.Future[None] | None = None
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
         self._reading: Final[set[asyncio.Future[Any]]] = set()
         self._removing: Final[set[asyncio.Future[None]]] = set()
         self._finished: Final[deque[tuple[asyncio.Future[Any], Future[Any], Callable[[], None]]]] = deque()
         self._delivery_due = False
+        self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[DirectoryFailedError] | None = None
 
@@ -108,6 +112,16 @@ class Storage:
         if removing.exception() is None and self.directory.full:
             self._submit(self._writer, self.directory.make_reserve)
 
+    @property
+    def syncing(self) -> bool:
+        """Whether segments that grew are being brought to the disk."""
+        return self._syncing is not None
+
+    def _synced(self, syncing: asyncio.Future[None]) -> None:
+        self._syncing = None
+        # A failure of the directory is known already, see _deliver.
+        syncing.exception()
+
     async def run_until_failed(self) -> None:
         """Return never; raise DirectoryFailedError when the directory failed. A task of the supervisor (defect D32)."""
         assert self._failure is not None, "start() first"  # noqa: S101
@@ -118,12 +132,14 @@ class Storage:
         directory = self.directory
         self._readers.shutdown(wait=False)
         self._remover.shutdown(wait=False)
+        self._closing = True
+        self._syncer.shutdown(wait=False)
         if directory.hung:
             # Nobody can wait for that thread; the lock goes with the process.
             self._writer.shutdown(wait=False)
             return
         directory.leave_files()
-        if pending := self._reading | self._removing:
+        if pending := {*self._reading, *self._removing, *([self._syncing] if self._syncing is not None else [])}:
             await asyncio.wait(pending)
         await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed))
         self._writer.shutdown(wait=False)
@@ -149,6 +165,9 @@ class Storage:
         while self._finished:
             result, done, finished = self._finished.popleft()
             finished()
+            if self._syncing is None and self.directory.grown and not self._closing:
+                self._syncing = self._submit(self._syncer, self.directory.sync_grown)
+                self._syncing.add_done_callback(self._synced)
             error = done.exception()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)

@@ -7,6 +7,7 @@ there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-wat
 
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import Final, Self
 from regnum_model.ids import BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
 
 from regnum_broker.log.checkpoint import encode_checkpoint
-from regnum_broker.log.disk import GuardedDisk
+from regnum_broker.log.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.errors import (
     CorruptLogError,
     DirectoryHungError,
@@ -79,6 +80,7 @@ class LogDirectory:
         """What people should know of the state in which the directory was found."""
         self._hung = False
         self._leaving = LeavingFolders(path, disk)
+        self._growing: deque[str] = deque()
         self._on_damage: Callable[[CorruptLogError], None] | None = None
         self._replicas: Mapping[PartitionKey, ReplicaLog] = MappingProxyType({})
         self._offline: Mapping[PartitionKey, CorruptLogError] = MappingProxyType({})
@@ -420,6 +422,26 @@ class LogDirectory:
         """The same, and refuse while the disk is full. For replicas."""
         self._disk.refuse_if_full()
         self.before_change()
+
+    def write_back(self, path: str) -> None:
+        """Note that a segment should be brought to the disk in the background. For replicas."""
+        self._growing.append(path)
+
+    @property
+    def grown(self) -> bool:
+        """Whether there are segments for ``sync_grown``."""
+        return bool(self._growing)
+
+    def sync_grown(self) -> None:
+        """Bring segments that grew to the disk. For one thread at a time, and that need not be the writer.
+
+        Raises:
+            DirectoryFailedError: what was written may be lost.
+        """
+        while self._growing:
+            # One that is gone, or was cut, is its replica's to find.
+            with suppress(DamagedFileError, ResourceExhaustedError):
+                self._disk.sync(self._growing.popleft())
 
     def damaged(self, error: CorruptLogError) -> None:
         """Tell whoever looks after the directory. For replicas, from any thread."""

@@ -19,5 +19,8 @@ class ReplicaHost(Protocol):
     def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
         """Write to the journal."""
 
+    def write_back(self, path: str) -> None:
+        """Bring a segment that grows to the disk soon, so that little is left to be brought when it is closed."""
+
     def damaged(self, error: CorruptLogError) -> None:
         """Take up that a replica cannot be used any more. From any thread; once for each replica."""

@@ -44,6 +44,9 @@ from regnum_broker.log.snapshots import INTERVAL_BYTES, remove_snapshots, save_s
 
 READ_ATTEMPTS: Final = 4
 """Times that a read starts again beside truncations before it returns nothing."""
+WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
+"""A segment that grew by so much is brought to the disk in the background: what the writer waits for when it closes a
+segment is no more than that, and not a quarter of a gigabyte."""
 OFFSETS_IN_SEGMENT_MAX: Final = 2**31 - 1
 
 T = TypeVar("T")
@@ -80,6 +83,7 @@ class ReplicaLog:
         "_topic",
         "_unjournaled",
         "_unsynced",
+        "_unsynced_bytes",
         "_wall_ms",
     )
 
@@ -116,6 +120,7 @@ class ReplicaLog:
         self._changed = False
         self._since_snapshot_bytes = 0
         self._unsynced = False
+        self._unsynced_bytes = 0
         self._names_unsynced = False
         self._deleted = False
         self._fault: CorruptLogError | None = None
@@ -462,7 +467,14 @@ class ReplicaLog:
                 self._unjournaled = (*self._unjournaled, begun)
         self._changed = self._unsynced = True
         self._log_end_offset = headers[-1].next_offset
-        self._since_snapshot_bytes += sum(header.size_bytes for header in headers)
+        self._grew(sum([header.size_bytes for header in headers]))
+
+    def _grew(self, size_bytes: int) -> None:
+        self._unsynced_bytes += size_bytes
+        if self._unsynced_bytes >= WRITE_BACK_BYTES:
+            self._unsynced_bytes = 0
+            self._host.write_back(self._segments[-1].path)
+        self._since_snapshot_bytes += size_bytes
         if self._since_snapshot_bytes >= min(INTERVAL_BYTES, self._segment_bytes // 4) and self._producers.entries:
             with suppress(ResourceExhaustedError):
                 self._save_snapshot()
@@ -489,6 +501,7 @@ class ReplicaLog:
         """Close the last segment for good, with all that it holds on the disk, and begin the next one."""
         last = self._segments[-1]
         last.sync()
+        self._unsynced_bytes = 0
         self._save_what_quickens(last)
         self._host.record(self._unjournaled, sync=True)
         self._unjournaled = ()
