@@ -269,6 +269,7 @@ class BrokerWorld:
             max_broker_epoch=(await self.registration(id))[0],
             cluster_id="cluster",
             brokers=brokers,
+            all_brokers=True,
             topics=topics,
         )
         call: Any = self.control(id).UpdateMetadata(iter([picture]))

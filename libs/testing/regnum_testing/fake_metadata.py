@@ -26,6 +26,8 @@ class FakeMetadata:
         self.messages: list[propagation_pb2.PublishChangesRequest] = []
         self.calls = 0
         self.controller_epoch = 0
+        """Highest seen."""
+        self.version_epoch = 0
         self.version = 0
         self.down = False
         self.creation_id = 0
@@ -48,7 +50,7 @@ class FakeMetadata:
 
     def forget(self) -> None:
         """As after a restart: no image."""
-        self.version = 0
+        self.version = self.version_epoch = 0
 
     @property
     def topics(self) -> dict[str, dict[int, int]]:
@@ -80,18 +82,29 @@ class FakeMetadata:
                 "stale",
                 metadata={"controller_epoch": str(self.controller_epoch)},
             )
-        own = self.version if head.controller_epoch == self.controller_epoch else 0
-        self.controller_epoch, self.version = head.controller_epoch, own
-        if own < head.to_version and (head.from_version == 0 or 0 < own >= head.from_version):
+        self.controller_epoch = head.controller_epoch
+        own = (self.version_epoch, self.version)
+        if own < (head.controller_epoch, head.to_version) and self._joins(head):
             self.messages.extend(messages)
-            self.version = head.to_version
-        return propagation_pb2.PublishChangesResponse(controller_epoch=self.controller_epoch, version=self.version)
+            self.version_epoch, self.version = head.controller_epoch, head.to_version
+        return propagation_pb2.PublishChangesResponse(
+            controller_epoch=self.controller_epoch, version=self.version, version_epoch=self.version_epoch
+        )
 
-    async def lag(self, request: propagation_pb2.DescribeLagRequest) -> propagation_pb2.DescribeLagResponse:
+    def _joins(self, head: propagation_pb2.PublishChangesRequest) -> bool:
+        if head.from_version == 0:
+            return True
+        if head.base_epoch:
+            return self.version_epoch == head.base_epoch and head.from_version <= self.version <= head.base_version
+        return self.version_epoch == head.controller_epoch and head.from_version <= self.version
+
+    async def lag(self, _request: propagation_pb2.DescribeLagRequest, /) -> propagation_pb2.DescribeLagResponse:
         """Nobody is behind."""
         if self.dies:
             raise asyncio.CancelledError
-        return propagation_pb2.DescribeLagResponse(controller_epoch=request.controller_epoch, version=self.version)
+        if self.down:
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")
+        return propagation_pb2.DescribeLagResponse(controller_epoch=self.version_epoch, version=self.version)
 
     async def close(self) -> None:
         """Nothing to do."""

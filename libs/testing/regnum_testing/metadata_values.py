@@ -1,12 +1,15 @@
 """Short ways to write changes, and brokers that take metadata as real ones do: for tests of the metadata service."""
 
-from collections.abc import Generator, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_metadata.delivery import SMALL_BYTES
 from regnum_metadata.image import Change, Head, Image
-from regnum_model.ids import ControllerEpoch
+from regnum_model.ids import BrokerId, ControllerEpoch
+from regnum_model.picture_line import PictureVersion
 from regnum_service.errors import RegnumError
 
 T = TypeVar("T")
@@ -52,19 +55,36 @@ def change(
     to_version: int,
     *topics: types_pb2.TopicState,
     brokers: Iterable[types_pb2.Broker] = (),
+    gone: Iterable[int] = (),
     epoch: int = 1,
+    base: tuple[int, int] | None = None,
+    newest: int | None = None,
 ) -> Change:
-    """A change as the controller of that epoch published it."""
+    """A change as the controller of that epoch published it.
+
+    Args:
+        from_version: where it begins; 0: a full image.
+        to_version: where it ends.
+        topics: what it says of topics.
+        brokers: brokers that it names; all there are in a full image and in one with a base.
+        gone: ids of brokers that are gone.
+        epoch: controller epoch.
+        base: epoch and last version of the reign before that it joins on to.
+        newest: highest broker epoch; None: that of the brokers named.
+    """
     live = tuple(brokers)
     return Change(
         controller_epoch=ControllerEpoch(epoch),
         from_version=from_version,
         to_version=to_version,
+        base=None if base is None else PictureVersion(ControllerEpoch(base[0]), base[1]),
+        all_brokers=from_version == 0 or base is not None,
+        removed_brokers=frozenset(BrokerId(id) for id in gone),
         head=Head(
             controller_id=7,
             controller=types_pb2.Controller(id=7, epoch=epoch),
             cluster_id="cluster",
-            max_broker_epoch=max((item.epoch for item in live), default=0),
+            max_broker_epoch=max((item.epoch for item in live), default=0) if newest is None else newest,
             brokers=live,
         ),
         topics=topics,
@@ -88,7 +108,11 @@ def leaders(of: Image) -> dict[str, dict[int, int]]:
 
 
 class ReceivingBroker:
-    """A broker's side of UpdateMetadata: its own epochs and version, and the bytes it was sent. A BrokerStream."""
+    """A broker's side of UpdateMetadata: its own epochs and version, and the bytes it was sent. A BrokerStream.
+
+    It may be told to be ``down`` (refuses), ``silent`` (takes everything and answers nothing), ``stuck`` (takes no
+    large message) or to give ``lies`` for answers.
+    """
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch
@@ -96,43 +120,99 @@ class ReceivingBroker:
         self.version = 0
         self.known_under = 0
         self.leaders: dict[str, dict[int, int]] = {}
+        self.brokers: dict[int, int] = {}
+        """Broker epochs by id."""
         self.taken: list[Sequence[bytes]] = []
+        """Changes that were news."""
+        self.sent_bytes = 0
         self.down = False
+        self.silent = False
+        self.stuck = False
+        self.lies: Callable[[control_pb2.UpdateMetadataRequest], control_pb2.UpdateMetadataResponse] | None = None
         self.closed = False
+        self._parts: list[bytes] = []
+        self._heard = asyncio.Event()
 
-    async def update_metadata(self, parts: Sequence[bytes]) -> control_pb2.UpdateMetadataResponse:
-        """Take a change or refuse it."""
+    def recover(self) -> None:
+        """Answer again, whatever was the matter."""
+        self.down = self.silent = self.stuck = False
+        self.lies = None
+        self._heard.set()
+
+    async def send(self, part: bytes) -> None:
+        """Take a message or refuse it."""
         if self.down:
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")
+        while self.stuck and len(part) > SMALL_BYTES:
+            self._heard.clear()
+            await self._heard.wait()
+        self.sent_bytes += len(part)
+        self._parts.append(part)
+
+    async def answer(self) -> control_pb2.UpdateMetadataResponse:
+        """Apply or refuse the messages that came."""
+        while self.silent:
+            self._heard.clear()
+            await self._heard.wait()
+        parts, self._parts = tuple(self._parts), []
         messages = [control_pb2.UpdateMetadataRequest.FromString(part) for part in parts]
         head = messages[0]
+        assert head.parts == len(messages), (head.parts, len(messages))
+        assert not any(message.parts for message in messages[1:])
+        if self.lies is not None:
+            return self.lies(head)
+        return self._answer(self._take(messages, parts))
+
+    def abandon(self) -> None:
+        """The stream broke."""
+        self._parts = []
+
+    def _take(
+        self, messages: Sequence[control_pb2.UpdateMetadataRequest], parts: Sequence[bytes]
+    ) -> errors_pb2.ErrorCode.ValueType:
+        head = messages[0]
         if head.controller_epoch < self.controller_epoch:
-            return self._answer(errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH)
+            return errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
         self.controller_epoch = head.controller_epoch
         if head.max_broker_epoch < self.epoch:
-            return self._answer(errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH)
-        own = self.version if self.known_under == head.controller_epoch else 0
-        if own >= head.to_version:
-            return self._answer(errors_pb2.ERROR_CODE_NONE)
-        if head.from_version and not (own and head.from_version <= own):
-            return self._answer(errors_pb2.ERROR_CODE_INVALID_REQUEST)
+            return errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
+        if self.known_under == head.controller_epoch and self.version >= head.to_version:
+            return errors_pb2.ERROR_CODE_NONE
+        if not self._joins(head):
+            return errors_pb2.ERROR_CODE_INVALID_REQUEST
         if head.from_version == 0:
             self.leaders = {}
-        for message in messages:
-            for item in message.topics:
-                if item.deleted:
-                    self.leaders.pop(item.name, None)
-                else:
-                    known = self.leaders.setdefault(item.name, {})
-                    known.update((state.partition, state.leader) for state in item.partitions)
+        self._learn(item for message in messages for item in message.topics)
+        if head.all_brokers:
+            self.brokers = {}
+        self.brokers.update((item.id, item.epoch) for item in head.brokers)
+        for id in head.removed_brokers:
+            self.brokers.pop(id, None)
         self.known_under, self.version = head.controller_epoch, head.to_version
         self.taken.append(parts)
-        return self._answer(errors_pb2.ERROR_CODE_NONE)
+        return errors_pb2.ERROR_CODE_NONE
+
+    def _learn(self, topics: Iterable[types_pb2.TopicState]) -> None:
+        for item in topics:
+            if item.deleted:
+                self.leaders.pop(item.name, None)
+            else:
+                known = self.leaders.setdefault(item.name, {})
+                known.update((state.partition, state.leader) for state in item.partitions)
+
+    def _joins(self, head: control_pb2.UpdateMetadataRequest) -> bool:
+        if head.from_version == 0:
+            return True
+        if head.base_epoch:
+            return self.known_under == head.base_epoch and head.from_version <= self.version <= head.base_version
+        return self.known_under == head.controller_epoch and head.from_version <= self.version
 
     def _answer(self, code: errors_pb2.ErrorCode.ValueType) -> control_pb2.UpdateMetadataResponse:
-        version = self.version if self.known_under == self.controller_epoch else 0
         return control_pb2.UpdateMetadataResponse(
-            controller_epoch=self.controller_epoch, version=version, error_code=code
+            controller_epoch=self.controller_epoch,
+            version=self.version,
+            version_epoch=self.known_under,
+            error_code=code,
         )
 
     async def close(self) -> None:

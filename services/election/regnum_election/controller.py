@@ -133,7 +133,7 @@ class Controller:
             spawn=spawn,
             base=base,
         )
-        self._standbys = StandbyPublisher(epoch=reign.epoch, journal=self._metadata.journal, base=base, clock=clock)
+        self._standbys = StandbyPublisher(epoch=reign.epoch, journal=self._metadata.journal, clock=clock)
         self._metadata.tell_of_publications(self._standbys.wake)
         self._dispatch = Dispatch(
             book=OrderBook(reign, unverified),

@@ -2,6 +2,9 @@
 
 Processes are found in ``/metadata/ids``. A process whose port refuses is declared dead, so that the others serve its
 brokers long before its session ends.
+
+Where a process is, it says itself: asked when it appears, and with every answer. Those that are there when a reign
+begins that goes on from another one are taken to have followed that one, and are asked nothing.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from regnum_coordination.port import Delete, Store
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, MetadataId, PartitionKey, TopicId
 from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
+from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 from regnum_telemetry import tracing
@@ -104,7 +108,8 @@ class MetadataPublisher:
         self._listener = listener
         self._clock = clock
         self._spawn = spawn
-        self._journal = Journal(base)
+        self._journal = Journal(epoch, base)
+        self._first_look = True
         self._wakes: list[Callable[[], None]] = []
         self._processes: dict[MetadataId, Subscriber] = {}
         self._log = structlog.get_logger("publication").bind(epoch=epoch)
@@ -166,10 +171,17 @@ class MetadataPublisher:
                 subscriber.stop()
         added = sorted(live.keys() - self._processes.keys())
         for id in added:
-            subscriber = Subscriber(live[id], self._open_channel(live[id].internal), owner=self)
+            expected = self._expected if self._first_look else None
+            subscriber = Subscriber(live[id], self._open_channel(live[id].internal), owner=self, expected=expected)
             self._processes[id] = subscriber
             subscriber.start()
+        self._first_look = False
         self._log.info("metadata processes", live=sorted(self._processes), new=added)
+
+    @property
+    def _expected(self) -> PictureVersion:
+        base = self._journal.base
+        return NO_PICTURE if base is None else base.position
 
     async def everywhere(self, version: int, wait_s: float) -> None:
         """Return when every live broker has a version as far as its metadata process knows, or after that time."""
@@ -233,19 +245,27 @@ class MetadataPublisher:
 class Subscriber:
     """One incarnation of one metadata process."""
 
-    def __init__(self, process: MetadataProcess, channel: PropagationChannel, *, owner: MetadataPublisher) -> None:
+    def __init__(
+        self,
+        process: MetadataProcess,
+        channel: PropagationChannel,
+        *,
+        owner: MetadataPublisher,
+        expected: PictureVersion | None,
+    ) -> None:
+        """``expected``: the version that it is taken to have, until it says another one; None: it is asked."""
         self.process: Final = process
         self._channel = channel
         self._owner = owner
         self._wake = asyncio.Event()
-        self._version = 0
+        self._position = expected
         self._moved = asyncio.Condition()
         self._failures = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("publication").bind(metadata=process.id)
 
     def start(self) -> None:
-        """Begin with a full image."""
+        """Begin."""
         self._tasks = [self._owner.spawn(f"publish-to-{self.process.id}", self._publish())]
         if self._owner.detector is not None:
             self._tasks.append(
@@ -269,12 +289,16 @@ class Subscriber:
     async def everywhere(self, version: int) -> None:
         """Return when the brokers that this process serves have a version, or when it cannot be asked."""
         async with self._moved:
-            await self._moved.wait_for(lambda: self._version >= version)
+            await self._moved.wait_for(lambda: self._has(version))
         request = propagation_pb2.DescribeLagRequest(
             controller_epoch=self._owner.epoch, version=version, wait_ms=LAG_WAIT_MS
         )
         with contextlib.suppress(RegnumError):
             await self._channel.lag(request)
+
+    def _has(self, version: int) -> bool:
+        position = self._position
+        return position is not None and position.epoch == self._owner.epoch and position.number >= version
 
     async def _detect(self, detector: DeathDetector) -> None:
         while True:
@@ -287,7 +311,10 @@ class Subscriber:
         try:
             while True:
                 self._wake.clear()
-                publication = self._owner.journal.next_for(self._version)
+                if self._position is None:
+                    await self._ask()
+                    continue
+                publication = self._owner.journal.next_for(self._position)
                 if publication is None:
                     await self._wake.wait()
                 else:
@@ -304,17 +331,27 @@ class Subscriber:
                 self._owner.listener.superseded(seen_epoch(error))
             await self._pause(reason_of(error.code), error.message)
             return
-        known = response.controller_epoch == self._owner.epoch and 0 <= response.version <= self._owner.journal.version
-        version = response.version if known else 0
-        if version < publication.to_version and version == self._version:
-            await self._pause("GAP", f"has version {response.version} of epoch {response.controller_epoch}")
+        position = PictureVersion(ControllerEpoch(response.version_epoch), response.version)
+        arrived = position == PictureVersion(self._owner.epoch, publication.to_version)
+        if not arrived and (position == self._position or publication.from_version == 0):
+            self._position = position
+            await self._pause("GAP", f"has version {position.number} of epoch {position.epoch}")
             return
         if self._failures:
             self._log.info("metadata process answers again", failures=self._failures)
             self._failures = 0
         async with self._moved:
-            self._version = version
+            self._position = position
             self._moved.notify_all()
+
+    async def _ask(self) -> None:
+        """Which version it has."""
+        try:
+            answer = await self._channel.lag(propagation_pb2.DescribeLagRequest())
+        except RegnumError as error:
+            await self._pause(reason_of(error.code), error.message)
+        else:
+            self._position = PictureVersion(ControllerEpoch(answer.controller_epoch), answer.version)
 
     async def _parts(self, publication: Publication) -> AsyncIterator[propagation_pb2.PublishChangesRequest]:
         for part in self._owner.announcer.parts(publication):

@@ -1,19 +1,21 @@
 """The cluster as clients and brokers should see it: one frozen value for each version.
 
 A change covers an interval of versions and carries absolute values (safety rule S17): it is applied when it begins at
-or below the own version and ends above it. Versions count within one controller epoch; under a new one the first
-change must be a full image. Applying is done in steps, so that a large image never holds an event loop (safety rule
-S22), and the image under construction is nobody's until it is complete.
+or below the own version and ends above it. The first change of a reign may join on to the reign before: it applies
+where that one had come no further than the new controller knew. Everywhere else a reign begins with a full image.
+Applying is done in steps, so that a large image never holds an event loop (safety rule S22), and the image under
+construction is nobody's until it is complete.
 """
 
 import enum
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from immutables import Map
 from regnum.types.v1 import types_pb2
-from regnum_model.ids import ControllerEpoch
+from regnum_model.ids import BrokerId, ControllerEpoch
+from regnum_model.picture_line import PictureVersion
 
 PARTITIONS_PER_STEP: Final = 2_000
 """Partitions applied in one step; a topic counts as one more."""
@@ -47,9 +49,9 @@ class Head:
     cluster_id: str = ""
     """Id of the cluster; empty while none is known."""
     max_broker_epoch: int = 0
-    """Highest broker epoch among ``brokers``."""
+    """Highest broker epoch among live brokers."""
     brokers: tuple[types_pb2.Broker, ...] = ()
-    """Live brokers, by id. Never changed in place."""
+    """Live brokers, by id; in a change those that it names. Never changed in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +64,14 @@ class Change:
     """Applies to an image of this version or above; 0: a full image."""
     to_version: int
     """Version afterwards."""
+    base: PictureVersion | None = None
+    """Set where it joins on to an earlier reign: applies to an image of that epoch, ``from_version`` to this number."""
     head: Head
     """Everything besides topics."""
+    all_brokers: bool = False
+    """Whether the head names all live brokers, as every full image does; else those that are new or changed."""
+    removed_brokers: frozenset[BrokerId] = frozenset()
+    """Brokers that are gone."""
     traceparent: str = ""
     """W3C traceparent of what caused it; empty when nothing that is traced did."""
     topics: tuple[types_pb2.TopicState, ...]
@@ -98,16 +106,26 @@ class Image:
     topics: Map[str, TopicImage] = field(default_factory=Map)
     """Topics by name."""
 
+    @property
+    def position(self) -> PictureVersion:
+        """The version with its epoch."""
+        return PictureVersion(self.controller_epoch, self.version)
+
     def judge(self, change: Change) -> Verdict:
         """What a change is to this image."""
         if change.controller_epoch < self.controller_epoch:
             return Verdict.STALE
-        own = self.version if change.controller_epoch == self.controller_epoch else 0
-        if own >= change.to_version:
+        current = change.controller_epoch == self.controller_epoch
+        if current and self.version >= change.to_version:
             return Verdict.KNOWN
-        if change.is_full or (own and change.from_version <= own):
+        if change.is_full:
             return Verdict.APPLIES
-        return Verdict.GAP
+        if change.base is None:
+            joins = current and 0 < change.from_version <= self.version
+        else:
+            joins = self.controller_epoch == change.base.epoch
+            joins = joins and change.from_version <= self.version <= change.base.number
+        return Verdict.APPLIES if joins else Verdict.GAP
 
     def with_change(self, change: Change) -> Generator[None, None, "Image"]:
         """The image after a change that applies; returned after some steps."""
@@ -128,9 +146,20 @@ class Image:
         return Image(
             controller_epoch=change.controller_epoch,
             version=change.to_version,
-            head=change.head,
+            head=replace(change.head, brokers=self._brokers_after(change)),
             topics=topics.finish(),
         )
+
+    def _brokers_after(self, change: Change) -> tuple[types_pb2.Broker, ...]:
+        named = change.head.brokers
+        if change.is_full or change.all_brokers:
+            return tuple(sorted(named, key=lambda broker: broker.id))
+        if not named and not change.removed_brokers:
+            return self.head.brokers
+        brokers: Mapping[int, types_pb2.Broker] = {
+            broker.id: broker for broker in (*self.head.brokers, *named) if broker.id not in change.removed_brokers
+        }
+        return tuple(brokers[id] for id in sorted(brokers))
 
 
 def _merged(present: TopicImage | None, state: types_pb2.TopicState) -> TopicImage:

@@ -1,85 +1,119 @@
 """What to send to a broker that has a given version (safety rule S17).
 
-Recent changes are kept as they were sent, one after another without gaps. A broker within their reach gets the change
-that joins on to its version; one that is further behind, or that has nothing of this controller epoch, gets a full
-picture and then what follows it. A full picture is used again as long as the changes after it are kept.
+Goals: a broker that lags gets one change that takes it to the present, whatever it missed; brokers that lag alike get
+the very same bytes; memory does not grow with brokers.
+
+Algorithm: the line of versions says by name what a broker lacks, and values come from the present image. Brokers a few
+versions apart are taken as if they were where the farthest of them is: how far back is rounded, so that for each
+version there are as many different payloads as the distance has binary digits, and each is at most twice as long as it
+had to be. A full picture is used again while it is not far behind, followed by what changed since.
+
+Example: at version 1000, brokers at 996, 997 and 998 get (996 to 1000), (996 to 1000), (998 to 1000).
 """
 
-import enum
-from dataclasses import dataclass, replace
-from typing import Final, Literal, Self
+from dataclasses import dataclass
+from typing import Final
 
-from regnum_model.ids import BrokerEpoch, ControllerEpoch
+from regnum_model.ids import BrokerEpoch
+from regnum_model.picture_line import NO_PICTURE, News, PictureLine, PictureVersion
 
-from regnum_metadata.image import NO_EPOCH
 from regnum_metadata.payload import Payload
 
-CHANGES_KEPT: Final = 512
-"""Changes kept for brokers that lag, at most."""
-
-CHANGES_KEPT_BYTES: Final = 16 * 1024 * 1024
-"""And their size, at most."""
-
-
-class Wanted(enum.Enum):
-    """What has to be made before it can be sent."""
-
-    FULL = "full"
-    """A full picture of the present version."""
+FULL_REUSED: Final = 256
+"""Versions that a full picture may be behind and still be sent, followed by what changed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Payloads of one controller epoch."""
+class WantedInterval:
+    """A payload that has to be made: from this version to the present one."""
 
-    controller_epoch: ControllerEpoch = NO_EPOCH
-    """The epoch; 0 before the first image."""
-    version: int = 0
-    """Version after the last change."""
-    changes: tuple[Payload, ...] = ()
-    """Changes, oldest first; each begins at or below the end of the one before."""
-    full: Payload | None = None
-    """The latest full picture that the kept changes lead on from."""
+    start: PictureVersion
+    """Where it begins."""
+    last: int
+    """Last number of that epoch on the line."""
+    news: News
+    """Names of what changed since."""
 
-    def with_change(self, payload: Payload) -> Self:
-        """A change was published."""
-        changes = (*self.changes, payload)[-CHANGES_KEPT:]
-        size = sum(change.size_bytes for change in changes)
-        while size > CHANGES_KEPT_BYTES and len(changes) > 1:
-            size -= changes[0].size_bytes
-            changes = changes[1:]
-        full = self.full
-        if full is not None and changes[0].from_version > full.to_version:
-            full = None
-        return replace(self, version=payload.to_version, changes=changes, full=full)
 
-    def with_full(self, payload: Payload) -> Self:
-        """A full picture was made for brokers that need one; the changes stay."""
-        if payload.controller_epoch != self.controller_epoch:
-            return self
-        return replace(self, full=payload) if self._reaches_back_to(payload.to_version) else self
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedFull:
+    """A full picture of the present version has to be made."""
+
+
+class Intervals:
+    """The line of the image, and what was made for its present version. Changed in place, by its owner only."""
+
+    def __init__(self) -> None:
+        self._line = PictureLine(NO_PICTURE)
+        self._made: dict[PictureVersion, Payload] = {}
+        self._full: Payload | None = None
+
+    @property
+    def head(self) -> PictureVersion:
+        """The present version."""
+        return self._line.head
+
+    def restarted(self, at: PictureVersion) -> None:
+        """The image is another one, and nothing is known of the difference."""
+        self._line.restart(at)
+        self._made.clear()
+        self._full = None
+
+    def extended(self, to: PictureVersion, news: News, *, base: int | None) -> None:
+        """The image changed; see ``PictureLine.extend``."""
+        self._line.extend(to, news, base=base)
+        self._made.clear()
+        if self._full is not None and (
+            self._full.controller_epoch != to.epoch or to.number - self._full.to_version > FULL_REUSED
+        ):
+            self._full = None
+
+    def made(self, payload: Payload) -> None:
+        """A payload that was wanted; forgotten if it does not lead to the present version any more."""
+        if payload.to != self._line.head:
+            return
+        if payload.from_version == 0:
+            self._full = payload
+        else:
+            epoch = payload.controller_epoch if payload.base is None else payload.base.epoch
+            self._made[PictureVersion(epoch, payload.from_version)] = payload
 
     def next_for(
-        self, receiver: BrokerEpoch, epoch: ControllerEpoch, version: int
-    ) -> Payload | Literal[Wanted.FULL] | None:
-        """What a broker needs next that has this version under that epoch; None when it has everything.
+        self, receiver: BrokerEpoch, position: PictureVersion, newest: int
+    ) -> Payload | WantedInterval | WantedFull | None:
+        """What a broker needs next; None when that is nothing.
 
         What was made before the broker registered does not count: it would refuse that (safety rule S18).
+
+        Args:
+            receiver: its broker epoch.
+            position: the version that it has.
+            newest: highest broker epoch of the image; below the receiver's, the image does not know it (any more), and
+                nothing is for it.
         """
-        own = version if epoch == self.controller_epoch else 0
-        if own >= self.version:
+        head = self._line.head
+        if head in {position, NO_PICTURE} or newest < receiver:
             return None
-        if own:
-            joining = next((change for change in self.changes if change.to_version > own), None)
-            if joining is not None and joining.from_version <= own and joining.max_broker_epoch >= receiver:
-                return joining
-        full = self.full
-        return full if full is not None and full.max_broker_epoch >= receiver else Wanted.FULL
+        if position.epoch == head.epoch and position.number > head.number:
+            # Another process has told it more than this one knows yet, or it talks nonsense: it is sent nothing.
+            return None
+        start = self._start(position)
+        known = self._made.get(start)
+        if known is not None:
+            return known
+        news = self._line.since(start)
+        if news is not None:
+            return WantedInterval(start=start, last=self._line.last_of(start.epoch), news=news)
+        full = self._full
+        if full is not None and full.max_broker_epoch >= receiver and self._line.reaches(full.to):
+            return full
+        return WantedFull()
 
-    def _reaches_back_to(self, version: int) -> bool:
-        return version >= self.version or (bool(self.changes) and self.changes[0].from_version <= version)
-
-
-def after_full(payload: Payload) -> History:
-    """The history that begins with a full image of the controller."""
-    return History(controller_epoch=payload.controller_epoch, version=payload.to_version, full=payload)
+    def _start(self, position: PictureVersion) -> PictureVersion:
+        distance = self._line.head.number - position.number
+        if position.epoch != self._line.head.epoch or distance < 2 or not self._line.reaches(position):
+            return position
+        step = 1 << (distance.bit_length() - 1)
+        farthest = max(position.number // step * step, self._line.first_of(position.epoch))
+        rounded = PictureVersion(position.epoch, farthest)
+        return rounded if self._line.reaches(rounded) else position

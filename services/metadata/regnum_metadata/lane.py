@@ -1,12 +1,15 @@
 """Delivery to one incarnation of one broker: one change in flight, repeated until acknowledged.
 
 A lane that begins asks the broker for its version, since another process may have served it until now (safety rule
-S17). From then on it sends what joins on, as ``intervals`` says, and never holds up another broker.
+S17), and so does one whose broker did not answer: a broker that does not even read a few bytes is sent nothing large.
+From then on it sends what joins on, as ``intervals`` says, and never holds up another broker.
+
+What a broker says of itself is believed for itself only: a nonsense version costs it its own metadata, and a later
+controller that it claims to know is looked for in the store.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -15,9 +18,11 @@ from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
+from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 
+from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience, deliver
 from regnum_metadata.payload import Payload
 
 RETRY_INTERVAL_S: Final = 0.1
@@ -26,36 +31,28 @@ RETRY_INTERVAL_S: Final = 0.1
 RETRY_INTERVAL_S_MAX: Final = 1.0
 """Longest such pause."""
 
+FULL_RETRY_INTERVAL_S_MAX: Final = 30.0
+"""Longest pause after full pictures that changed nothing."""
 
-class BrokerStream(Protocol):
-    """How one broker is reached. Bounded in time."""
-
-    async def update_metadata(self, parts: Sequence[bytes]) -> control_pb2.UpdateMetadataResponse:
-        """All parts of one change; the broker's answer to the last. Raises RegnumError."""
-
-    async def close(self) -> None:
-        """Hang up."""
+HURRIED_RETRIES: Final = 3
+"""Failures in a row after which news do not shorten a pause any more."""
 
 
 class Source(Protocol):
     """Where a lane gets what it sends, and whom it tells."""
 
     @property
-    def epoch(self) -> ControllerEpoch:
-        """Controller epoch of what is sent now."""
-
-    @property
-    def version(self) -> int:
-        """Version under that epoch."""
+    def head(self) -> PictureVersion:
+        """Version of what is sent now."""
 
     def question(self) -> Payload:
         """Changes nothing; the answer says the broker's version."""
 
-    async def next_for(self, receiver: "Receiver", epoch: ControllerEpoch, version: int) -> Payload | None:
-        """What a broker needs next that has this version under that epoch; None when it has everything."""
+    async def next_for(self, receiver: "Receiver", position: PictureVersion) -> Payload | None:
+        """What a broker needs next that has this version; None when it has everything."""
 
-    def seen(self, epoch: ControllerEpoch) -> None:
-        """A broker knows a later controller epoch."""
+    async def seen(self, epoch: ControllerEpoch) -> None:
+        """A broker claims to know a later controller epoch."""
 
     async def progressed(self) -> None:
         """A broker acknowledged something."""
@@ -75,30 +72,41 @@ class BrokerLane:
     """One broker. Belongs to the event loop; ``run`` is its one task."""
 
     def __init__(
-        self, receiver: Receiver, *, source: Source, stream: BrokerStream, slots: asyncio.Semaphore, clock: Clock
+        self,
+        receiver: Receiver,
+        *,
+        source: Source,
+        open_stream: Callable[[Address], BrokerStream],
+        budget: ByteBudget,
+        patience: Patience,
+        clock: Clock,
     ) -> None:
         self.receiver: Final = receiver
         self._source = source
-        self._stream = stream
-        self._slots = slots
+        self._stream = open_stream(receiver.internal)
+        self._budget = budget
+        self._patience = patience
         self._clock = clock
         self._wake = asyncio.Event()
-        self._asked = False
-        self._epoch = ControllerEpoch(0)
-        self._version = 0
+        self._position: PictureVersion | None = None
         self._behind_since_s: float | None = None
         self._failures = 0
+        self._tried_under = ControllerEpoch(0)
         self._log = structlog.get_logger("propagation").bind(broker=receiver.id, broker_epoch=receiver.epoch)
 
     @property
     def acknowledged(self) -> int:
         """Version that the broker acknowledged under the present controller epoch; 0 for none."""
-        return self._version if self._epoch == self._source.epoch else 0
+        return self._said.number if self._said.epoch == self._source.head.epoch else 0
+
+    @property
+    def _said(self) -> PictureVersion:
+        return NO_PICTURE if self._position is None else self._position
 
     @property
     def behind_ms(self) -> int:
         """For how long the broker has not had the present version; 0 when it has it."""
-        if self._behind_since_s is None or self.acknowledged >= self._source.version:
+        if self._behind_since_s is None or self.acknowledged >= self._source.head.number:
             return 0
         return max(round((self._clock.monotonic() - self._behind_since_s) * 1000), 1)
 
@@ -113,12 +121,13 @@ class BrokerLane:
         try:
             while True:
                 self._wake.clear()
-                if not self._asked:
+                if self._position is None:
                     payload: Payload | None = self._source.question()
                 else:
-                    payload = await self._source.next_for(self.receiver, self._epoch, self._version)
+                    payload = await self._source.next_for(self.receiver, self._position)
                 if payload is None:
-                    self._behind_since_s = None
+                    if self.acknowledged >= self._source.head.number:
+                        self._behind_since_s = None
                     await self._wake.wait()
                 else:
                     await self._send(payload)
@@ -126,48 +135,62 @@ class BrokerLane:
             await self._stream.close()
 
     async def _send(self, payload: Payload) -> None:
+        self._tried_under = payload.controller_epoch
         try:
-            async with self._slots:
-                response = await self._stream.update_metadata(payload.parts)
+            response = await deliver(self._stream, payload.parts, self._budget, self._patience)
         except RegnumError as error:
-            # Whether it arrived is unknown; sent twice, a change is answered with the version the broker has.
+            # Whether it arrived is unknown, and whether anybody reads: that is asked first.
+            self._unknown()
             await self._pause(reason_of(error.code), error.message)
             return
         match response.error_code:
             case errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
-                self._source.seen(ControllerEpoch(response.controller_epoch))
+                await self._source.seen(ControllerEpoch(response.controller_epoch))
                 await self._pause("STALE_CONTROLLER_EPOCH", "the broker obeys a later controller")
             case errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
                 await self._pause("STALE_BROKER_EPOCH", "the broker has registered anew; the controller will say so")
             case _:
-                await self._acknowledged(payload, response)
+                await self._answered(payload, response)
 
-    async def _acknowledged(self, payload: Payload, response: control_pb2.UpdateMetadataResponse) -> None:
-        epoch = ControllerEpoch(response.controller_epoch)
-        version = response.version if epoch == payload.controller_epoch else 0
-        stuck = self._asked and version < payload.to_version and (epoch, version) == (self._epoch, self._version)
-        self._asked = True
-        self._epoch, self._version = epoch, version
-        if stuck:
-            await self._pause(reason_of(response.error_code), f"at version {version}, not {payload.to_version}")
+    def _unknown(self) -> None:
+        self._position = None
+
+    async def _answered(self, payload: Payload, response: control_pb2.UpdateMetadataResponse) -> None:
+        before = self._position
+        position = PictureVersion(ControllerEpoch(response.version_epoch), response.version)
+        self._position = position
+        is_full = payload.from_version == 0
+        arrived = position.epoch == payload.controller_epoch and position.number >= payload.to_version
+        if before is not None and not arrived and (position <= before or is_full):
+            reason = f"at version {position.number} of epoch {position.epoch}, not {payload.to_version}"
+            await self._pause(reason_of(response.error_code), reason, longest_s=_longest_s(is_full=is_full))
             return
         if self._failures:
-            self._log.info("broker answers again", failures=self._failures, version=version)
+            self._log.info("broker answers again", failures=self._failures, version=position.number)
             self._failures = 0
         await self._source.progressed()
 
-    async def _pause(self, reason: str, message: str) -> None:
-        """Until there is news, or for a while."""
+    async def _pause(self, reason: str, message: str, *, longest_s: float = RETRY_INTERVAL_S_MAX) -> None:
+        """Until there is news, or for a while; for a while in any case once it has failed often."""
         self._failures += 1
         if self._failures == 1:
             self._log.warning("metadata not taken, trying again", reason=reason, message=message)
-        pause_s = min(RETRY_INTERVAL_S * 2 ** min(self._failures - 1, 5), RETRY_INTERVAL_S_MAX)
-        waker = asyncio.ensure_future(self._wake.wait())
+        pause_s = min(RETRY_INTERVAL_S * 2 ** min(self._failures - 1, 9), longest_s)
         timer = asyncio.ensure_future(self._clock.sleep(pause_s))
+        waker = asyncio.ensure_future(self._wake.wait())
         try:
-            await asyncio.wait([waker, timer], return_when=asyncio.FIRST_COMPLETED)
+            while True:
+                await asyncio.wait([waker, timer], return_when=asyncio.FIRST_COMPLETED)
+                if timer.done() or self._failures <= HURRIED_RETRIES:
+                    return
+                if self._source.head.epoch != self._tried_under:
+                    return
+                self._wake.clear()
+                waker = asyncio.ensure_future(self._wake.wait())
         finally:
-            waker.cancel()
             timer.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(waker, timer, return_exceptions=True)
+            waker.cancel()
+
+
+def _longest_s(*, is_full: bool) -> float:
+    return FULL_RETRY_INTERVAL_S_MAX if is_full else RETRY_INTERVAL_S_MAX

@@ -4,7 +4,7 @@ Every process computes the same answer from the same list of live processes, wit
 goes, only its brokers move; when one comes, it takes about its share and nothing else moves.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from regnum_model.ids import BrokerId, MetadataId
@@ -13,11 +13,6 @@ from regnum_model.ids import BrokerId, MetadataId
 def owner(broker: BrokerId, processes: Iterable[MetadataId]) -> MetadataId | None:
     """The process that serves a broker; None when there is no process."""
     return max(processes, key=lambda process: (_weight(broker, process), process), default=None)
-
-
-def owned(by: MetadataId, brokers: Iterable[BrokerId], processes: Collection[MetadataId]) -> frozenset[BrokerId]:
-    """The brokers that one process serves."""
-    return frozenset(broker for broker in brokers if owner(broker, processes) == by)
 
 
 def _weight(broker: BrokerId, process: MetadataId) -> bytes:

@@ -1,32 +1,36 @@
 """The image of this process and its way to the brokers it serves.
 
-The controller publishes a change; it is applied to the image, serialised once, and each lane sends the same bytes to
-its broker. Which brokers have a lane follows from the image (who lives) and from the list of metadata processes (who
-serves whom, see ``ownership``).
+The controller publishes a change; it is applied to the image, serialised once when the first lane asks for it, and
+each lane sends the same bytes to its broker. Which brokers have a lane follows from the image (who lives) and from the
+list of metadata processes (who serves whom, see ``ownership``): it is settled when one of the two changes, for the
+brokers that changed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Final, Literal, TypeVar, assert_never
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
+from typing import Any, Final, TypeVar, assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
-from regnum_model.epochs import is_plausible
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
+from regnum_model.picture_line import PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.slices import slices
 
+from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience
+from regnum_metadata.differences import compared, named_by
 from regnum_metadata.image import Change, Image, Verdict
-from regnum_metadata.intervals import History, Wanted, after_full
-from regnum_metadata.lane import BrokerLane, BrokerStream, Receiver
-from regnum_metadata.ownership import owned
+from regnum_metadata.intervals import Intervals, WantedFull, WantedInterval
+from regnum_metadata.lane import BrokerLane, Receiver
+from regnum_metadata.ownership import owner
 from regnum_metadata.payload import Payload, PayloadBuilder, question
 
 T = TypeVar("T")
 
-SENDS_MAX: Final = 64
-"""Brokers that are sent to at a time."""
+BROKERS_PER_TURN: Final = 50
+"""Brokers that are woken, or given a lane, between two turns of the event loop (safety rule S22)."""
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a named task that belongs to the service's supervisor."""
@@ -43,24 +47,45 @@ class Propagation:
         clock: Clock,
         spawn: Spawn,
         believes: Callable[[ControllerEpoch], Awaitable[bool]],
+        shows: Callable[[ControllerEpoch], Awaitable[bool]],
         first_image: Callable[[], None] = lambda: None,
+        budget: ByteBudget | None = None,
+        patience: Patience | None = None,
     ) -> None:
+        """A process without an image.
+
+        Args:
+            id: its id.
+            open_stream: how a broker is reached.
+            clock: source of time.
+            spawn: starts a task.
+            believes: whether an epoch that a controller shows may be true.
+            shows: whether the store shows that epoch or a later one.
+            first_image: called when there is an image.
+            budget: bytes of large messages under way; None: as many as by default.
+            patience: how long brokers are waited for; None: as long as by default.
+        """
         self._id = id
         self._open_stream = open_stream
         self._clock = clock
         self._spawn = spawn
         self._believes = believes
+        self._shows = shows
         self._first_image = first_image
+        self._budget = ByteBudget() if budget is None else budget
+        self._patience = Patience() if patience is None else patience
         self._builder = PayloadBuilder()
         self._image = Image()
-        self._history = History()
+        self._intervals = Intervals()
+        self._receivers: dict[BrokerId, Receiver] = {}
         self._highest = ControllerEpoch(0)
         self._processes: frozenset[MetadataId] = frozenset()
         self._lanes: dict[BrokerId, tuple[BrokerLane, asyncio.Task[None]]] = {}
         self._taking = asyncio.Lock()
         self._building = asyncio.Lock()
+        self._settling = asyncio.Lock()
         self._moved = asyncio.Condition()
-        self._slots = asyncio.Semaphore(SENDS_MAX)
+        self._ownership_decisions = 0
         self._log = structlog.get_logger("propagation")
 
     @property
@@ -74,14 +99,14 @@ class Propagation:
         return self._highest
 
     @property
-    def version_for_controller(self) -> int:
-        """Version under the highest epoch; 0 when a full image is needed."""
-        return self._image.version if self._image.controller_epoch == self._highest else 0
-
-    @property
     def payload_serialisations(self) -> int:
         """Payloads made so far; not a function of the number of brokers."""
         return self._builder.serialisations
+
+    @property
+    def ownership_decisions(self) -> int:
+        """How often it was decided which process serves a broker."""
+        return self._ownership_decisions
 
     @property
     def lanes(self) -> tuple[BrokerLane, ...]:
@@ -124,63 +149,103 @@ class Propagation:
                     assert_never(other)
 
     async def _apply(self, change: Change) -> None:
-        image = await _in_steps(self._image.with_change(change))
-        payload = await _in_steps(self._builder.change(image, change))
-        history = after_full(payload) if change.is_full else self._history.with_change(payload)
-        if not self._image.version:
-            self._first_image()
+        before = self._image
+        image = await _in_steps(before.with_change(change))
+        news = None
+        if not change.is_full:
+            news = await _in_steps(named_by(change, before))
+        elif before.version:
+            image, news = await _in_steps(compared(before, image, change.traceparent))
         if change.is_full:
             self._log.info(
                 "full image",
                 controller_epoch=image.controller_epoch,
                 version=image.version,
                 topics=len(image.topics),
-                bytes=payload.size_bytes,
-                parts=len(payload.parts),
+                differences=None if news is None else news.names,
             )
         # Nobody sees one without the other: there is no await between them.
-        self._image, self._history = image, history
-        self._settle_lanes()
-        for lane, _ in self._lanes.values():
-            lane.wake()
+        self._image = image
+        if news is None or (change.is_full and image.controller_epoch == before.controller_epoch):
+            # Numbers of this epoch in between may have had what is in neither image.
+            self._intervals.restarted(image.position)
+        else:
+            base = None if change.base is None else change.base.number
+            self._intervals.extended(image.position, news, base=base)
+        if not before.version:
+            self._first_image()
+        await self._settle(self._changed_receivers() if image.head.brokers is not before.head.brokers else ())
+        await self._wake_all()
         await self.progressed()
 
-    def processes_are(self, processes: frozenset[MetadataId]) -> None:
+    async def processes_are(self, processes: frozenset[MetadataId]) -> None:
         """These metadata processes live now; brokers move accordingly."""
         if processes != self._processes:
             self._log.info("metadata processes", live=sorted(processes))
             self._processes = processes
-            self._settle_lanes()
+            await self._settle(tuple(self._receivers))
 
-    def _settle_lanes(self) -> None:
-        receivers = {receiver.id: receiver for receiver in map(_receiver, self._image.head.brokers)}
-        mine = owned(self._id, receivers, self._processes)
-        for id, (lane, task) in tuple(self._lanes.items()):
-            if id not in mine or receivers[id] != lane.receiver:
-                del self._lanes[id]
-                task.cancel()
-        added = sorted(mine - self._lanes.keys())
-        for id in added:
-            receiver = receivers[id]
-            lane = BrokerLane(
-                receiver,
-                source=self,
-                stream=self._open_stream(receiver.internal),
-                slots=self._slots,
-                clock=self._clock,
-            )
-            lane.wake()
-            self._lanes[id] = (lane, self._spawn(f"metadata-to-broker-{id}", lane.run()))
-        if added:
-            self._log.info("serving brokers", all=sorted(self._lanes), new=added)
+    def _changed_receivers(self) -> Collection[BrokerId]:
+        """Take up who lives; the brokers that came, changed or went."""
+        before = self._receivers
+        self._receivers = {receiver.id: receiver for receiver in map(_receiver, self._image.head.brokers)}
+        changed = {id for id, receiver in self._receivers.items() if before.get(id) != receiver}
+        return changed.union(id for id in before if id not in self._receivers)
+
+    async def _settle(self, ids: Collection[BrokerId]) -> None:
+        """Give lanes to those of these brokers that are served here, and to no others."""
+        async with self._settling:
+            added: list[BrokerId] = []
+            async for part in slices(sorted(ids), BROKERS_PER_TURN):
+                # As things are now, whatever they were when this began.
+                added.extend(id for id in part if self._settled(id))
+            if added:
+                self._log.info("serving brokers", count=len(self._lanes), new=len(added), first=added[0])
+
+    def _settled(self, id: BrokerId) -> bool:
+        """Whether the broker was given a lane."""
+        receiver = self._receivers.get(id)
+        self._ownership_decisions += 1
+        mine = receiver is not None and owner(id, self._processes) == self._id
+        present = self._lanes.get(id)
+        if present is not None and (not mine or present[0].receiver != receiver):
+            del self._lanes[id]
+            present[1].cancel()
+            present = None
+        if receiver is None or not mine or present is not None:
+            return False
+        lane = BrokerLane(
+            receiver,
+            source=self,
+            open_stream=self._open_stream,
+            budget=self._budget,
+            patience=self._patience,
+            clock=self._clock,
+        )
+        lane.wake()
+        self._lanes[id] = (lane, self._spawn(f"metadata-to-broker-{id}", lane.run()))
+        return True
+
+    async def _wake_all(self) -> None:
+        async for part in slices(tuple(self._lanes.values()), BROKERS_PER_TURN):
+            for lane, _ in part:
+                lane.wake()
 
     async def reached(self, epoch: ControllerEpoch, version: int, wait_s: float) -> None:
         """Return when every broker served here has a version, when the epoch is over, or after that time."""
+        waited_for: list[BrokerLane] = []
 
         def holds() -> bool:
             if self._image.controller_epoch != epoch or self._highest > epoch:
                 return self._highest > epoch
-            return self._image.version >= version and all(lane.acknowledged >= version for lane in self.lanes)
+            if self._image.version < version:
+                return False
+            # The last one that was not there yet: all others are looked at when it is, not at each answer.
+            while waited_for and not self._waits(waited_for[-1], version):
+                waited_for.pop()
+            if not waited_for:
+                waited_for.extend(lane for lane, _ in self._lanes.values() if self._waits(lane, version))
+            return not waited_for
 
         try:
             async with asyncio.timeout(wait_s), self._moved:
@@ -188,39 +253,42 @@ class Propagation:
         except TimeoutError:
             return
 
+    def _waits(self, lane: BrokerLane, version: int) -> bool:
+        present = self._lanes.get(lane.receiver.id)
+        return present is not None and present[0] is lane and lane.acknowledged < version
+
     # What lanes ask for (Source).
 
     @property
-    def epoch(self) -> ControllerEpoch:
-        """Controller epoch of the image."""
-        return self._image.controller_epoch
-
-    @property
-    def version(self) -> int:
+    def head(self) -> PictureVersion:
         """Version of the image."""
-        return self._image.version
+        return self._image.position
 
     def question(self) -> Payload:
         """Changes nothing; the answer says the broker's version."""
         return question(self._image)
 
-    async def next_for(self, receiver: Receiver, epoch: ControllerEpoch, version: int) -> Payload | None:
-        """What a broker needs next; a full picture is made once, whoever needs it."""
-        answer = self._history.next_for(receiver.epoch, epoch, version)
-        if answer is not Wanted.FULL:
+    async def next_for(self, receiver: Receiver, position: PictureVersion) -> Payload | None:
+        """What a broker needs next; it is made once, whoever needs it."""
+        answer = self._intervals.next_for(receiver.epoch, position, self._image.head.max_broker_epoch)
+        if not isinstance(answer, WantedInterval | WantedFull):
             return answer
         async with self._building:
             while True:
                 # Another lane may have had it made meanwhile; a later change may have outdated it.
-                again: Payload | Literal[Wanted.FULL] | None = self._history.next_for(receiver.epoch, epoch, version)
-                if again is not Wanted.FULL:
-                    return again
-                full = await _in_steps(self._builder.full(self._image))
-                self._history = self._history.with_full(full)
+                again = self._intervals.next_for(receiver.epoch, position, self._image.head.max_broker_epoch)
+                match again:
+                    case WantedInterval():
+                        steps = self._builder.interval(self._image, again.news, again.start, again.last)
+                    case WantedFull():
+                        steps = self._builder.full(self._image)
+                    case _:
+                        return again
+                self._intervals.made(await _in_steps(steps))
 
-    def seen(self, epoch: ControllerEpoch) -> None:
-        """A broker knows a later controller epoch: the next change of an earlier one is refused."""
-        if is_plausible(epoch, self._image.controller_epoch):
+    async def seen(self, epoch: ControllerEpoch) -> None:
+        """A broker claims to know a later controller epoch; where the store shows it, earlier ones are refused."""
+        if epoch > self._highest and await self._shows(epoch):
             self._highest = max(self._highest, epoch)
 
     async def progressed(self) -> None:

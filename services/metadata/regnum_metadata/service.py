@@ -52,12 +52,14 @@ class MetadataService:
         self._has_image = asyncio.Event()
         self._store: Store | None = None
         self._log = structlog.get_logger("metadata").bind(metadata_id=settings.metadata_id)
+        epochs = BelievedEpochs(lambda: self._store, clock)
         self._propagation = Propagation(
             id=self._id,
             open_stream=GrpcBrokerStream,
             clock=clock,
             spawn=supervisor.start,
-            believes=BelievedEpochs(lambda: self._store, clock).believes,
+            believes=epochs.believes,
+            shows=epochs.shows,
             first_image=self._has_image.set,
         )
         self._client = GrpcServer(
@@ -139,7 +141,7 @@ class MetadataService:
         try:
             async with aclosing(store.watch_children(paths.METADATA_IDS)) as changes:
                 async for children in changes:
-                    self._propagation.processes_are(
+                    await self._propagation.processes_are(
                         frozenset(MetadataId(int(name)) for name in children.names if _is_id(name))
                     )
         except SessionExpired:

@@ -112,12 +112,14 @@ def picture(topics: Sequence[tuple[str, int]], *, version: int = 1, max_broker_e
             controller_epoch=1,
             from_version=0,
             to_version=version,
-            part=part,
             parts=len(messages),
             max_broker_epoch=max_broker_epoch,
             cluster_id="c",
+            all_brokers=True,
             topics=states,
         ).SerializeToString()
+        if part == 0
+        else control_pb2.UpdateMetadataRequest(topics=states).SerializeToString()
         for part, states in enumerate(messages)
     ]
 

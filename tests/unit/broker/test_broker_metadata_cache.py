@@ -1,11 +1,13 @@
 """Metadata changes are intervals (safety rules S17 and S18)."""
 
+import asyncio
+
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.fence import Fence
 from regnum_broker.identity import Identity
-from regnum_broker.metadata_cache import MetadataCache
+from regnum_broker.metadata_cache import SLICE, MetadataCache
 from regnum_broker.replicas import Replicas
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, Registration
 from regnum_model.nodes import Address
@@ -29,23 +31,38 @@ class Receiver:
         to: int,
         *topics: types_pb2.TopicState,
         epoch: int = 1,
-        part: int = 0,
         parts: int = 1,
         top: int = 10,
+        base: tuple[int, int] = (0, 0),
+        brokers: tuple[int, ...] = (2,),
+        gone: tuple[int, ...] = (),
     ) -> tuple[int, int] | None:
         request = control_pb2.UpdateMetadataRequest(
             controller_epoch=epoch,
             from_version=from_,
             to_version=to,
-            part=part,
+            base_epoch=base[0],
+            base_version=base[1],
             parts=parts,
             max_broker_epoch=top,
             cluster_id="c",
-            brokers=[types_pb2.Broker(id=2, internal=types_pb2.Endpoint(host="h", port=1))] if part == 0 else [],
+            all_brokers=from_ == 0 or base != (0, 0),
+            brokers=[types_pb2.Broker(id=id, internal=types_pb2.Endpoint(host="h", port=id)) for id in brokers],
+            removed_brokers=gone,
             topics=topics,
         )
+        return await self.hand(request)
+
+    async def more(self, *topics: types_pb2.TopicState) -> tuple[int, int] | None:
+        return await self.hand(control_pb2.UpdateMetadataRequest(topics=topics))
+
+    async def hand(self, request: control_pb2.UpdateMetadataRequest) -> tuple[int, int] | None:
         answer = await self.cache.take(request, self._parts)
         return None if answer is None else (answer.version, answer.error_code)
+
+    @property
+    def brokers(self) -> list[int]:
+        return [broker.id for broker in self.cache.brokers]
 
 
 def topic(name: str, *states: tuple[int, int], id: str = "id", deleted: bool = False) -> types_pb2.TopicState:
@@ -62,7 +79,7 @@ async def test_clients_are_told_the_version_of_the_picture_that_they_get() -> No
     receiver = Receiver()
     await receiver.give(0, 5, topic("a", (0, 1)))
     before = receiver.cache.version
-    assert await receiver.give(5, 6, epoch=2) == (0, errors_pb2.ERROR_CODE_INVALID_REQUEST)
+    assert await receiver.give(5, 6, epoch=2) == (5, errors_pb2.ERROR_CODE_INVALID_REQUEST)
     assert receiver.cache.version == before
     await receiver.give(0, 6, epoch=2)
     assert receiver.cache.version > before
@@ -75,7 +92,7 @@ async def test_a_full_picture_then_changes() -> None:
     assert [state.leader for state in receiver.cache.topics["a"].partitions.values()] == [1, 3]
     assert receiver.cache.knows("b", 0)
     assert not receiver.cache.knows("b", 1)
-    assert receiver.replicas.address_of(BrokerId(2)) == Address(host="h", port=1)
+    assert receiver.replicas.address_of(BrokerId(2)) == Address(host="h", port=2)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +122,7 @@ async def test_nothing_but_a_full_picture_begins() -> None:
 async def test_a_new_reign_begins_with_a_full_picture() -> None:
     receiver = Receiver()
     await receiver.give(0, 5, topic("a", (0, 1)))
-    assert await receiver.give(5, 6, epoch=2) == (0, errors_pb2.ERROR_CODE_INVALID_REQUEST)
+    assert await receiver.give(5, 6, epoch=2) == (5, errors_pb2.ERROR_CODE_INVALID_REQUEST)
     assert receiver.cache.knows("a", 0)
     assert await receiver.give(0, 1, topic("z", (0, 1)), epoch=2) == (1, NONE)
     assert not receiver.cache.knows("a", 0)
@@ -127,17 +144,82 @@ async def test_a_picture_from_before_the_registration_is_refused() -> None:
 
 async def test_parts_are_applied_together() -> None:
     receiver = Receiver()
-    assert await receiver.give(0, 5, topic("a", (0, 1)), part=0, parts=2) is None
+    assert await receiver.give(0, 5, topic("a", (0, 1)), parts=2) is None
     assert not receiver.cache.knows("a", 0)
-    assert await receiver.give(0, 5, topic("b", (0, 1)), part=1, parts=2) == (5, NONE)
+    assert await receiver.more(topic("b", (0, 1))) == (5, NONE)
     assert receiver.cache.knows("a", 0)
     assert receiver.cache.knows("b", 0)
 
 
 async def test_parts_of_different_changes_do_not_mix() -> None:
     receiver = Receiver()
-    assert await receiver.give(0, 5, part=0, parts=2) is None
-    assert await receiver.give(0, 6, part=1, parts=2) == (0, errors_pb2.ERROR_CODE_INVALID_REQUEST)
+    assert await receiver.give(0, 5, topic("a", (0, 1)), parts=2) is None
+    assert await receiver.give(0, 6, topic("b", (0, 1)), parts=2) is None
+    assert await receiver.more(topic("c", (0, 1))) == (6, NONE)
+    assert sorted(receiver.cache.topics) == ["b", "c"]
+
+
+async def test_each_change_has_one_answer_also_when_its_first_part_is_refused() -> None:
+    """A second answer would be taken for that to the next change."""
+    receiver = Receiver(broker_epoch=11)
+    assert await receiver.give(0, 5, topic("a", (0, 1)), parts=3, top=10) == (
+        0,
+        errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
+    )
+    assert await receiver.more(topic("b", (0, 1))) is None
+    assert await receiver.more(topic("c", (0, 1))) is None
+    assert not receiver.cache.topics
+
+
+async def test_a_change_is_refused_when_a_newer_controller_speaks_before_its_last_part() -> None:
+    receiver = Receiver()
+    await receiver.give(0, 5, topic("a", (0, 1)))
+    assert await receiver.give(5, 6, topic("a", (0, 2)), parts=2) is None
+    receiver.fence.check_controller(ControllerEpoch(2))
+    assert await receiver.more(topic("b", (0, 1))) == (5, errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH)
+    assert receiver.cache.version == (1 << 32) + 5
+    assert not receiver.cache.knows("b", 0)
+
+
+async def test_a_change_is_refused_when_a_newer_controller_speaks_while_it_is_applied() -> None:
+    receiver = Receiver()
+    many = [topic(f"t{number}", (0, 1)) for number in range(3 * SLICE)]
+    applying = asyncio.ensure_future(receiver.give(0, 5, *many))
+    await asyncio.sleep(0)
+    assert not applying.done()
+    receiver.fence.check_controller(ControllerEpoch(2))
+    assert await applying == (0, errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH)
+    assert not receiver.cache.topics
+
+
+async def test_brokers_are_changed_as_topics_are() -> None:
+    receiver = Receiver()
+    await receiver.give(0, 5, brokers=(1, 2, 3))
+    await receiver.give(5, 6, brokers=())
+    assert receiver.brokers == [1, 2, 3]
+    await receiver.give(6, 7, brokers=(4,), gone=(2, 9))
+    assert receiver.brokers == [1, 3, 4]
+    await receiver.give(0, 8, brokers=(3,))
+    assert receiver.brokers == [3]
+
+
+@pytest.mark.parametrize(
+    ("own", "takes"),
+    [((1, 4), False), ((1, 5), True), ((1, 7), True), ((1, 8), False), ((2, 6), False), ((3, 9), False)],
+)
+async def test_a_reign_that_goes_on_from_the_one_before(own: tuple[int, int], takes: bool) -> None:
+    """It is not for who is beyond what the new controller knew of, or not as far, or of any other epoch."""
+    receiver = Receiver()
+    await receiver.give(0, own[1], topic("a", (0, 1)), epoch=own[0])
+    answer = await receiver.give(5, 10, topic("b", (0, 1), id="b"), epoch=3, base=(1, 7), brokers=(6,))
+    if takes:
+        assert answer == (10, NONE)
+        assert sorted(receiver.cache.topics) == ["a", "b"]
+        assert receiver.brokers == [6]
+        assert receiver.cache.version == (3 << 32) + 10
+    else:
+        assert answer == (own[1], errors_pb2.ERROR_CODE_INVALID_REQUEST)
+        assert receiver.cache.version == (own[0] << 32) + own[1]
 
 
 async def test_a_deletion_is_of_one_life_of_a_topic() -> None:

@@ -27,6 +27,36 @@ def test_a_change_applies_only_where_it_joins_on(
     assert known.judge(change(from_version, to_version, epoch=epoch)) is verdict
 
 
+@pytest.mark.parametrize(
+    ("own", "verdict"),
+    [
+        ((3, 4), Verdict.GAP),
+        ((3, 5), Verdict.APPLIES),
+        ((3, 7), Verdict.APPLIES),
+        ((3, 8), Verdict.GAP),
+        ((2, 6), Verdict.GAP),
+        ((5, 9), Verdict.GAP),
+        ((5, 10), Verdict.KNOWN),
+        ((6, 1), Verdict.STALE),
+    ],
+)
+def test_a_change_with_a_base_applies_only_between_its_beginning_and_its_base(
+    own: tuple[int, int], verdict: Verdict
+) -> None:
+    known = image(change(0, own[1], epoch=own[0]))
+    assert known.judge(change(5, 10, epoch=5, base=(3, 7))) is verdict
+
+
+def test_brokers_are_changed_as_topics_are() -> None:
+    known = image(change(0, 1, brokers=[broker(1), broker(2), broker(3)]))
+    after = done(known.with_change(change(1, 2, brokers=[broker(2, epoch=9), broker(4)], gone=[3, 8])))
+    assert [(item.id, item.epoch) for item in after.head.brokers] == [(1, 1), (2, 9), (4, 4)]
+    same = done(after.with_change(change(2, 3, topic("a", 1))))
+    assert same.head.brokers is after.head.brokers
+    whole = done(same.with_change(change(3, 5, brokers=[broker(4)], epoch=2, base=(1, 3))))
+    assert [item.id for item in whole.head.brokers] == [4]
+
+
 def test_nothing_but_everything_applies_to_nothing() -> None:
     assert Image().judge(change(1, 2)) is Verdict.GAP
     assert Image().judge(change(0, 2)) is Verdict.APPLIES
@@ -34,7 +64,7 @@ def test_nothing_but_everything_applies_to_nothing() -> None:
 
 def test_absolute_values_replace_what_they_name_and_nothing_else() -> None:
     before = image(change(0, 1, topic("a", 1, 2), topic("b", 3), brokers=[broker(1)]))
-    after = done(before.with_change(change(1, 2, topic("a", 9, first=1), brokers=[broker(1), broker(2)])))
+    after = done(before.with_change(change(1, 2, topic("a", 9, first=1), brokers=[broker(2)])))
     assert leaders(after) == {"a": {0: 1, 1: 9}, "b": {0: 3}}
     assert [item.id for item in after.head.brokers] == [1, 2]
     assert leaders(before) == {"a": {0: 1, 1: 2}, "b": {0: 3}}

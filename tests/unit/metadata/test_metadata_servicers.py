@@ -20,6 +20,10 @@ async def near_the_first(epoch: int) -> bool:
     return is_plausible(epoch, 0)
 
 
+async def nowhere(_epoch: int) -> bool:
+    return False
+
+
 Part = propagation_pb2.PublishChangesRequest
 
 
@@ -29,6 +33,7 @@ def propagation() -> Propagation:
         open_stream=lambda _address: ReceivingBroker(),
         clock=SystemClock(),
         believes=near_the_first,
+        shows=nowhere,
         spawn=lambda name, coroutine: asyncio.get_running_loop().create_task(coroutine, name=name),
     )
 
@@ -59,7 +64,7 @@ async def test_a_change_in_parts_is_taken_as_one() -> None:
     assert (answer.controller_epoch, answer.version) == (3, 1)
     assert set(target.image.topics) == {"a", "b", "c"}
     lag = await PropagationServicer(target).DescribeLag(propagation_pb2.DescribeLagRequest(), None)
-    assert (lag.controller_epoch, lag.version, lag.payload_serialisations) == (3, 1, 1)
+    assert (lag.controller_epoch, lag.version, lag.payload_serialisations) == (3, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +100,49 @@ async def test_a_replaced_controller_is_refused_with_the_highest_epoch_seen() ->
 async def test_a_gap_is_answered_with_the_version_to_go_on_from() -> None:
     servicer = PropagationServicer(propagation())
     answer = await servicer.PublishChanges(sent(part(0, since=4, to=5, last=True)), None)
-    assert (answer.controller_epoch, answer.version) == (3, 0)
+    assert (answer.controller_epoch, answer.version, answer.version_epoch) == (3, 0, 0)
+
+
+async def test_the_version_that_a_process_has_is_named_with_its_epoch() -> None:
+    servicer = PropagationServicer(propagation())
+    await servicer.PublishChanges(sent(part(0, to=9, last=True)), None)
+    answer = await servicer.PublishChanges(sent(part(0, since=4, to=5, epoch=4, last=True)), None)
+    assert (answer.controller_epoch, answer.version, answer.version_epoch) == (4, 9, 3)
+
+
+async def test_a_reign_goes_on_from_the_one_before() -> None:
+    target = propagation()
+    await PropagationServicer(target).PublishChanges(sent(part(0, to=9, last=True)), None)
+    joining = part(0, since=9, to=10, epoch=5, name="b", last=True)
+    joining.base_epoch, joining.base_version, joining.all_brokers = 3, 9, True
+    answer = await PropagationServicer(target).PublishChanges(sent(joining), None)
+    assert (answer.controller_epoch, answer.version, answer.version_epoch) == (5, 10, 5)
+    assert set(target.image.topics) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("since", "base_epoch", "base_version", "all_brokers"),
+    [
+        (9, 5, 9, True),
+        (9, 6, 9, True),
+        (9, -1, 9, True),
+        (9, 3, 8, True),
+        (9, 3, 10, True),
+        (9, 3, 9, False),
+        (0, 3, 9, True),
+    ],
+)
+async def test_a_base_that_cannot_be_is_refused(
+    since: int, base_epoch: int, base_version: int, all_brokers: bool
+) -> None:
+    target = propagation()
+    await PropagationServicer(target).PublishChanges(sent(part(0, to=9, last=True)), None)
+    joining = part(0, since=since, to=10, epoch=5, last=True)
+    joining.base_epoch, joining.base_version, joining.all_brokers = base_epoch, base_version, all_brokers
+    with pytest.raises(RegnumError) as refused:
+        await PropagationServicer(target).PublishChanges(sent(joining), None)
+    assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert target.image.version == 9
 
 
 async def test_metadata_for_clients_comes_from_the_image() -> None:
@@ -124,5 +171,6 @@ async def test_a_controller_epoch_out_of_nowhere_is_refused_and_the_controller_g
         assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
     # Nor is a broker believed that says it has heard of one.
     answer = await PropagationServicer(target).PublishChanges(sent(part(0, last=True)), None)
-    target.seen(ControllerEpoch(2**31 - 1))
+    await target.seen(ControllerEpoch(2**31 - 1))
+    await target.seen(ControllerEpoch(4))
     assert (answer.controller_epoch, target.highest_epoch) == (3, 3)

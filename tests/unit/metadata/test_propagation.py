@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from regnum.types.v1 import errors_pb2
+from regnum_metadata.delivery import ByteBudget, Patience
 from regnum_metadata.propagation import Propagation
 from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
@@ -19,8 +21,12 @@ EPOCH = ControllerEpoch(1)
 WAIT_S = 10.0
 
 
-async def anybody(epoch: int) -> bool:
+async def anybody(_epoch: int) -> bool:
     return True
+
+
+async def nowhere(_epoch: int) -> bool:
+    return False
 
 
 class World:
@@ -29,12 +35,23 @@ class World:
     def __init__(self) -> None:
         self.brokers: dict[int, ReceivingBroker] = {}
         self.tasks: list[asyncio.Task[None]] = []
+        self.shows = nowhere
+        """What the store says of an epoch."""
+        self.patience = Patience()
+        self.budget = ByteBudget()
 
-    def process(self, id: MetadataId = ONE) -> Propagation:
+    async def process(self, id: MetadataId = ONE) -> Propagation:
         propagation = Propagation(
-            id=id, open_stream=self._open, clock=SystemClock(), spawn=self._spawn, believes=anybody
+            id=id,
+            open_stream=self._open,
+            clock=SystemClock(),
+            spawn=self._spawn,
+            believes=anybody,
+            shows=self.shows,
+            budget=self.budget,
+            patience=self.patience,
         )
-        propagation.processes_are(frozenset({id}))
+        await propagation.processes_are(frozenset({id}))
         return propagation
 
     def add(self, *ids: int) -> None:
@@ -84,40 +101,47 @@ def live(*ids: int) -> list[Any]:
 async def test_one_serialisation_for_a_change_whatever_the_number_of_brokers(world: World, count: int) -> None:
     ids = range(1, count + 1)
     world.add(*ids)
-    process = world.process()
+    process = await world.process()
     await process.take(change(0, 1, topic("a", 1), brokers=live(*ids)))
     await until(lambda: world.all_at(1))
     assert process.payload_serialisations == 1
     for version in range(2, 6):
-        await process.take(change(version - 1, version, topic("a", version), brokers=live(*ids)))
-    await until(lambda: world.all_at(5))
+        await process.take(change(version - 1, version, topic("a", version), newest=count))
+        await until(partial(world.all_at, version))
     assert process.payload_serialisations == 5
     assert all(one.leaders == {"a": {0: 5}} for one in world.brokers.values())
     # The very same object went to all of them: memory does not grow with brokers.
-    assert len({id(parts) for one in world.brokers.values() for parts in one.taken}) == 5
+    assert len({id(part) for one in world.brokers.values() for parts in one.taken for part in parts}) == 6
 
 
-async def test_brokers_that_missed_too_much_share_one_full_picture(world: World) -> None:
+async def test_brokers_that_missed_much_share_one_change_to_the_present(world: World) -> None:
+    """It was a queue of all they had missed, or the full picture."""
     world.add(*range(1, 10))
-    process = world.process()
-    await process.take(change(0, 1, topic("a", 1), brokers=live(*range(1, 10))))
+    process = await world.process()
+    await process.take(
+        change(0, 1, topic("a", 1), *(topic(f"t{n}", 1) for n in range(50)), brokers=live(*range(1, 10)))
+    )
     await until(lambda: world.all_at(1))
     for one in world.brokers.values():
         one.down = True
+        one.taken.clear()
     for version in range(2, 700):
-        await process.take(change(version - 1, version, topic("a", version), brokers=live(*range(1, 10))))
+        await process.take(change(version - 1, version, topic("a", version), newest=9))
     before = process.payload_serialisations
     for one in world.brokers.values():
-        one.down = False
+        one.recover()
     await until(lambda: world.all_at(699))
     assert process.payload_serialisations == before + 1
+    assert all(len(one.taken) == 1 for one in world.brokers.values())
+    assert all(sum(map(len, one.taken[0])) < 200 for one in world.brokers.values())
+    assert all(one.leaders["a"] == {0: 699} and len(one.leaders) == 51 for one in world.brokers.values())
 
 
 async def test_two_processes_share_the_brokers_and_one_takes_over(world: World) -> None:
     world.add(*range(1, 10))
-    first, second = world.process(ONE), world.process(TWO)
+    first, second = await world.process(ONE), await world.process(TWO)
     for process in (first, second):
-        process.processes_are(frozenset({ONE, TWO}))
+        await process.processes_are(frozenset({ONE, TWO}))
         await process.take(change(0, 1, topic("a", 1), brokers=live(*range(1, 10))))
     await until(lambda: world.all_at(1))
     shares = [{lane.receiver.id for lane in process.lanes} for process in (first, second)]
@@ -125,74 +149,112 @@ async def test_two_processes_share_the_brokers_and_one_takes_over(world: World) 
     assert not shares[0] & shares[1]
     for one in world.brokers.values():
         one.taken.clear()
-    second.processes_are(frozenset({TWO}))
-    await second.take(change(1, 2, topic("a", 2), brokers=live(*range(1, 10))))
+    await second.processes_are(frozenset({TWO}))
+    await second.take(change(1, 2, topic("a", 2), newest=9))
     await until(lambda: world.all_at(2))
     # Asked first, nobody was sent the full picture again.
     assert all(len(one.taken) == 1 for one in world.brokers.values())
     assert second.payload_serialisations == 2
-    first.processes_are(frozenset({TWO}))
+    await first.processes_are(frozenset({TWO}))
     assert first.lanes == ()
 
 
 async def test_a_process_that_takes_over_goes_on_from_the_brokers_version(world: World) -> None:
     world.add(1)
-    first, second = world.process(ONE), world.process(TWO)
-    first.processes_are(frozenset({ONE}))
-    second.processes_are(frozenset({ONE}))
+    first, second = await world.process(ONE), await world.process(TWO)
+    await first.processes_are(frozenset({ONE}))
+    await second.processes_are(frozenset({ONE}))
     await second.take(change(0, 1, topic("a", 1), brokers=live(1)))
     await first.take(change(0, 1, topic("a", 1), brokers=live(1)))
     await until(lambda: world.all_at(1))
     # The first dies here; what it would have sent comes from the second.
-    first.processes_are(frozenset())
-    await second.take(change(1, 3, topic("b", 2), brokers=live(1)))
-    second.processes_are(frozenset({TWO}))
+    await first.processes_are(frozenset())
+    await second.take(change(1, 3, topic("b", 2), newest=1))
+    await second.processes_are(frozenset({TWO}))
     await until(lambda: world.all_at(3))
     assert world.brokers[1].leaders == {"a": {0: 1}, "b": {0: 2}}
 
 
-async def test_a_new_controller_starts_over_with_a_full_image(world: World) -> None:
+async def test_a_new_controller_that_starts_over_costs_the_brokers_what_differs(world: World) -> None:
     world.add(1, 2, 3)
-    process = world.process()
-    await process.take(change(0, 8, topic("a", 1), topic("gone", 1), brokers=live(1, 2, 3)))
+    process = await world.process()
+    same = [topic(f"t{n}", 1, 2, 3) for n in range(200)]
+    await process.take(change(0, 8, topic("a", 1), topic("gone", 1), *same, brokers=live(1, 2, 3)))
     await until(lambda: world.all_at(8))
-    await process.take(change(0, 1, topic("a", 2), brokers=live(1, 2, 3), epoch=2))
+    for one in world.brokers.values():
+        one.taken.clear()
+    await process.take(change(0, 1, topic("a", 2), *same, brokers=live(1, 2, 3), epoch=2))
     await until(lambda: world.all_at(1))
-    assert all(one.leaders == {"a": {0: 2}} for one in world.brokers.values())
-    assert process.version_for_controller == 1
+    assert all(one.leaders["a"] == {0: 2} and len(one.leaders) == 201 for one in world.brokers.values())
+    assert all(len(one.taken) == 1 and sum(map(len, one.taken[0])) < 400 for one in world.brokers.values())
     async with refused_with(errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH):
         await process.take(change(8, 9, topic("a", 1), epoch=1))
 
 
+async def test_a_reign_that_goes_on_reaches_brokers_as_a_change(world: World) -> None:
+    world.add(1, 2, 3)
+    process = await world.process()
+    await process.take(change(0, 8, topic("a", 1), topic("b", 1), brokers=live(1, 2, 3)))
+    await until(lambda: world.all_at(8))
+    world.brokers[3].down = True
+    await process.take(change(8, 9, topic("b", 2), newest=3))
+    await until(lambda: world.brokers[1].version == world.brokers[2].version == 9)
+    await process.take(change(9, 10, topic("a", 3), brokers=live(1, 2, 3), epoch=2, base=(1, 9)))
+    world.brokers[3].recover()
+    await until(lambda: world.all_at(10))
+    assert all(one.known_under == 2 and one.leaders == {"a": {0: 3}, "b": {0: 2}} for one in world.brokers.values())
+    # The one that was behind too: both reigns in one change.
+    assert all(len(one.taken) == (2 if id == 3 else 3) for id, one in world.brokers.items())
+
+
+async def test_a_broker_beyond_the_base_of_a_reign_gets_everything(world: World) -> None:
+    """The predecessor published more than its successor knows, and another process has sent it on."""
+    world.add(1)
+    process = await world.process()
+    await process.take(change(0, 8, topic("a", 1), brokers=live(1)))
+    await until(lambda: world.all_at(8))
+    one = world.brokers[1]
+    one.version, one.leaders = 9, {"a": {0: 1}, "never": {0: 1}}
+    await process.take(change(8, 9, topic("b", 3), brokers=live(1), epoch=2, base=(1, 8)))
+    await until(lambda: (one.known_under, one.version) == (2, 9))
+    assert one.leaders == {"a": {0: 1}, "b": {0: 3}}
+
+
 async def test_a_gap_changes_nothing_and_says_what_is_needed(world: World) -> None:
-    process = world.process()
+    process = await world.process()
     await process.take(change(1, 2, topic("a", 1)))
-    assert process.version_for_controller == 0
+    assert process.image.version == 0
     await process.take(change(0, 2, topic("a", 1)))
     await process.take(change(3, 4, topic("b", 1)))
-    assert process.version_for_controller == 2
+    assert process.image.version == 2
     assert set(process.image.topics) == {"a"}
 
 
-async def test_a_broker_that_obeys_a_later_controller_deposes_the_earlier_one(world: World) -> None:
+async def test_a_broker_that_obeys_a_later_controller_deposes_the_earlier_one_if_the_store_does(
+    world: World,
+) -> None:
     world.add(1)
     world.brokers[1].controller_epoch = 5
-    process = world.process()
+
+    async def fifth(epoch: int) -> bool:
+        return epoch <= 5
+
+    world.shows = fifth
+    process = await world.process()
     await process.take(change(0, 1, topic("a", 1), brokers=live(1)))
     await until(lambda: process.highest_epoch == 5)
     async with refused_with(errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH):
         await process.take(change(1, 2, topic("a", 2), brokers=live(1)))
-    assert process.version_for_controller == 0
 
 
 async def test_a_broker_that_registered_anew_is_told_from_the_snapshot_that_knows_it(world: World) -> None:
     """A payload from before its registration would be refused for ever (safety rule S18)."""
     world.add(1, 2)
-    process = world.process()
+    process = await world.process()
     await process.take(change(0, 1, topic("a", 1), brokers=live(1, 2)))
     await until(lambda: world.all_at(1))
     world.brokers[2] = ReceivingBroker(epoch=50)
-    await process.take(change(1, 2, topic("a", 2), brokers=[broker(1), broker(2, epoch=50)]))
+    await process.take(change(1, 2, topic("a", 2), brokers=[broker(2, epoch=50)]))
     await until(lambda: world.all_at(2))
     assert world.brokers[2].leaders == {"a": {0: 2}}
 
@@ -200,14 +262,14 @@ async def test_a_broker_that_registered_anew_is_told_from_the_snapshot_that_know
 async def test_a_broker_that_is_down_holds_nobody_up_and_catches_up(world: World) -> None:
     world.add(1, 2, 3)
     world.brokers[2].down = True
-    process = world.process()
+    process = await world.process()
     await process.take(change(0, 1, topic("a", 1), brokers=live(1, 2, 3)))
     await until(lambda: world.brokers[1].version == world.brokers[3].version == 1)
     lag = {lane.receiver.id: (lane.acknowledged, lane.behind_ms) for lane in process.lanes}
     assert lag[2][0] == 0
     assert lag[2][1] > 0
     assert lag[1] == lag[3] == (1, 0)
-    world.brokers[2].down = False
+    world.brokers[2].recover()
     await until(lambda: world.all_at(1))
     await process.reached(EPOCH, 1, 5.0)
     assert [lane.behind_ms for lane in process.lanes] == [0, 0, 0]
@@ -216,12 +278,12 @@ async def test_a_broker_that_is_down_holds_nobody_up_and_catches_up(world: World
 async def test_waiting_for_the_brokers_ends_when_the_last_has_it(world: World) -> None:
     world.add(1, 2)
     world.brokers[2].down = True
-    process = world.process()
+    process = await world.process()
     await process.take(change(0, 1, brokers=live(1, 2)))
     waiting: Awaitable[None] = asyncio.ensure_future(process.reached(EPOCH, 1, WAIT_S))
     await until(lambda: world.brokers[1].version == 1)
     assert not waiting.done()  # type: ignore[attr-defined]
-    world.brokers[2].down = False
+    world.brokers[2].recover()
     await waiting
     assert world.all_at(1)
     await process.reached(EPOCH, 99, 0.001)
@@ -230,9 +292,9 @@ async def test_waiting_for_the_brokers_ends_when_the_last_has_it(world: World) -
 
 async def test_a_broker_that_leaves_is_hung_up_on(world: World) -> None:
     world.add(1, 2)
-    process = world.process()
+    process = await world.process()
     await process.take(change(0, 1, brokers=live(1, 2)))
     await until(lambda: world.all_at(1))
-    await process.take(change(1, 2, brokers=live(1)))
+    await process.take(change(1, 2, gone=[2]))
     await until(lambda: world.brokers[2].closed)
     assert [lane.receiver.id for lane in process.lanes] == [1]

@@ -36,6 +36,15 @@ class BelievedEpochs:
             await self._read()
         return is_plausible(epoch, self._last_read)
 
+    async def shows(self, epoch: ControllerEpoch) -> bool:
+        """Whether the store has shown that epoch or a later one.
+
+        For what somebody says who is no controller: it is a reason to look, and no more.
+        """
+        if self._last_read < epoch:
+            await self._read()
+        return self._last_read >= epoch
+
     async def _read(self) -> None:
         store, now_s = self._store(), self._clock.monotonic()
         if store is None or now_s < self._next_read_s:

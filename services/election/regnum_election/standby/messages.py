@@ -51,7 +51,7 @@ def _topics(publication: Publication) -> Iterator[standby_pb2.FollowedTopic]:
     for id, name in publication.deleted.items():
         if id not in picture.topics:
             yield standby_pb2.FollowedTopic(name=name, topic_id=id, deleted=True)
-    for id, numbers in publication.changed.items():
+    for id, numbers in publication.numbers():
         left = iter(numbers)
         while taken := list(islice(left, PART_PARTITIONS)):
             yield _topic(picture, id, taken)

@@ -15,10 +15,11 @@ from weakref import WeakValueDictionary
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import ControllerEpoch
+from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_election.publication import Base, Journal, Publication
+from regnum_election.publication import Journal, Publication
 from regnum_election.standby.messages import confirmation, parts_of
 
 INTERVAL_S: Final = 0.2
@@ -47,18 +48,16 @@ class SharedParts:
 class StandbyPublisher:
     """All standbys of one reign. Used by the controller's loop only."""
 
-    def __init__(self, *, epoch: ControllerEpoch, journal: Journal, base: Base | None, clock: Clock) -> None:
+    def __init__(self, *, epoch: ControllerEpoch, journal: Journal, clock: Clock) -> None:
         """Only assigns.
 
         Args:
             epoch: the reign.
-            journal: what was published in it.
-            base: the publication that its first one joined on to.
+            journal: what was published in it, and what it goes on from.
             clock: source of time.
         """
         self._epoch = epoch
         self._journal = journal
-        self._base = base
         self._clock = clock
         self._shared: WeakValueDictionary[tuple[int, int], SharedParts] = WeakValueDictionary()
         self._waiting: set[asyncio.Event] = set()
@@ -83,8 +82,8 @@ class StandbyPublisher:
             epoch: controller epoch of the picture that it holds.
             version: version of that picture; 0 when it holds none.
         """
-        version = self._known_version(epoch, version)
-        if version:
+        position = self._known(PictureVersion(epoch, version))
+        if position != NO_PICTURE:
             yield confirmation(epoch, version)
         moved = asyncio.Event()
         self._waiting.add(moved)
@@ -92,7 +91,7 @@ class StandbyPublisher:
             while True:
                 moved.clear()
                 self._check()
-                publication = self._journal.next_for(version)
+                publication = self._journal.next_for(position)
                 if publication is None:
                     await moved.wait()
                     continue
@@ -104,7 +103,7 @@ class StandbyPublisher:
                     number += 1
                     # One part in a turn of the loop, however many standbys there are (safety rule S22).
                     await asyncio.sleep(0)
-                version = shared.to_version
+                position = PictureVersion(self._epoch, shared.to_version)
                 del publication, shared
                 await self._clock.sleep(INTERVAL_S)
         finally:
@@ -112,19 +111,19 @@ class StandbyPublisher:
 
     def _reaches(self, version: int) -> bool:
         """Whether the journal can still say what changed since."""
-        publication = self._journal.next_for(version)
+        publication = self._journal.next_for(PictureVersion(self._epoch, version))
         return publication is None or publication.from_version != 0
 
     def _check(self) -> None:
         if self._closed:
             raise RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "the reign is over; follow the next controller")
 
-    def _known_version(self, epoch: ControllerEpoch, version: int) -> int:
-        """The version from which changes may be sent; 0: everything has to be."""
-        if epoch == self._epoch and 0 < version <= self._journal.version:
-            return version
-        base = self._base
-        return version if base is not None and (epoch, version) == (base.epoch, base.version) else 0
+    def _known(self, position: PictureVersion) -> PictureVersion:
+        """The version from which changes may be sent; that of no picture: everything has to be."""
+        if position.epoch == self._epoch and 0 < position.number <= self._journal.version:
+            return position
+        base = self._journal.base
+        return position if base is not None and position == base.position else NO_PICTURE
 
     def _parts(self, publication: Publication) -> SharedParts:
         # Whoever comes while everything is being sent to another is sent the same, and then what changed since.

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.ids import ControllerEpoch
+from regnum_model.ids import BrokerId, ControllerEpoch
+from regnum_model.picture_line import PictureVersion
 from regnum_service.errors import RegnumError
 
 from regnum_metadata.image import Change, Head
@@ -50,11 +51,13 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
             topics.extend(part.topics)
             complete = part.last
             parts += 1
-        if head is None or not complete or not 0 <= head.from_version < head.to_version <= VERSION_MAX:
+        if head is None or not complete or not _is_possible(head):
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the change is not complete; send all its parts")
         await self._propagation.take(_change(head, tuple(topics)))
         return propagation_pb2.PublishChangesResponse(
-            controller_epoch=self._propagation.highest_epoch, version=self._propagation.version_for_controller
+            controller_epoch=self._propagation.highest_epoch,
+            version=self._propagation.image.version,
+            version_epoch=self._propagation.image.controller_epoch,
         )
 
     async def DescribeLag(  # noqa: N802 - gRPC's name
@@ -83,6 +86,15 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
         )
 
 
+def _is_possible(head: propagation_pb2.PublishChangesRequest) -> bool:
+    if head.from_version == 0:
+        return head.base_epoch == 0 and 0 < head.to_version <= VERSION_MAX
+    if head.base_epoch == 0:
+        return 0 < head.from_version < head.to_version <= VERSION_MAX
+    earlier = 0 < head.base_epoch < head.controller_epoch
+    return earlier and head.all_brokers and 0 < head.from_version <= head.base_version < head.to_version <= VERSION_MAX
+
+
 def _belongs_to(first: propagation_pb2.PublishChangesRequest, part: propagation_pb2.PublishChangesRequest) -> bool:
     return (first.controller_epoch, first.from_version, first.to_version) == (
         part.controller_epoch,
@@ -96,6 +108,9 @@ def _change(head: propagation_pb2.PublishChangesRequest, topics: tuple[types_pb2
         controller_epoch=ControllerEpoch(head.controller_epoch),
         from_version=head.from_version,
         to_version=head.to_version,
+        base=PictureVersion(ControllerEpoch(head.base_epoch), head.base_version) if head.base_epoch else None,
+        all_brokers=head.all_brokers,
+        removed_brokers=frozenset(BrokerId(id) for id in head.removed_brokers),
         head=Head(
             controller_id=head.controller_id,
             controller=head.controller,

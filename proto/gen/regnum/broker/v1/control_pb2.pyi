@@ -458,7 +458,9 @@ Global___ReplicaLogInfo: _TypeAlias = ReplicaLogInfo  # noqa: Y015
 
 @_typing.final
 class UpdateMetadataRequest(_message.Message):
-    """One part of one change of metadata. The same bytes go to every broker."""
+    """One message of one change of metadata. The same bytes go to every broker. The first message of a change has `parts`
+    set and says everything besides topics; those that follow it on the stream carry topics only.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -466,7 +468,6 @@ class UpdateMetadataRequest(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     FROM_VERSION_FIELD_NUMBER: _builtins.int
     TO_VERSION_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     MAX_BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
@@ -474,37 +475,53 @@ class UpdateMetadataRequest(_message.Message):
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    BASE_EPOCH_FIELD_NUMBER: _builtins.int
+    BASE_VERSION_FIELD_NUMBER: _builtins.int
+    ALL_BROKERS_FIELD_NUMBER: _builtins.int
+    REMOVED_BROKERS_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller that made the change."""
     controller_epoch: _builtins.int
     """Controller epoch; below the highest seen it is refused."""
     from_version: _builtins.int
-    """The change applies to a receiver whose version is at least this and below to_version. 0 means from anything: a
-    full picture.
+    """The change applies to a receiver whose version, under controller_epoch, is at least this and below to_version. 0
+    means from anything: a full picture. With base_epoch set it applies to another receiver instead: see there.
     """
     to_version: _builtins.int
-    """Version after the change. Versions count within one controller epoch, from 1."""
-    part: _builtins.int
-    """Number of this part, from 0. The change is applied when all parts are there."""
+    """Version after the change. A reign that goes on from the one before counts on from there, any other one from 1."""
     parts: _builtins.int
-    """Number of parts."""
+    """Number of messages of the change, this one included. The change is applied when all are there. 0 means that this
+    message goes on with the change whose first message came last on this stream.
+    """
     max_broker_epoch: _builtins.int
-    """Highest broker epoch among brokers. A receiver with a higher one of its own refuses the change as stale."""
+    """Highest broker epoch among live brokers. A receiver with a higher one of its own refuses the change as stale."""
     cluster_id: _builtins.str
     """Id of the cluster."""
     traceparent: _builtins.str
-    """W3C traceparent of what caused the change, for spans; empty means nothing that is traced. Only in part 0."""
+    """W3C traceparent of what caused the change, for spans; empty means nothing that is traced."""
+    base_epoch: _builtins.int
+    """Not 0: the change joins on to an earlier reign and applies to a receiver whose version is of this controller epoch,
+    at least from_version and at most base_version; to no other.
+    """
+    base_version: _builtins.int
+    """The last version of base_epoch that the change knows of. A receiver beyond it needs a full picture."""
+    all_brokers: _builtins.bool
+    """Whether brokers is the whole list, as in every full picture: a broker that it leaves out is gone."""
     @_builtins.property
     def controller(self) -> _types_pb2.Controller:
         """The active controller."""
 
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Broker]:
-        """All live brokers. Only in part 0."""
+        """Live brokers that are new or changed; all of them where all_brokers is set."""
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.TopicState]:
         """Changed topics with absolute values; in a full picture all topics."""
+
+    @_builtins.property
+    def removed_brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Brokers that are gone, by id."""
 
     def __init__(
         self,
@@ -513,7 +530,6 @@ class UpdateMetadataRequest(_message.Message):
         controller_epoch: _builtins.int = ...,
         from_version: _builtins.int = ...,
         to_version: _builtins.int = ...,
-        part: _builtins.int = ...,
         parts: _builtins.int = ...,
         max_broker_epoch: _builtins.int = ...,
         cluster_id: _builtins.str = ...,
@@ -521,10 +537,14 @@ class UpdateMetadataRequest(_message.Message):
         brokers: _abc.Iterable[_types_pb2.Broker] | None = ...,
         topics: _abc.Iterable[_types_pb2.TopicState] | None = ...,
         traceparent: _builtins.str = ...,
+        base_epoch: _builtins.int = ...,
+        base_version: _builtins.int = ...,
+        all_brokers: _builtins.bool = ...,
+        removed_brokers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "parts", b"parts", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_brokers", b"all_brokers", "base_epoch", b"base_epoch", "base_version", b"base_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "max_broker_epoch", b"max_broker_epoch", "parts", b"parts", "removed_brokers", b"removed_brokers", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -532,29 +552,33 @@ Global___UpdateMetadataRequest: _TypeAlias = UpdateMetadataRequest  # noqa: Y015
 
 @_typing.final
 class UpdateMetadataResponse(_message.Message):
-    """Answers a change (its last part)."""
+    """Answers a change (after its last message, or the first that is refused)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
+    VERSION_EPOCH_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Highest controller epoch the broker has seen."""
     version: _builtins.int
-    """Version the broker now has under that epoch. 0 means it needs a full picture."""
+    """Version the broker now has. 0 means it needs a full picture."""
     error_code: _errors_pb2.ErrorCode.ValueType
     """NONE when applied or already known, STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH, or INVALID_REQUEST for a gap."""
+    version_epoch: _builtins.int
+    """Controller epoch of that version. 0 while there is no picture."""
     def __init__(
         self,
         *,
         controller_epoch: _builtins.int = ...,
         version: _builtins.int = ...,
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        version_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "error_code", b"error_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "error_code", b"error_code", "version", b"version", "version_epoch", b"version_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,16 +37,20 @@ class PublishChangesRequest(_message.Message):
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    BASE_EPOCH_FIELD_NUMBER: _builtins.int
+    BASE_VERSION_FIELD_NUMBER: _builtins.int
+    ALL_BROKERS_FIELD_NUMBER: _builtins.int
+    REMOVED_BROKERS_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
     """Controller epoch; below the highest seen it is refused."""
     from_version: _builtins.int
-    """The change applies to a receiver whose version is at least this and below to_version. 0 means from anything: a
-    full image.
+    """The change applies to a receiver whose version, under controller_epoch, is at least this and below to_version. 0
+    means from anything: a full image. With base_epoch set it applies to another receiver instead: see there.
     """
     to_version: _builtins.int
-    """Version after the change. Versions count within one controller epoch, from 1."""
+    """Version after the change. A reign that goes on from the one before counts on from there, any other one from 1."""
     part: _builtins.int
     """Number of this part, from 0. The change is applied when the call has ended with its last part."""
     last: _builtins.bool
@@ -57,17 +61,29 @@ class PublishChangesRequest(_message.Message):
     """Id of the cluster."""
     traceparent: _builtins.str
     """W3C traceparent of what caused the change, passed on to brokers; empty means nothing that is traced. Only in part 0."""
+    base_epoch: _builtins.int
+    """Not 0: the change joins on to an earlier reign and applies to a receiver whose version is of this controller epoch,
+    at least from_version and at most base_version; to no other.
+    """
+    base_version: _builtins.int
+    """The last version of base_epoch that the change knows of. A receiver beyond it needs a full image."""
+    all_brokers: _builtins.bool
+    """Whether brokers is the whole list, as in every full image: a broker that it leaves out is gone. Only in part 0."""
     @_builtins.property
     def controller(self) -> _types_pb2.Controller:
         """The active controller."""
 
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Broker]:
-        """All live brokers. Only in part 0."""
+        """Live brokers that are new or changed; all of them where all_brokers is set. Only in part 0."""
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.TopicState]:
         """Changed topics with absolute values; in a full image all topics."""
+
+    @_builtins.property
+    def removed_brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Brokers that are gone, by id. Only in part 0."""
 
     def __init__(
         self,
@@ -84,10 +100,14 @@ class PublishChangesRequest(_message.Message):
         brokers: _abc.Iterable[_types_pb2.Broker] | None = ...,
         topics: _abc.Iterable[_types_pb2.TopicState] | None = ...,
         traceparent: _builtins.str = ...,
+        base_epoch: _builtins.int = ...,
+        base_version: _builtins.int = ...,
+        all_brokers: _builtins.bool = ...,
+        removed_brokers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "last", b"last", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_brokers", b"all_brokers", "base_epoch", b"base_epoch", "base_version", b"base_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "last", b"last", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "removed_brokers", b"removed_brokers", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -101,19 +121,23 @@ class PublishChangesResponse(_message.Message):
 
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    VERSION_EPOCH_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Highest controller epoch this process has seen."""
     version: _builtins.int
-    """Version this process now has under that epoch: the controller goes on from there. 0 means it needs a full image."""
+    """Version this process now has: the controller goes on from there. 0 means it needs a full image."""
+    version_epoch: _builtins.int
+    """Controller epoch of that version. 0 while there is no image."""
     def __init__(
         self,
         *,
         controller_epoch: _builtins.int = ...,
         version: _builtins.int = ...,
+        version_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "version", b"version", "version_epoch", b"version_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

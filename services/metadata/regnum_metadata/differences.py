@@ -1,0 +1,108 @@
+"""What is news to those who have the image before a change: by name, for the line of versions.
+
+A full image that replaces one of an earlier reign is compared with it, partition by partition, so that a succession
+costs the brokers what changed in it and not what exists. Topics that are the same keep the very object that they had,
+and with it their bytes.
+"""
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import NamedTuple
+
+from regnum_model.ids import BrokerId, TopicId
+from regnum_model.picture_line import News, TopicNews
+
+from regnum_metadata.image import PARTITIONS_PER_STEP, Change, Image, TopicImage
+
+
+class Compared(NamedTuple):
+    """An image, and how it differs from the one before."""
+
+    image: Image
+    """The image; what is the same in both is the same object."""
+    news: News | None
+    """All that differs; None: it cannot be said in a change."""
+
+
+def named_by(change: Change, before: Image) -> Generator[None, None, News]:
+    """What an interval names; returned after some steps.
+
+    What came from another reign may have had other brokers: all of them are news.
+    """
+    done = 0
+    topics: dict[TopicId, TopicNews] = {}
+    deleted: dict[TopicId, str] = {}
+    for state in change.topics:
+        id = TopicId(state.topic_id)
+        if state.deleted:
+            deleted[id] = state.name
+            continue
+        done += 1 + len(state.partitions)
+        if done >= PARTITIONS_PER_STEP:
+            done = 0
+            yield
+        numbers = frozenset([item.partition for item in state.partitions])
+        known = topics.get(id)
+        topics[id] = TopicNews(state.name, numbers if known is None else known.partitions | numbers)
+    brokers = {broker.id for broker in change.head.brokers}
+    if change.all_brokers:
+        brokers.update(broker.id for broker in before.head.brokers)
+    return News(
+        topics=topics,
+        deleted=deleted,
+        brokers=frozenset(BrokerId(id) for id in brokers) | change.removed_brokers,
+        traceparent=change.traceparent,
+    )
+
+
+def compared(before: Image, after: Image, traceparent: str) -> Generator[None, None, Compared]:
+    """How a full image differs from the one before it; returned after some steps."""
+    topics = after.topics.mutate()
+    news: dict[TopicId, TopicNews] = {}
+    expressible = True
+    done = 0
+    for name, topic in after.topics.items():
+        known = before.topics.get(name)
+        if known is None or known.topic_id != topic.topic_id:
+            news[TopicId(topic.topic_id)] = TopicNews(name, frozenset(topic.partitions))
+        else:
+            changed, shared = yield from _differing(known, topic)
+            # A partition that is gone from a topic that stays cannot be named.
+            expressible = expressible and shared == len(known.partitions)
+            if changed or shared < len(known.partitions):
+                news[TopicId(topic.topic_id)] = TopicNews(name, changed)
+            else:
+                topics[name] = known
+        done += 1 + len(topic.partitions)
+        if done >= PARTITIONS_PER_STEP:
+            done = 0
+            yield
+    deleted = yield from _deleted(before, after)
+    brokers = frozenset(BrokerId(broker.id) for broker in (*before.head.brokers, *after.head.brokers))
+    found = News(topics=news, deleted=deleted, brokers=brokers, traceparent=traceparent)
+    return Compared(replace(after, topics=topics.finish()), found if expressible else None)
+
+
+def _differing(known: TopicImage, topic: TopicImage) -> Generator[None, None, tuple[frozenset[int], int]]:
+    """Partitions of a topic that are new or not as they were, and how many there were before that still are."""
+    changed: list[int] = []
+    shared = 0
+    for done, (number, state) in enumerate(topic.partitions.items()):
+        present = known.partitions.get(number)
+        shared += present is not None
+        if present != state:
+            changed.append(number)
+        if done % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+            yield
+    return frozenset(changed), shared
+
+
+def _deleted(before: Image, after: Image) -> Generator[None, None, dict[TopicId, str]]:
+    deleted: dict[TopicId, str] = {}
+    for done, (name, known) in enumerate(before.topics.items()):
+        now = after.topics.get(name)
+        if now is None or now.topic_id != known.topic_id:
+            deleted[TopicId(known.topic_id)] = name
+        if done % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+            yield
+    return deleted
