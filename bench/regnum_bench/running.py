@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,7 +67,12 @@ class Runner:
             ours_s.append(self.clock.monotonic() - pass_begun_s)
             if turns is not None:
                 self.progress.step(f"beside it: {' '.join(turns.command)}")
-                await turns.take(self.clock)
+                try:
+                    await turns.take(self.clock)
+                except MeasureError as error:
+                    # What was measured of ours stays: it may have taken an hour.
+                    self.progress.complaint(str(error))
+                    turns.complaints.append(str(error))
         figures = spreads(one for measured in ours for one in measured.rounds)
         if not figures:
             raise MeasureError(f"{benchmark.name} found no figures")
@@ -77,9 +82,14 @@ class Runner:
             shape=read_by(benchmark, shape),
             figures=figures,
             notes=_each_once(note for measured in ours for note in measured.notes),
-            complaints=_each_once(complaint for measured in ours for complaint in measured.complaints),
+            complaints=_each_once(
+                [
+                    *(complaint for measured in ours for complaint in measured.complaints),
+                    *([] if turns is None else turns.complaints),
+                ]
+            ),
             pass_s=tuple(ours_s),
-            beside=None if turns is None else turns.result(figures),
+            beside=None if turns is None or not turns.took_place else turns.result(figures),
             details=ours[-1].details,
             command=self.command,
             machine=machine(),
@@ -143,17 +153,22 @@ class _Turns:
 
     def __init__(self, peer: PeerCommand, command: tuple[str, ...], shape: Shape) -> None:
         self.command = command
+        self.complaints: list[str] = []
         self._peer = peer
         self._shape = shape.to_json()
         self._rounds: list[Round] = []
         self._pass_s: list[float] = []
         self._said: Mapping[str, Any] = {}
 
+    @property
+    def took_place(self) -> bool:
+        return bool(self._rounds)
+
     async def take(self, clock: Clock) -> None:
         begun_s = clock.monotonic()
         printed = await run_peer(self.command, within_s=self._peer.within_s)
-        self._pass_s.append(clock.monotonic() - begun_s)
         figures, self._said = read_figures(printed, self._shape)
+        self._pass_s.append(clock.monotonic() - begun_s)
         self._rounds.append(figures)
 
     def result(self, ours: Mapping[str, Spread]) -> Beside:
@@ -180,5 +195,5 @@ def sized(shape: Shape, over: str, size: int) -> Shape:
     return shape.with_total(size) if over == "partitions_total" else shape.changed({over: size})
 
 
-def _each_once(texts: Any) -> tuple[str, ...]:
+def _each_once(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
