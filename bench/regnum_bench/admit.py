@@ -29,7 +29,8 @@ from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
 from regnum_bench.figures import Round, quantile
-from regnum_bench.stand import Measured, MeasureError, Run
+from regnum_bench.stand import Measured, Run
+from regnum_bench.waiting import MeasureError
 
 CLIENTS: Final = 100
 """Callers, each with a bucket of its own."""

@@ -5,6 +5,7 @@ regnum-bench storm --beside 'peer storm --topics {topics} --rf {replication_fact
 regnum-bench growth failover --over affected --sizes 1000,5000,20000 --topics 2000
 regnum-bench all --size quick
 regnum-bench table
+regnum-bench storm --profile election --save profiles && regnum-bench hottest profiles/*.stacks
 
 Exit status 0 when all was measured, 1 when something could not be, or a limit was not kept, 2 for wrong use.
 """
@@ -19,6 +20,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from regnum_local.plan import STORES as PROGRAMS
 from regnum_local.plan import Role
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError, StartRefusedError
@@ -26,14 +28,14 @@ from rich.console import Console
 
 from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, Benchmark
 from regnum_bench.plot import PlotError, draw
+from regnum_bench.profiling import hottest_markdown
 from regnum_bench.progress import Progress
 from regnum_bench.result import Result, ResultError, save
 from regnum_bench.running import PeerCommand, Runner
 from regnum_bench.shape import STORES, Shape, ShapeError
 from regnum_bench.sizes import SIZES, jobs
-from regnum_bench.stand import MeasureError
 from regnum_bench.tables import figures_table, markdown, read_folder
-from regnum_bench.waiting import NotInTimeError
+from regnum_bench.waiting import MeasureError, NotInTimeError
 
 RESULTS: Final = Path("bench") / "results"
 """Where results of ``all`` go, and where ``table`` looks."""
@@ -81,10 +83,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep=getattr(given, "keep", False),
         label=getattr(given, "label", ""),
         extra=_extra(getattr(given, "flag", None) or []),
+        profile=tuple(Role(name) for name in getattr(given, "profile", None) or ()),
+        profile_folder=getattr(given, "save", None) or Path(),
     )
     try:
         if given.benchmark == "table":
             sys.stdout.write(markdown(read_folder(given.folder)))
+            return 0
+        if given.benchmark == "hottest":
+            sys.stdout.write("\n".join(hottest_markdown(file, count=given.count) for file in given.files))
             return 0
         if given.benchmark == "all":
             return _all(given, runner)
@@ -195,6 +202,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     everything.add_argument("--save", type=Path, default=RESULTS, help="folder of results")
     _work_options(everything)
+    hot = commands.add_parser("hottest", help="the hottest functions of profiles, as Markdown")
+    hot.add_argument("files", type=Path, nargs="+", help="files that --profile has written")
+    hot.add_argument("--count", type=int, default=15, help="functions of each")
     table = commands.add_parser("table", help="what the folder of results holds, as Markdown")
     table.add_argument("folder", type=Path, nargs="?", default=RESULTS)
     return parser
@@ -223,6 +233,12 @@ def _common_options(parser: argparse.ArgumentParser) -> None:
 def _work_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", type=Path, help="folder for data of clusters; default: that for temporary files")
     parser.add_argument("--keep", action="store_true", help="leave data, logs and traces there")
+    parser.add_argument(
+        "--profile",
+        choices=[role.value for role in Role if role not in PROGRAMS],
+        action="append",
+        help="sample the processes of this role with py-spy, into the folder of --save or this one",
+    )
     parser.add_argument(
         "--flag", type=_flag, action="append", metavar="ROLE:FLAG", help="further flag of election, metadata, broker"
     )

@@ -10,8 +10,8 @@ from regnum_telemetry import conventions
 from regnum_bench.figures import Round
 from regnum_bench.shape import ShapeError
 from regnum_bench.stages import Span, root_of, stages_ms
-from regnum_bench.stand import Kill, Measured, MeasureError, Run, Stand, in_place, stand
-from regnum_bench.waiting import Deadline, NotInTimeError
+from regnum_bench.stand import Kill, Measured, Run, Stand, in_place, stand
+from regnum_bench.waiting import Deadline, MeasureError, NotInTimeError
 
 VICTIM = 1
 """Broker that is killed."""
@@ -50,8 +50,9 @@ async def _once(cluster: Stand, notes: list[str]) -> Round:
     run.progress.step(f"kill -9 of broker {VICTIM}, which leads {len(led):,} of {len(leaders):,} partitions")
     cluster.traces.skip()
     deadline = run.deadline(f"new leaders of {len(led):,} partitions known to every broker")
-    kill = await cluster.kill(f"broker-{VICTIM}")
-    known = await cluster.look.until_right(cluster.brokers, names, _moved, deadline)
+    async with cluster.profiled("failover"):
+        kill = await cluster.kill(f"broker-{VICTIM}")
+        known = await cluster.look.until_right(cluster.brokers, names, _moved, deadline)
     from_kill_s = known.at_s - kill.at_s
     run.progress.detail(f"every broker knows after {from_kill_s:.3f} s")
     figures = {"from_kill_s": from_kill_s, "leaders_moved": float(len(led)), "looked_s": known.looked_s}

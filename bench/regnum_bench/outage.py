@@ -15,7 +15,8 @@ from regnum_local.demo.workload import Load, read_everything
 
 from regnum_bench.failover import failover_stages
 from regnum_bench.figures import Round
-from regnum_bench.stand import Kill, Measured, MeasureError, Run, Stand, stand
+from regnum_bench.stand import Kill, Measured, Run, Stand, stand
+from regnum_bench.waiting import MeasureError
 
 LOADED: Final = "bench-loaded"
 """The topic that is written to."""

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from regnum_bench.stand import MeasureError
+from regnum_bench.waiting import MeasureError
 
 KILL_WAIT_S: Final = 10.0
 """Time to end after SIGTERM; a peer has processes of its own to end."""

@@ -1,12 +1,13 @@
 """A result as a picture: every value as a dot and the medians as bars, or a figure over sizes with a straight line."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from regnum_bench.figures import Spread, unit
 from regnum_bench.growth import Growth
 from regnum_bench.result import Result
+from regnum_bench.stages import STAGES
 from regnum_bench.tables import what
 
 OURS, BESIDE, REFERENCE = "#1f6feb", "#d29922", "#8b949e"
@@ -14,6 +15,8 @@ OURS, BESIDE, REFERENCE = "#1f6feb", "#d29922", "#8b949e"
 PANELS_MAX: Final = 12
 """Figures of one picture; the others are in the file."""
 COLUMNS: Final = 3
+STAGE_NAMES: Final = frozenset(stage.name for stages in STAGES.values() for stage in stages)
+"""Figures that are parts of one time: they share a panel."""
 
 
 class PlotError(Exception):
@@ -28,7 +31,9 @@ def draw(result: Result, path: Path) -> Path:
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
         raise PlotError('no plot without matplotlib; install it with: pip install "regnum[bench]"') from error
-    panels = len(result.growth) or min(len(result.figures), PANELS_MAX)
+    stages = {name: spread for name, spread in result.figures.items() if name.removesuffix("_ms") in STAGE_NAMES}
+    single = [name for name in result.figures if name not in stages][:PANELS_MAX]
+    panels = len(result.growth) or len(single) + bool(stages)
     columns = min(COLUMNS, panels)
     rows = -(-panels // columns)
     # Neither the moment nor chance is in the file: the same result gives the same bytes.
@@ -41,8 +46,11 @@ def draw(result: Result, path: Path) -> Path:
             for ax, growth in zip(axes, result.growth, strict=True):
                 _grown(ax, growth)
         else:
-            for ax, (name, spread) in zip(axes, result.figures.items(), strict=False):
-                _bars(ax, name, spread, None if result.beside is None else result.beside.figures.get(name))
+            theirs = {} if result.beside is None else result.beside.figures
+            for ax, name in zip(axes, single, strict=False):
+                _bars(ax, name, result.figures[name], theirs.get(name))
+            if stages:
+                _stages(axes[-1], stages)
         figure.suptitle(_title(result), fontsize=9)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="svg", metadata={"Date": None})
@@ -54,11 +62,25 @@ def _bars(ax: Any, name: str, ours: Spread, theirs: Spread | None) -> None:
     for place, (_, spread, colour) in enumerate(sides):
         ax.bar(place, spread.median, color=colour, alpha=0.45, width=0.6)
         ax.plot([place] * len(spread.values), spread.values, "o", color=colour, markersize=3)
-        ax.annotate(f"{spread.median:.4g}", (place, spread.median), ha="center", va="bottom", fontsize=7)
+        _label(ax, f"{spread.median:.4g}", (place, spread.median))
     ax.set_xticks(range(len(sides)), [label for label, _, _ in sides])
     ax.set_xlim(-0.8, len(sides) - 0.2)
     ax.set_ylim(bottom=0, top=_top([ours, *([theirs] if theirs is not None else [])]))
     ax.set_title(f"{name} ({unit(name)})" if unit(name) else name, fontsize=8)
+
+
+def _stages(ax: Any, stages: Mapping[str, Spread]) -> None:
+    """One bar for each stage, in order of time from above; the thin line reaches from the least to the most."""
+    names = list(stages)[::-1]
+    medians = [stages[name].median for name in names]
+    reach = [[stages[name].median - stages[name].least for name in names]]
+    reach.append([stages[name].most - stages[name].median for name in names])
+    ax.barh(names, medians, xerr=reach, color=OURS, alpha=0.45, ecolor=OURS)
+    ax.set_title("stages: median, least and most (ms)", fontsize=8)
+
+
+def _label(ax: Any, text: str, at: tuple[float, float]) -> None:
+    ax.annotate(text, at, xytext=(0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=7)
 
 
 def _top(spreads: Sequence[Spread]) -> float:
@@ -69,7 +91,7 @@ def _grown(ax: Any, growth: Growth) -> None:
     ax.plot(growth.sizes, growth.straight(), "--", color=REFERENCE, label="in proportion to the smallest")
     ax.plot(growth.sizes, growth.medians, "o-", color=OURS, label="median")
     for size, median in zip(growth.sizes, growth.medians, strict=True):
-        ax.annotate(f"{median:.3g}", (size, median), ha="center", va="bottom", fontsize=7)
+        _label(ax, f"{median:.3g}", (size, median))
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks(growth.sizes, [f"{size:,.0f}" for size in growth.sizes])

@@ -24,8 +24,8 @@ from regnum_bench.figures import Round, quantile
 from regnum_bench.hop import child
 from regnum_bench.receivers import SEEN
 from regnum_bench.shape import Shape
-from regnum_bench.stand import Measured, MeasureError, Run
-from regnum_bench.waiting import Deadline
+from regnum_bench.stand import Measured, Run
+from regnum_bench.waiting import Deadline, MeasureError
 
 PART_PARTITIONS: Final = 5_000
 """Partitions of one part of what is published."""

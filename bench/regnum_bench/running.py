@@ -19,7 +19,8 @@ from regnum_bench.peer import read_figures, run_peer
 from regnum_bench.progress import Progress
 from regnum_bench.result import Beside, Result, beside
 from regnum_bench.shape import Shape, fill
-from regnum_bench.stand import Measured, MeasureError, Run
+from regnum_bench.stand import Measured, Profiles, Run
+from regnum_bench.waiting import MeasureError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,10 @@ class Runner:
     """Tells the result from others of the same benchmark and store."""
     extra: Mapping[Role, Sequence[str]] = field(default_factory=dict)
     """Further flags for the processes of a role."""
+    profile: tuple[Role, ...] = ()
+    """Roles whose processes are profiled."""
+    profile_folder: Path = Path()
+    """Where profiles go."""
 
     async def run(self, benchmark: Benchmark, shape: Shape, peer: PeerCommand | None = None) -> Result:
         """All passes; ours first in each. Raises MeasureError, NotInTimeError, RegnumError, StartRefusedError."""
@@ -135,7 +140,18 @@ class Runner:
 
     async def _pass(self, benchmark: Benchmark, shape: Shape) -> Measured:
         directory = Path(tempfile.mkdtemp(prefix=f"regnum-bench-{benchmark.name}-", dir=self.work))
-        run = Run(shape=shape, directory=directory, progress=self.progress, clock=self.clock, extra=dict(self.extra))
+        profiles = None
+        if self.profile:
+            prefix = "-".join(["profile", shape.coordination, *([self.label] if self.label else [])])
+            profiles = Profiles(roles=self.profile, folder=self.profile_folder, prefix=prefix)
+        run = Run(
+            shape=shape,
+            directory=directory,
+            progress=self.progress,
+            clock=self.clock,
+            extra=dict(self.extra),
+            profiles=profiles,
+        )
         try:
             measured = await benchmark.measure(run)
         except Exception:

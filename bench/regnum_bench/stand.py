@@ -16,10 +16,11 @@ from regnum_service.errors import RegnumError
 
 from regnum_bench.figures import Round
 from regnum_bench.looking import Known, Look
+from regnum_bench.profiling import profiled
 from regnum_bench.progress import Progress
 from regnum_bench.shape import Shape, placed
 from regnum_bench.stages import Traces
-from regnum_bench.waiting import Deadline
+from regnum_bench.waiting import Deadline, MeasureError
 
 BALANCE_INTERVAL_S: Final = 15.0
 """How often leaders go back to preferred replicas: between two repetitions, instead of every five minutes."""
@@ -29,8 +30,16 @@ MEND_POLL_S: Final = 0.5
 """Between two looks at a cluster that comes back."""
 
 
-class MeasureError(Exception):
-    """The measurement is worth nothing. The message says why."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiles:
+    """Profiles that are wanted."""
+
+    roles: tuple[Role, ...]
+    """Of the processes of these roles."""
+    folder: Path
+    """Where they go."""
+    prefix: str
+    """What the names of their files begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +56,8 @@ class Run:
     """The machine's."""
     extra: Mapping[Role, Sequence[str]] = field(default_factory=dict)
     """Further flags for the processes of a role."""
+    profiles: Profiles | None = None
+    """What is to be profiled; None: nothing."""
 
     def deadline(self, what: str) -> Deadline:
         """A deadline of the shape's length that begins now."""
@@ -135,6 +146,18 @@ class Stand:
         if holds is not None:
             deadline = self.run.deadline(f"every replica in sync and every leader in its place after {name} returned")
             await self.look.until_right(self.brokers[:1], self.run.shape.names, holds, deadline)
+
+    @asynccontextmanager
+    async def profiled(self, phase: str) -> AsyncIterator[None]:
+        """Profile the block, where that is wanted; of several repetitions the last one stays."""
+        wanted = self.run.profiles
+        if wanted is None:
+            yield
+            return
+        rows = [row for row in self.cluster.status() if row.role in wanted.roles and row.pid is not None]
+        processes = {row.name: row.pid for row in rows if row.pid is not None}
+        async with profiled(processes, wanted.folder, f"{wanted.prefix}-{phase}"):
+            yield
 
     async def settle(self) -> None:
         """Quiet before a repetition."""

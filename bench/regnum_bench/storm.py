@@ -13,8 +13,8 @@ from regnum_local.plan import Role
 from regnum_service.errors import RegnumError
 
 from regnum_bench.figures import Round
-from regnum_bench.stand import Measured, MeasureError, Run, Stand, create_some, new_topics, stand
-from regnum_bench.waiting import Deadline
+from regnum_bench.stand import Measured, Run, Stand, create_some, new_topics, stand
+from regnum_bench.waiting import Deadline, MeasureError
 
 DIRECTORY_POLL_S = 0.1
 REPLICAS = "replicas"
@@ -29,9 +29,11 @@ async def storm(run: Run) -> Measured:
     async with stand(run) as cluster:
         for number in range(run.shape.warm_up + run.shape.repetitions):
             await cluster.settle()
-            created = await _create(cluster)
+            async with cluster.profiled("create"):
+                created = await _create(cluster)
             made = await _write(cluster)
-            deleted = await _delete(cluster)
+            async with cluster.profiled("delete"):
+                deleted = await _delete(cluster)
             if number >= run.shape.warm_up:
                 rounds.append({**created, **deleted, "directories_count": float(made)})
     return Measured(rounds=tuple(rounds))

@@ -22,7 +22,8 @@ from regnum_service.channel import Channels
 from regnum_bench.figures import Round, quantile
 from regnum_bench.hop import Hop, hop
 from regnum_bench.shape import Shape, ShapeError
-from regnum_bench.stand import Measured, MeasureError, Run, Stand, stand
+from regnum_bench.stand import Measured, Run, Stand, stand
+from regnum_bench.waiting import MeasureError
 
 CALL_S: Final = 60.0
 FETCH_BYTES: Final = 8 * 1024 * 1024

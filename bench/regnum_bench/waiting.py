@@ -1,4 +1,4 @@
-"""Waiting with a deadline that names what was waited for."""
+"""Waiting with a deadline that names what was waited for, and why a measurement may end without figures."""
 
 from collections.abc import Awaitable, Callable
 
@@ -7,6 +7,10 @@ from regnum_service.clock import Clock
 
 class NotInTimeError(Exception):
     """Something did not come about in its time. The message says what, and how far it came."""
+
+
+class MeasureError(Exception):
+    """The measurement is worth nothing. The message says why."""
 
 
 class Deadline:

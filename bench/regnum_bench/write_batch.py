@@ -25,7 +25,8 @@ from regnum_service.collector import short_collections
 from regnum_bench.by_hand_etcd import FlatLoop, NestedLoop
 from regnum_bench.by_hand_zookeeper import MultiLoop
 from regnum_bench.figures import Round, spreads
-from regnum_bench.stand import Measured, MeasureError, Run
+from regnum_bench.stand import Measured, Run
+from regnum_bench.waiting import MeasureError
 
 LIMIT: Final = 1.3
 """How many times the plain loop ours may take."""

@@ -12,8 +12,8 @@ from regnum_bench.peer import read_figures, run_peer
 from regnum_bench.plot import draw
 from regnum_bench.result import Result, ResultError, beside, load, save
 from regnum_bench.shape import Shape
-from regnum_bench.stand import MeasureError
 from regnum_bench.tables import figures_table, markdown, number, read_folder
+from regnum_bench.waiting import MeasureError
 from rich.console import Console
 
 RESULTS = Path(__file__).parents[3] / "bench" / "results"

@@ -10,8 +10,8 @@ from regnum_bench.benchmarks import Benchmark
 from regnum_bench.progress import Progress
 from regnum_bench.running import PeerCommand, Runner
 from regnum_bench.shape import Shape
-from regnum_bench.stand import Measured, MeasureError, Run
-from regnum_bench.waiting import Deadline, NotInTimeError
+from regnum_bench.stand import Measured, Run
+from regnum_bench.waiting import Deadline, MeasureError, NotInTimeError
 from regnum_testing.clock import FakeClock
 from rich.console import Console
 

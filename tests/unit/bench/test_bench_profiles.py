@@ -1,0 +1,53 @@
+"""Profiles: what samples of stacks add up to."""
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from regnum_bench.profiling import Hot, hottest, hottest_markdown, profiled
+from regnum_bench.waiting import MeasureError
+
+STACKS = ("main;load;decode 6", "main;load 1", "main;main;send 3", "not a stack", "")
+
+
+def test_shares_are_of_all_samples_and_a_function_counts_once_in_a_stack() -> None:
+    assert hottest(STACKS) == [
+        Hot(function="decode", own=0.6, total=0.6),
+        Hot(function="send", own=0.3, total=0.3),
+        Hot(function="load", own=0.1, total=0.7),
+        Hot(function="main", own=0.0, total=1.0),
+    ]
+    assert hottest([]) == []
+
+
+def test_the_table_has_both_orders(tmp_path: Path) -> None:
+    file = tmp_path / "profile-etcd-create-election-1.stacks"
+    file.write_text("\n".join(STACKS))
+    rows = hottest_markdown(file, count=2).splitlines()[4:]
+    assert rows == ["| `decode` | 60.0% | | `main` | 100.0% |", "| `send` | 30.0% | | `load` | 70.0% |"]
+
+
+@pytest.mark.skipif(
+    shutil.which("py-spy", path=str(Path(sys.executable).parent)) is None, reason="py-spy is in the extra `bench`"
+)
+async def test_a_busy_process_is_sampled_and_one_that_is_gone_is_named(tmp_path: Path) -> None:
+    busy = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "def busy():\n    print(flush=True)\n    while True: pass\nbusy()"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert busy.stdout is not None
+        await busy.stdout.readline()
+        file = tmp_path / "sub" / "profile-one.stacks"
+        async with profiled({"one": busy.pid}, file.parent, "profile"):
+            # A quarter of a second at 200 samples a second; the process does nothing but run.
+            await asyncio.sleep(0.25)
+        assert hottest(file.read_text().splitlines())[0].function.startswith("busy ")
+    finally:
+        busy.kill()
+        await busy.wait()
+    with pytest.raises(MeasureError, match="does not sample process"):
+        async with profiled({"one": busy.pid}, tmp_path, "profile"):
+            pass
