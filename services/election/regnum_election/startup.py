@@ -60,8 +60,7 @@ async def _take_office(
     await take_up_brokers(context)
     brokers_known()
     await take_up_deletions(context)
-    names = await context.store.names(paths.TOPICS)
-    await adopter.take_up(names)
+    await adopter.take_up_all()
     await find_removed(context, adopter, await guarded_topics(context))
     read_s = context.clock.monotonic()
     if trace is not None:

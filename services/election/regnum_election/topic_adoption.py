@@ -2,9 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeExists, NodeFailure, NoNode
@@ -12,17 +12,20 @@ from regnum_coordination.port import Create, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, TopicId, encode_id
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
+from regnum_service.slices import Turns, slices
 
 from regnum_election.adoption import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, needs_states
+from regnum_election.beside import beside
 from regnum_election.broker_changes import settle
 from regnum_election.cluster import Cluster, Partition, Topic
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
+from regnum_election.found_topics import FoundTopics, TopicsOfTree, read_topics
 from regnum_election.leadership import Decision, Refusal, reaffirm
 from regnum_election.topic_deletion import TopicDeleter
 from regnum_election.writing import NotTaken
 
-TOPICS_PER_READ: Final = 100
+TOPICS_PER_ROUND: Final = 100
 """Topics judged together."""
 
 TOPICS_PER_COMPARISON: Final = 500
@@ -31,13 +34,8 @@ TOPICS_PER_COMPARISON: Final = 500
 PARTITIONS_PER_TURN: Final = 1_000
 """Partitions taken into the picture between two turns of the event loop (safety rule S22)."""
 
-BYTES_PER_TURN: Final = 64 * 1024
-"""About how many bytes of JSON are decoded on the loop in one turn."""
-
 STATE_BYTES: Final = 250
 """About the size of a leaderAndISR node."""
-
-T = TypeVar("T")
 
 
 class TopicAdopter:
@@ -170,55 +168,62 @@ class TopicAdopter:
             known_epoch=LeaderEpoch(0) if known is None else known.state.leader_epoch,
         )
 
+    async def take_up_all(self) -> list[TopicId]:
+        """As ``take_up``, of all topics there are."""
+        store = self._context.store
+        if not store.reads_trees:
+            return await self.take_up(await store.names(paths.TOPICS))
+        loading = await store.read_tree(paths.TOPICS, TopicsOfTree)
+        found = FoundTopics(nodes=loading.nodes, states=loading.states)
+        accepted: list[TopicId] = []
+        async for some in slices(sorted(found.nodes), TOPICS_PER_ROUND):
+            accepted.extend(await self._judge(some, found))
+        await self._give_way(accepted)
+        return accepted
+
     async def take_up(self, names: Iterable[str]) -> list[TopicId]:
         """Judge topic nodes, repair what may be repaired, add what is whole to the picture; returns what was added.
 
         Raises:
             DeposedError: a state is from a later reign, the highest of all that were read.
         """
-        wanted = list(names)
         accepted: list[TopicId] = []
-        for start in range(0, len(wanted), TOPICS_PER_READ):
-            accepted.extend(await self._take_up(wanted[start : start + TOPICS_PER_READ]))
+        async for some in slices(tuple(names), TOPICS_PER_ROUND):
+            accepted.extend(await self._judge(some, await read_topics(self._context.store, some)))
+        await self._give_way(accepted)
+        return accepted
+
+    async def _give_way(self, accepted: Iterable[TopicId]) -> None:
         latest = ControllerEpoch(0)
         for id in accepted:
             latest = max(latest, _latest_reign(self._context.picture, id))
             await asyncio.sleep(0)
         self._context.give_way(latest)
-        return accepted
 
-    async def _take_up(self, names: list[str]) -> list[TopicId]:
+    async def _judge(self, names: Sequence[str], found: FoundTopics) -> list[TopicId]:
         context = self._context
-        nodes = await context.store.read_many([f"{paths.TOPICS}/{name}" for name in names])
-        self._forget(name for name in names if f"{paths.TOPICS}/{name}" not in nodes)
-        numbers = await _numbers(names, nodes)
-        states = await context.store.read_many(
-            [f"{paths.TOPICS}/{name}/{number}/leaderAndISR" for name in numbers for number in numbers[name]]
-        )
-        found_states: dict[str, dict[int, FoundNode]] = {}
-        for name, listed in numbers.items():
-            await asyncio.sleep(0)
-            found_states[name] = {
-                number: _found(node)
-                for number in listed
-                if (node := states.get(f"{paths.TOPICS}/{name}/{number}/leaderAndISR")) is not None
-            }
-        guards = await self._guards(nodes, found_states)
+        self._forget(name for name in names if name not in found.nodes)
+        nodes = {name: found.nodes[name] for name in names if name in found.nodes}
+        states: dict[str, dict[int, FoundNode]] = {}
+        for name, node in nodes.items():
+            listed = await beside(partial(needs_states, node.data), weight=len(node.data))
+            seen = found.states.get(name, {})
+            states[name] = {number: seen[number] for number in listed if number in seen}
+        guards = await self._guards(nodes, states)
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
-        for name, listed in numbers.items():
-            node = nodes[f"{paths.TOPICS}/{name}"]
+        for name, node in nodes.items():
             minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
-            verdict = await _beside(
+            verdict = await beside(
                 partial(
                     judge_topic,
                     name,
                     _found(node),
-                    found_states[name],
+                    states[name],
                     guards,
                     minted=minted,
                     reign=context.reign.epoch,
                 ),
-                weight=len(listed) * STATE_BYTES,
+                weight=len(node.data) + len(states[name]) * STATE_BYTES,
             )
             match verdict:
                 case Refused(reason=reason):
@@ -234,9 +239,11 @@ class TopicAdopter:
         before = context.picture.partitions
         for some in _portions(added):
             weight = STATE_BYTES * sum(len(members) for _, members in some)
-            context.picture = await _beside(partial(context.picture.with_topics, some), weight=weight)
+            context.picture = await beside(partial(context.picture.with_topics, some), weight=weight)
         context.unverified.prove_topics(topic.id for topic, _ in added)
+        turns = Turns(PARTITIONS_PER_TURN)
         for topic, members in added:
+            await turns.took(len(members))
             context.trouble(_news_of_trouble(topic.id, members, before))
         return [topic.id for topic, _ in added]
 
@@ -245,15 +252,15 @@ class TopicAdopter:
     ) -> dict[TopicId, str]:
         """Names by topic id, for the ids that these nodes mention."""
         ids: set[TopicId] = set()
-        for path, node in nodes.items():
+        for name, node in nodes.items():
             try:
-                content = await _beside(partial(TopicNode.decode, node.data), weight=len(node.data))
+                content = await beside(partial(TopicNode.decode, node.data), weight=len(node.data))
             except MalformedNodeError:
                 continue
             if content.topic_id is not None:
                 ids.add(content.topic_id)
                 continue
-            for found in states[path.rpartition("/")[2]].values():
+            for found in states[name].values():
                 try:
                     ids.add(LeaderAndIsr.decode(found.data).topic_id)
                 except MalformedNodeError:
@@ -389,22 +396,6 @@ async def known_brokers(context: ControllerContext) -> frozenset[BrokerId]:
     """Every broker that ever registered."""
     names = await context.store.names(paths.BROKER_EPOCHS)
     return frozenset(BrokerId(int(name)) for name in names if name.isascii() and name.isdigit())
-
-
-async def _numbers(names: Iterable[str], nodes: Mapping[str, Node]) -> dict[str, tuple[int, ...]]:
-    """Partitions of each topic node that was found."""
-    numbers: dict[str, tuple[int, ...]] = {}
-    for name in names:
-        node = nodes.get(f"{paths.TOPICS}/{name}")
-        if node is not None:
-            numbers[name] = await _beside(partial(needs_states, node.data), weight=len(node.data))
-    return numbers
-
-
-async def _beside(work: Callable[[], T], *, weight: int) -> T:
-    """The result of a pure function; what weighs much is done on a thread (safety rule S22)."""
-    await asyncio.sleep(0)
-    return work() if weight < BYTES_PER_TURN else await asyncio.to_thread(work)
 
 
 def _portions(

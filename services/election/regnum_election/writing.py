@@ -4,10 +4,11 @@ An unknown outcome is settled by repeating the same conditional operation (safet
 Whoever gets a refusal reads the nodes again and decides again.
 """
 
-from collections.abc import Sequence
-from typing import Final, assert_never
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Final, Protocol, TypeVar, assert_never
 
-from regnum_coordination.errors import ConnectionLoss, InvalidRequest, NodeFailure, NoNode, SessionExpired
+from regnum_coordination.errors import Compacted, ConnectionLoss, InvalidRequest, NodeFailure, NoNode, SessionExpired
 from regnum_coordination.paths import check_path
 from regnum_coordination.port import (
     Expired,
@@ -20,6 +21,7 @@ from regnum_coordination.port import (
     Refused,
     SessionState,
     Store,
+    TreePage,
     Unknown,
     Written,
 )
@@ -38,6 +40,16 @@ READ_PATHS: Final = 1_000
 
 GROUPS_PER_WRITE: Final = 250
 """Groups of one batch; the loop is free between two of them (safety rule S22)."""
+
+
+class PageTaker(Protocol):
+    """What takes in the pages of a tree."""
+
+    def take(self, page: TreePage) -> None:
+        """Another page; takes no longer than few milliseconds."""
+
+
+P = TypeVar("P", bound=PageTaker)
 
 
 class NotTaken(NodeFailure):
@@ -111,6 +123,33 @@ class FencedStore:
                 await self._pause()
             except SessionExpired:
                 raise DeposedError("the session is over") from None
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether a tree is read at one moment and faster than its nodes by name."""
+        return self._store.tree_watch_offered
+
+    async def read_tree(self, path: str, begin: Callable[[], P]) -> P:
+        """A node and everything below it, as of now.
+
+        Args:
+            path: the node.
+            begin: makes what takes the pages in; called again when a read has to begin anew.
+        """
+        while True:
+            taker = begin()
+            try:
+                async with aclosing(self._store.read_tree(path, current=True)) as pages:
+                    async for page in pages:
+                        taker.take(page)
+            except Compacted:
+                continue
+            except ConnectionLoss:
+                await self._pause()
+            except SessionExpired:
+                raise DeposedError("the session is over") from None
+            else:
+                return taker
 
     async def until_connected(self) -> None:
         """Return when the session is confirmed: at its local deadline a controller stops acting (safety rule S8)."""
