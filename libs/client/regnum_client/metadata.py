@@ -196,7 +196,8 @@ class Metadata:
             trouble_since_s = None
             view = await merged(self._base(answer, asked_s), answer, asked=asked, as_of_s=asked_s)
             await self._take(view)
-            await self._clock.sleep(PACE_S)
+            # From question to question: a slow answer was pause enough.
+            await self._clock.sleep(max(0.0, asked_s + PACE_S - self._clock.monotonic()))
 
     def _base(self, answer: GetMetadataResponse, now_s: float) -> ClusterView:
         """What the answer is merged into."""

@@ -6,7 +6,7 @@ Algorithm: one task turns whenever something happened: it gives up what is too o
 another call gathers the next batch of each of its partitions into one call. Full batches go up to five at a time; one
 that is not full stays open in the ``accumulator``, and takes records, until nothing of its partition is on its way. A
 partition whose leader failed goes on when metadata, asked for after the failure, shows another term; to the same term
-it is sent again after a pause that grows with the trouble.
+it is sent again after a pause that grows with the trouble; one batch alone to a leader that could not be reached.
 A call without an answer for half a second makes the sender look again, with other brokers than the one that is
 silent: if a partition of it has another leader by now the call is abandoned (the leader is frozen or cut off, not
 slow) and its batches go on with the same numbers. Without numbers it takes all partitions to have moved.
@@ -39,6 +39,7 @@ from regnum_client.outcomes import Outcomes, Receipt
 from regnum_client.pace import retry_delay_ms
 from regnum_client.records import TopicPartition
 from regnum_client.route import Route
+from regnum_client.unreachable import UnreachableLeaders
 from regnum_client.verdicts import Fate, judge
 
 CALL_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -120,6 +121,7 @@ class Sender:
         """Routes with batches that can be sent, as far as they themselves go; whoever has sent goes to the end."""
         self._calls: dict[_Call, None] = {}
         self._calls_to: Counter[BrokerId] = Counter()
+        self._unreachable: Final = UnreachableLeaders()
         self._expire_at_s = float("-inf")
         self._identity: Identity | None = None
         self._identity_task: asyncio.Task[None] | None = None
@@ -172,11 +174,9 @@ class Sender:
             term = self._term(partition, route, view)
             if term is None:
                 continue
-            pause_s = route.trouble.pause_until_s(term)
-            if now_s < pause_s:
-                paused_s = min(paused_s, pause_s)
-                continue
-            if self._calls_to[term.leader] >= self._in_flight_max or sizes[term.leader] >= CALL_BYTES_MAX:
+            free_s = max(self._free_from_s(term.leader, sizes[term.leader]), route.trouble.pause_until_s(term))
+            if now_s < free_s:
+                paused_s = min(paused_s, free_s)
                 continue
             batch = self._next_batch(partition, route, term)
             if batch is not None:
@@ -189,6 +189,15 @@ class Sender:
                 # An open batch that fills while another one is under way: it comes back when that one ends.
                 del self._active[partition]
         return gathered, paused_s
+
+    def _free_from_s(self, leader: BrokerId, gathered_bytes: int) -> float:
+        """When a leader takes a batch besides those gathered for it; infinity: when a call to it has ended."""
+        if self._calls_to[leader] >= self._in_flight_max or gathered_bytes >= CALL_BYTES_MAX:
+            return float("inf")
+        out_of_reach_until_s = self._unreachable.pause_until_s(leader)
+        if out_of_reach_until_s is None:
+            return float("-inf")
+        return float("inf") if gathered_bytes or self._calls_to[leader] else out_of_reach_until_s
 
     def _next_batch(self, partition: TopicPartition, route: Route, term: LeaderTerm) -> Batch[Receipt] | None:
         if route.lane.empty:
@@ -246,10 +255,14 @@ class Sender:
         try:
             response = await self._produce(under_way)
         except RegnumError as error:
+            code = self._call_code(error)
             if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
                 self._metadata.suspect(under_way.address)
-            self._settle_all(items, self._call_code(error), error.message)
+            if code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE and not under_way.abandoned:
+                self._unreachable.failed(under_way.leader, now_s=self._clock.monotonic(), chance=self._chance.random())
+            self._settle_all(items, code, error.message)
         else:
+            self._unreachable.answered(under_way.leader)
             for place, (item, result) in enumerate(zip(items, response.results, strict=True)):
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
                 take_hint(self._metadata, item.partition, item.term, result)

@@ -196,6 +196,34 @@ async def test_a_killed_leader_costs_a_pause_and_nothing_else(cluster: FakeClust
     assert cluster.values("t") == numbered(0, 150)
 
 
+async def test_one_batch_feels_the_way_to_a_leader_that_cannot_be_reached(cluster: FakeCluster) -> None:
+    """A client with hundreds of partitions there sent all of them to nobody every 20 ms, and had no time for news."""
+    cluster.create("wide", partitions=90)
+    refused: list[int] = []
+    taken: list[int] = []
+    dead = True
+
+    async def reset(broker: FakeBroker, request: log_pb2.ProduceRequest) -> None:
+        if broker.number == 1:
+            (refused if dead else taken).append(len(request.partitions))
+            if dead:
+                # As a connection that is refused looks to the caller.
+                raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "refused")
+
+    async with producer_to(cluster) as producer:
+        await (await producer.send("t", b"0"))
+        cluster.before_produce = reset
+        deliveries = [await producer.send("wide", b"x", partition=number) for number in range(90)]
+        await until(lambda: len(refused) >= 6)
+        assert refused[0] > 1
+        assert set(refused[5:]) == {1}
+        dead = False
+        await asyncio.gather(*deliveries)
+    assert taken[0] == 1
+    assert max(taken) > 1
+    assert [len(cluster.values("wide", number)) for number in range(90)] == [1] * 90
+
+
 async def test_after_a_leader_change_the_next_acknowledgement_comes_at_once(cluster: FakeCluster) -> None:
     loop = asyncio.get_running_loop()
     async with producer_to(cluster) as producer:
