@@ -7,6 +7,7 @@ then a start (safety rule S10).
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from regnum_coordination.errors import BadVersion, NodeFailure
@@ -147,18 +148,19 @@ async def react(context: ControllerContext, difference: Difference, trace: Failo
     changed = difference.gone | {broker.id for broker in difference.arrived}
     lost = changed & frozenset(context.picture.brokers)
     _redraw(context, difference)
-    urgent, rest = await by_urgency(context, await _assigned(context.picture, changed), changed)
-    if trace is None and any(_leader(context, key) in lost for key in urgent):
-        trace = context.begin_trace(
-            min(lost),
-            cause=conventions.CAUSE_NODE,
-            evidence="registration gone or renewed",
-            noticed_unix_nano=tracing.now_unix_nano(),
-        )
-    with context.traced(trace):
-        for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
-            # The first leaders need not wait for the last to be written.
-            await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
+    rest: list[PartitionKey] = []
+    async with aclosing(_urgent_parts(context, await _assigned(context.picture, changed), changed, rest)) as parts:
+        async for urgent in parts:
+            if trace is None and any(_leader(context, key) in lost for key in urgent):
+                trace = context.begin_trace(
+                    min(lost),
+                    cause=conventions.CAUSE_NODE,
+                    evidence="registration gone or renewed",
+                    noticed_unix_nano=tracing.now_unix_nano(),
+                )
+            with context.traced(trace):
+                # The first leaders need not wait for the last to be found and written.
+                await settle_some(context, urgent)
     if trace is not None:
         trace.seal()
     with tracing.within("" if trace is None else trace.context):
@@ -224,14 +226,35 @@ async def by_urgency(
     """
     urgent: list[PartitionKey] = []
     rest: list[PartitionKey] = []
-    for count, key in enumerate(keys, 1):
-        if count % PARTITIONS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        partition = context.picture.partitions[key]
-        held = partition.held
-        needs_leader = held is None or held.state.leader == NO_LEADER or held.state.leader in changed
-        (urgent if needs_leader or context.is_held_up(key, partition) else rest).append(key)
+    async with aclosing(_urgent_parts(context, keys, changed, rest)) as parts:
+        async for part in parts:
+            urgent.extend(part)
     return urgent, rest
+
+
+async def _urgent_parts(
+    context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId], rest: list[PartitionKey]
+) -> AsyncGenerator[list[PartitionKey], None]:
+    """As ``by_urgency``, as soon as enough for a write are found; ``rest`` takes the others and is whole at the end."""
+    urgent: list[PartitionKey] = []
+    async for some in slices(keys, PARTITIONS_PER_TURN):
+        for key in some:
+            (urgent if _is_urgent(context, key, changed) else rest).append(key)
+        while len(urgent) >= PARTITIONS_PER_WRITE:
+            part, urgent = urgent[:PARTITIONS_PER_WRITE], urgent[PARTITIONS_PER_WRITE:]
+            yield part
+    if urgent:
+        yield urgent
+
+
+def _is_urgent(context: ControllerContext, key: PartitionKey, changed: Collection[BrokerId]) -> bool:
+    partition = context.picture.partitions[key]
+    if partition.held is None:
+        return True
+    state = partition.held.state
+    return (
+        state.leader == NO_LEADER or state.leader in changed or (bool(state.elr) and context.is_held_up(key, partition))
+    )
 
 
 async def settle_in_steps(context: ControllerContext, keys: Sequence[PartitionKey]) -> AsyncGenerator[None, None]:

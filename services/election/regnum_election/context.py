@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -102,23 +102,22 @@ class ControllerContext:
         self.unfinished: dict[PartitionKey, Decide] = {}
         """Partitions still in conflict after all rounds of a change, with its decision; see ``unfinished``."""
         self._folders: set[PartitionKey] = set()
+        self._surroundings: Surroundings | None = None
 
     @property
     def surroundings(self) -> Surroundings:
-        """What decisions look at."""
-        return Surroundings(
-            brokers=self.picture.brokers, leaving=self.picture.leaving, controller_epoch=self.reign.epoch
-        )
+        """What decisions look at; one value for as long as the brokers are the same."""
+        picture, known = self.picture, self._surroundings
+        if known is None or known.brokers is not picture.brokers or known.leaving is not picture.leaving:
+            known = self._surroundings = Surroundings(
+                brokers=picture.brokers, leaving=picture.leaving, controller_epoch=self.reign.epoch
+            )
+        return known
 
     def surroundings_of(self, key: PartitionKey) -> Surroundings:
         """What decisions about one partition look at."""
-        picture = self.picture
-        return Surroundings(
-            brokers=picture.brokers,
-            leaving=picture.leaving,
-            offline=picture.offline_at(key),
-            controller_epoch=self.reign.epoch,
-        )
+        offline = self.picture.offline_at(key)
+        return replace(self.surroundings, offline=offline) if offline else self.surroundings
 
     def begin_trace(
         self, victim: BrokerId, *, cause: str, evidence: str, noticed_unix_nano: int, heard_unix_nano: int = 0
