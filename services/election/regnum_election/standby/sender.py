@@ -4,11 +4,13 @@ Goals: many standbys cost one encoding; one that is slow costs no memory; a floo
 
 Algorithm: what a standby lacks comes from the journal of publications, so that the picture it then has is the one
 published under that version. Whoever lacks more than the journal reaches back gets everything. The parts of a change
-are encoded when the first standby wants them, and kept only as long as somebody is being sent them. A change goes out
+are encoded when the first standby wants them. Everything is kept as long as somebody is being sent it, and of other
+changes the last KEPT besides: standbys do not ask in the same moment. A change goes out
 at once if none did for INTERVAL_S; otherwise changes merge until that time is over.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from typing import Final
 from weakref import WeakValueDictionary
@@ -24,6 +26,10 @@ from regnum_election.standby.messages import confirmation, parts_of
 
 INTERVAL_S: Final = 0.2
 """Shortest time between two changes for one standby."""
+
+
+KEPT: Final = 2
+"""Changes whose encoded parts are kept for standbys that want them a moment later."""
 
 
 class SharedParts:
@@ -60,6 +66,7 @@ class StandbyPublisher:
         self._journal = journal
         self._clock = clock
         self._shared: WeakValueDictionary[tuple[int, int], SharedParts] = WeakValueDictionary()
+        self._kept: deque[SharedParts] = deque(maxlen=KEPT)
         self._waiting: set[asyncio.Event] = set()
         self._closed = False
         self.encodings = 0
@@ -73,6 +80,7 @@ class StandbyPublisher:
     def close(self) -> None:
         """The reign is over: whoever follows hears so."""
         self._closed = True
+        self._kept.clear()
         self.wake()
 
     async def follow(self, epoch: ControllerEpoch, version: int) -> AsyncGenerator[bytes, None]:
@@ -133,5 +141,7 @@ class StandbyPublisher:
             shared = self._shared[place] = SharedParts(
                 parts_of(publication, self._epoch), to_version=publication.to_version
             )
+            if publication.from_version:
+                self._kept.append(shared)
             self.encodings += 1
         return shared
