@@ -7,18 +7,18 @@ away are treated first, which raises their leader epoch (safety rule S10); only 
 ISRs that only have to shrink are written after that, as after any failure: their leaders lead already.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from regnum_coordination.port import Node
 from regnum_model import paths
-from regnum_model.ids import NO_LEADER, BrokerId, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import Membership
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
-from regnum_election.broker_changes import by_urgency, read_brokers, settle_in_steps, settle_some, tell_deletions
+from regnum_election.broker_changes import read_brokers, settle_in_steps, settle_some, tell_deletions
 from regnum_election.config_book import ConfigBook
 from regnum_election.context import ControllerContext
 from regnum_election.failover_trace import FailoverTrace
@@ -66,9 +66,8 @@ async def _take_office(
     if trace is not None:
         trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
         trace.reached(conventions.LOADED_UNIX_NANO)
-    keys = tuple(context.picture.partitions)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
-    urgent, rest = await by_urgency(context, keys, await unsettled_leaders(context))
+    urgent, rest = await divided(context)
     await settle_some(context, urgent)
     await context.publish(brokers_changed=True)
     if trace is not None:
@@ -83,7 +82,7 @@ async def _take_office(
         "reign begun",
         brokers=sorted(context.picture.brokers),
         topics=len(context.picture.topics),
-        partitions=len(keys),
+        partitions=len(context.picture.partitions),
         deletions=len(context.deletions),
         read_ms=round((read_s - started_s) * 1000),
         settled_ms=round((context.clock.monotonic() - read_s) * 1000),
@@ -160,18 +159,26 @@ async def find_removed(context: ControllerContext, adopter: TopicAdopter, guarde
         # Otherwise the topic node stands and was refused: a person has to look at it, and nothing is deleted.
 
 
-async def unsettled_leaders(context: ControllerContext) -> frozenset[BrokerId]:
-    """Leaders that are away, or that bounced since some state recorded them."""
+async def divided(context: ControllerContext) -> tuple[list[PartitionKey], list[PartitionKey]]:
+    """All partitions of the picture: those that may need a leader or acknowledge nothing until then, and the others.
+
+    A leader may lead on if it has been up ever since it was recorded (safety rule S10).
+    """
+    urgent: list[PartitionKey] = []
+    rest: list[PartitionKey] = []
     surroundings = context.surroundings
-    leaders: set[BrokerId] = set()
-    for count, partition in enumerate(context.picture.partitions.values()):
-        if count % PARTITIONS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        if partition.held is None:
-            continue
-        state = partition.held.state
-        if state.leader not in leaders and (
-            state.leader == NO_LEADER or not surroundings.is_intact(state.leader, state.members)
-        ):
-            leaders.add(state.leader)
-    return frozenset(leaders)
+    intact: dict[tuple[BrokerId, Membership | None], bool] = {}
+    async for some in slices(context.picture.partitions.items(), PARTITIONS_PER_TURN):
+        for key, partition in some:
+            held = partition.held
+            if held is None or held.state.leader == NO_LEADER:
+                urgent.append(key)
+                continue
+            leader, members = held.state.leader, held.state.members
+            # Few leaders and many partitions: each life of a broker is judged once.
+            life = (leader, members.get(leader))
+            stands = intact.get(life)
+            if stands is None:
+                stands = intact[life] = surroundings.is_intact(leader, members)
+            (rest if stands and not context.is_held_up(key, partition) else urgent).append(key)
+    return urgent, rest

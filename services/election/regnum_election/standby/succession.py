@@ -37,7 +37,7 @@ from regnum_model.ids import TopicId
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.broker_changes import by_urgency, settle_some, tell_deletions
+from regnum_election.broker_changes import settle_some, tell_deletions
 from regnum_election.cluster import Cluster
 from regnum_election.config_book import ConfigBook
 from regnum_election.context import Applied, ControllerContext
@@ -45,11 +45,11 @@ from regnum_election.failover_trace import FailoverTrace
 from regnum_election.standby.picture import Followed
 from regnum_election.startup import (
     begin_trace,
+    divided,
     find_removed,
     guarded_topics,
     take_up_brokers,
     take_up_deletions,
-    unsettled_leaders,
 )
 from regnum_election.topic_adoption import TopicAdopter, read_guards
 
@@ -110,8 +110,7 @@ async def _lead(
     for broker in context.picture.brokers.values():
         context.dispatch.begin(broker)
     led_s = context.clock.monotonic()
-    keys = tuple(context.picture.partitions)
-    urgent, _ = await by_urgency(context, keys, await unsettled_leaders(context))
+    urgent, _ = await divided(context)
     for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
         await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
     await tell_deletions(context)
@@ -122,7 +121,7 @@ async def _lead(
         brokers=sorted(context.picture.brokers),
         topics=len(context.picture.topics),
         taken_up=len(found),
-        partitions=len(keys),
+        partitions=len(context.picture.partitions),
         urgent=len(urgent),
         deletions=len(context.deletions),
         led_ms=round((led_s - started_s) * 1000),
