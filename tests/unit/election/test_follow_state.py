@@ -9,13 +9,14 @@ import pytest
 from regnum.election.v1 import standby_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.cluster import Cluster
-from regnum_election.publication import CHANGES_KEPT, Base, Journal, Publication
+from regnum_election.publication import Base, Journal, Publication
 from regnum_election.standby.follower import FRESH_S, Follower
 from regnum_election.standby.messages import PART_PARTITIONS, parts_of
 from regnum_election.standby.picture import FollowedPicture, GapError
 from regnum_election.standby.sender import INTERVAL_S, StandbyPublisher
 from regnum_model.ids import ControllerEpoch, PartitionKey
 from regnum_model.nodes import Address
+from regnum_model.picture_line import CHANGES_KEPT, NO_PICTURE, PictureVersion
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import FakeClock, settle
 from regnum_testing.election_values import broker, cluster, topic
@@ -29,7 +30,7 @@ def picture_of(*names: str, partitions: int = 1) -> Cluster:
 
 
 def change(journal: Journal, version: int) -> list[standby_pb2.StatePart]:
-    publication = journal.next_for(version)
+    publication = journal.next_for(PictureVersion(EPOCH, version) if version else NO_PICTURE)
     assert publication is not None
     return [standby_pb2.StatePart.FromString(part) for part in parts_of(publication, EPOCH)]
 
@@ -74,8 +75,8 @@ class Line:
 
     def __init__(self, base: Base | None = None) -> None:
         self.clock = FakeClock()
-        self.journal = Journal(base)
-        self.publisher = StandbyPublisher(epoch=EPOCH, journal=self.journal, base=base, clock=self.clock)
+        self.journal = Journal(EPOCH, base)
+        self.publisher = StandbyPublisher(epoch=EPOCH, journal=self.journal, clock=self.clock)
 
     def publish(self, picture: Cluster, *changed: PartitionKey) -> None:
         self.journal.publish(picture, changed)
@@ -99,7 +100,7 @@ async def test_many_standbys_cost_one_encoding() -> None:
         await receiver.close()
 
 
-async def test_one_that_comes_while_everything_is_being_sent_shares_it_unless_it_is_too_old() -> None:
+async def test_one_that_comes_while_everything_is_being_sent_shares_it_and_then_gets_what_changed() -> None:
     line = Line()
     picture = picture_of("a", "b", "c", partitions=400)
     line.publish(picture)
@@ -114,11 +115,13 @@ async def test_one_that_comes_while_everything_is_being_sent_shares_it_unless_it
         line.publish(picture)
     late = Receiver(line.publisher)
     await settle(100)
+    assert late.version == 1
+    assert line.publisher.encodings == 1, "everything was encoded once, for all three"
+    await line.clock.advance(INTERVAL_S)
     assert late.version == line.journal.version
-    assert line.publisher.encodings == 2
     slow.release()
     await line.clock.advance(3 * INTERVAL_S)
-    assert slow.version == line.journal.version, "one that was held up for long gets everything anew"
+    assert slow.version == line.journal.version
     for receiver in (slow, quick, late):
         await receiver.close()
 
@@ -145,7 +148,7 @@ async def test_what_a_standby_holds_of_this_reign_or_of_its_base_is_not_sent_aga
     line = Line(Base(epoch=ControllerEpoch(6), version=40))
     picture = picture_of("a", "b")
     line.publish(picture, PartitionKey(picture.names["b"], 0))
-    before = Journal(Base(epoch=ControllerEpoch(5), version=39))
+    before = Journal(ControllerEpoch(6), Base(epoch=ControllerEpoch(5), version=39))
     before.publish(picture_of("a"))
     held = [standby_pb2.StatePart.FromString(p) for p in parts_of(_publication(before), ControllerEpoch(6))]
     for epoch, version, parts in ((6, 40, 2), (6, 39, 1), (6, 41, 1), (5, 40, 1), (7, 41, 1), (7, 99, 1)):
@@ -161,7 +164,7 @@ async def test_what_a_standby_holds_of_this_reign_or_of_its_base_is_not_sent_aga
 
 
 def _publication(journal: Journal) -> Publication:
-    publication = journal.next_for(0)
+    publication = journal.next_for(NO_PICTURE)
     assert publication is not None
     return publication
 
@@ -178,7 +181,7 @@ async def test_the_end_of_the_reign_ends_the_stream_with_a_name() -> None:
 
 
 def test_a_topic_goes_on_over_many_parts() -> None:
-    journal, picture = Journal(), picture_of("big", "small", partitions=PART_PARTITIONS + 7)
+    journal, picture = Journal(EPOCH), picture_of("big", "small", partitions=PART_PARTITIONS + 7)
     journal.publish(picture)
     parts = change(journal, 0)
     assert len(parts) > 2
@@ -190,7 +193,7 @@ def test_a_topic_goes_on_over_many_parts() -> None:
 
 
 def test_a_change_that_breaks_off_leaves_the_picture_as_it_was() -> None:
-    journal, picture = Journal(), picture_of("a")
+    journal, picture = Journal(EPOCH), picture_of("a")
     journal.publish(picture)
     followed = FollowedPicture()
     (part,) = change(journal, 0)
@@ -216,7 +219,7 @@ def test_a_change_that_breaks_off_leaves_the_picture_as_it_was() -> None:
 def test_what_does_not_fit_is_no_picture(
     spoil: Callable[[list[standby_pb2.StatePart]], list[standby_pb2.StatePart]],
 ) -> None:
-    journal = Journal()
+    journal = Journal(EPOCH)
     journal.publish(picture_of("a", partitions=2 * PART_PARTITIONS + 1))
     followed = FollowedPicture()
     parts = spoil(change(journal, 0))
@@ -246,7 +249,7 @@ def _with_state(part: standby_pb2.StatePart, state: bytes) -> standby_pb2.StateP
 
 
 def test_marks_follow_their_partitions() -> None:
-    journal, picture = Journal(), picture_of("a", "b", partitions=2)
+    journal, picture = Journal(EPOCH), picture_of("a", "b", partitions=2)
     key, other = PartitionKey(picture.names["a"], 1), PartitionKey(picture.names["b"], 0)
     troubled = picture.with_trouble({key: "lost"}).with_offline(broker(2).id, [other])
     journal.publish(troubled)
@@ -304,7 +307,7 @@ class Standing:
         self.clock = FakeClock()
         self.wire = Wire()
         self.follower = Follower(open_stream=self.wire.open, clock=self.clock)
-        self.journal = Journal()
+        self.journal = Journal(EPOCH)
         self.journal.publish(picture_of("a"))
         self.task = asyncio.create_task(self.follower.run())
 
