@@ -18,6 +18,7 @@ began costs one more read and one more write for all such partitions together.
 
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from regnum_coordination.errors import NotEmpty
@@ -29,6 +30,7 @@ from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, TopicIdNode, 
 from regnum_service.slices import Turns, slices
 
 from regnum_election.context import ControllerContext
+from regnum_election.heavy_work import BYTES_ON_LOOP, beside_loop
 
 TOPICS_TOGETHER: Final = 100
 """Topics whose nodes are deleted together."""
@@ -38,9 +40,6 @@ PARTITIONS_TOGETHER: Final = 2_000
 
 PARTITIONS_PER_STEP: Final = 300
 """Partitions whose two nodes one step deletes; a failover waits for one step at most."""
-
-BYTES_PER_TURN: Final = 64 * 1024
-"""Bytes of topic nodes that are decoded between two turns of the event loop (safety rule S22)."""
 
 PROBE_PARTITIONS: Final = 128
 """Partitions looked for at a time when the topic node is gone and nobody knows how many there were."""
@@ -110,11 +109,13 @@ class TopicClearer:
         nodes = await store.read_many([paths.topic(name) for name in guarded.values()])
         folders: list[_Folder] = []
         last: dict[TopicId, Group] = {}
-        turns = Turns(BYTES_PER_TURN)
+        turns = Turns(BYTES_ON_LOOP)
         for id, name in guarded.items():
             topic = nodes.get(paths.topic(name))
             known = self._known.pop(id, None)
-            is_ours = topic is not None and _is_life_of(topic.data, id)
+            is_ours = topic is not None and await beside_loop(
+                partial(_is_life_of, topic.data, id), light=len(topic.data) <= BYTES_ON_LOOP
+            )
             if topic is None:
                 await self._delete_orphans(name, id)
             elif is_ours:

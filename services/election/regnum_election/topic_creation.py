@@ -10,6 +10,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -22,6 +23,7 @@ from regnum_service.slices import Turns
 
 from regnum_election.cluster import Partition, Topic
 from regnum_election.context import ControllerContext
+from regnum_election.heavy_work import BYTES_ON_LOOP, PARTITIONS_ON_LOOP, beside_loop
 from regnum_election.topic_requests import Plan, Rejection, Repeated, TopicRequest, plan_topic, repeated_names
 
 PARTITIONS_PER_STEP: Final = 300
@@ -32,9 +34,6 @@ TOPICS_PER_STEP: Final = 50
 
 PARTITIONS_PER_TURN: Final = 2_000
 """Partitions of topic nodes that are written anew between two turns of the event loop (safety rule S22)."""
-
-BYTES_PER_TURN: Final = 64 * 1024
-"""Bytes of topic nodes that are decoded between two turns of the event loop (safety rule S22)."""
 
 PARTITIONS_PLANNED_PER_STEP: Final = 2_000
 """Partitions that are placed in one step, unless one topic has more."""
@@ -171,7 +170,10 @@ async def _write_topics(
                     message=f"topic {plan.name} cannot be written ({error}); look at the store and try again",
                 )
     keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
-    context.picture = context.picture.with_topics(added)
+    # A large topic comes into the picture as a whole.
+    context.picture = await beside_loop(
+        partial(context.picture.with_topics, added), light=len(keys) <= PARTITIONS_ON_LOOP
+    )
     if not creation.result.done():
         creation.keys.extend(keys)
         context.dispatch.expect(keys)
@@ -224,12 +226,12 @@ async def finish_creation(
         unknown = [id for id in topics if id in refused or id not in written]
     wanted = {paths.topic(topic.name): topic for id in unknown if (topic := context.picture.topics.get(id)) is not None}
     found: dict[TopicId, _Marked] = {}
-    turns = Turns(BYTES_PER_TURN)
+    turns = Turns(BYTES_ON_LOOP)
     for path, node in (await context.store.read_many(tuple(wanted))).items():
         topic = wanted[path]
         await turns.took(len(node.data))
         try:
-            content = TopicNode.decode(node.data)
+            content = await beside_loop(partial(TopicNode.decode, node.data), light=len(node.data) <= BYTES_ON_LOOP)
         except MalformedNodeError as error:
             context.log.warning("topic node unreadable", topic=topic.name, reason=str(error))
             continue

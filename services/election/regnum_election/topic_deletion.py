@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -24,6 +25,7 @@ from regnum_election.broker_changes import tell_deletions
 from regnum_election.cluster import Partition
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
+from regnum_election.heavy_work import PARTITIONS_ON_LOOP, beside_loop
 from regnum_election.topic_clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer
 from regnum_election.topic_requests import DeletionRequest, Rejection, find_topic
 from regnum_election.writing import NotTaken
@@ -213,11 +215,13 @@ class TopicDeleter:
                 forgotten.append(key)
                 await turns.took()
             self._clearer.remember(one.topic_id, known)
-        async for some in slices(begun, TOPICS_TOGETHER):
-            context.picture = replace(
-                context.picture.without_topics(one.topic_id for one in some),
-                settings=context.picture.settings.of_topics({one.topic: None for one in some}),
-            )
+        without = await beside_loop(
+            partial(context.picture.without_topics, [one.topic_id for one in begun]),
+            light=len(forgotten) <= PARTITIONS_ON_LOOP,
+        )
+        context.picture = replace(
+            without, settings=context.picture.settings.of_topics({one.topic: None for one in begun})
+        )
         context.dispatch.show(context.picture)
         context.dispatch.forget_orders(forgotten)
         context.metadata.publish(context.picture, (), {one.topic_id: one.topic for one in begun})
