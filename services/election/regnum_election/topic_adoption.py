@@ -22,6 +22,7 @@ from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.found_topics import FoundTopics, TopicsOfTree, read_topics
 from regnum_election.leadership import Decision, Refusal, reaffirm
+from regnum_election.topic_clearing import TOPICS_TOGETHER
 from regnum_election.topic_deletion import TopicDeleter
 from regnum_election.writing import NotTaken
 
@@ -30,6 +31,9 @@ TOPICS_PER_ROUND: Final = 100
 
 TOPICS_PER_COMPARISON: Final = 500
 """Topic nodes that are read together to see whether they are the ones known."""
+
+NAMES_PER_TURN: Final = 5_000
+"""Topic names that are compared between two turns of the event loop (safety rule S22)."""
 
 PARTITIONS_PER_TURN: Final = 1_000
 """Partitions taken into the picture between two turns of the event loop (safety rule S22)."""
@@ -65,19 +69,25 @@ class TopicAdopter:
         """Topic names as a watch showed them: take up what is new, delete what a person removed."""
         context = self._context
         self._listed = True
+        known = context.picture.names
         # The list may be older than our own writes: what differs is read again before it counts.
-        added = [name for name in sorted(names) if name not in context.picture.names and name not in context.clearing]
-        missing = [name for name in context.picture.names if name not in names]
+        added: list[str] = []
+        async for some in slices(names, NAMES_PER_TURN):
+            added += [name for name in some if name not in known and name not in context.clearing]
+        added.sort()
+        missing: list[str] = []
+        async for some in slices(known, NAMES_PER_TURN):
+            missing += [name for name in some if name not in names]
         if added:
             accepted = await self.take_up(added)
             keys = [key for id in accepted for key in context.picture.of_topic(id)]
             await self._bring_in(keys)
             yield
-        standing = await context.store.read_many([paths.topic(name) for name in missing])
-        for name in missing:
-            if paths.topic(name) in standing or name not in context.picture.names:
-                continue
-            async for _ in self.removed_by_hand(name):
+        for start in range(0, len(missing), TOPICS_TOGETHER):
+            looked = missing[start : start + TOPICS_TOGETHER]
+            standing = await context.store.read_many([paths.topic(name) for name in looked])
+            gone = [name for name in looked if paths.topic(name) not in standing and name in context.picture.names]
+            async for _ in self._removed_by_hand(gone):
                 yield
 
     async def compare(self) -> AsyncGenerator[None, None]:
@@ -88,7 +98,7 @@ class TopicAdopter:
         """
         context = self._context
         self._listed = False
-        names = sorted(context.picture.names)
+        names = tuple(context.picture.names)
         for start in range(0, len(names), TOPICS_PER_COMPARISON):
             some = names[start : start + TOPICS_PER_COMPARISON]
             nodes = await context.store.read_many([paths.topic(name) for name in some])
@@ -346,22 +356,23 @@ class TopicAdopter:
             self._reported[name] = reason
             self._context.log.error("topic left alone", topic=name, reason=reason)
 
-    async def removed_by_hand(self, name: str) -> AsyncGenerator[None, None]:
-        """A topic of the picture whose node is gone: a deletion while its guard stands, an accident otherwise."""
+    async def _removed_by_hand(self, names: Sequence[str]) -> AsyncGenerator[None, None]:
+        """Topics of the picture whose nodes are gone: deletions while their guards stand, accidents otherwise."""
         context = self._context
-        topic_id = context.picture.names[name]
-        guard_path = paths.topic_id(topic_id)
-        guard = (await context.store.read_many((guard_path,))).get(guard_path)
-        # The guard may go while the record is written.
-        refused = None if guard is None else await self._deleter.begin(topic_id, mutation=None)
-        if guard is None or refused is not None:
+        ids = {context.picture.names[name]: name for name in names}
+        guards = await context.store.read_many([paths.topic_id(id) for id in ids])
+        guarded = [id for id in ids if paths.topic_id(id) in guards]
+        # A guard may go while the record is written.
+        refused = await self._deleter.begin_all(dict.fromkeys(guarded)) if guarded else {}
+        for id, name in ids.items():
+            if paths.topic_id(id) in guards and id not in refused:
+                context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=id)
+                continue
             reason = "topic node and guard are both gone; restore them, or delete the rest of the topic"
-            if refused is not None and refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST:
-                reason = refused.message
-            await self._take_out_of_reach(topic_id, reason)
-            return
-        context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=topic_id)
-        async for _ in self._deleter.clear((topic_id,)):
+            if id in refused and refused[id].code == errors_pb2.ERROR_CODE_INVALID_REQUEST:
+                reason = refused[id].message
+            await self._take_out_of_reach(id, reason)
+        async for _ in self._deleter.clear([id for id in guarded if id not in refused]):
             yield
 
     async def removed_while_away(self, name: str, topic_id: TopicId) -> None:

@@ -95,9 +95,10 @@ class FencedStore:
     async def read_many(self, wanted: Sequence[str]) -> dict[str, Node]:
         """The nodes that exist, as of now, by path. A path that no store has is one where nothing is."""
         found: dict[str, Node] = {}
-        wanted = [path for path in wanted if _is_path(path)]
         for start in range(0, len(wanted), READ_PATHS):
-            chunk = wanted[start : start + READ_PATHS]
+            chunk = [path for path in wanted[start : start + READ_PATHS] if _is_path(path)]
+            if not chunk:
+                continue
             while True:
                 try:
                     nodes = await self._store.get_many(chunk, current=True)

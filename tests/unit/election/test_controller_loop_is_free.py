@@ -7,8 +7,10 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
-from regnum_coordination.port import Create, Operation
+from regnum_coordination.port import Create, Delete, Operation
+from regnum_election.cluster import Partition, Topic
 from regnum_election.controller import Controller
+from regnum_election.deletion import Deletion
 from regnum_election.events import Mutation
 from regnum_election.leader_balance import balance_leaders, misplaced
 from regnum_election.quota_changes import EntityChange, LimitChange
@@ -20,7 +22,7 @@ from regnum_election.topic_requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
-from regnum_model.nodes import LeaderAndIsr, Membership, TopicIdNode, TopicNode
+from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership, TopicIdNode, TopicNode
 from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -163,6 +165,89 @@ def test_one_call_asks_for_half_a_million_partitions() -> None:
         with held.measuring("50 topics of 10000 partitions are checked"):
             answered = await controller.topics.create(requests, validate_only=True, wait_s=60.0, account=ANYBODY)
         assert all(isinstance(outcome, Created) for outcome in answered.outcomes)
+
+    run(scenario).assert_free()
+
+
+@pytest.mark.parametrize(("count", "partitions"), [(1, 10_000), (20, 1_000), (1_000, 1)])
+def test_a_call_of_the_largest_topics_makes_them_and_one_deletes_them(count: int, partitions: int) -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        # Beside others: what a change of the picture costs depends on them.
+        await write_topics(cluster, {"other": 5_000}, preferred)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await everything_told(cluster, 5_000, 1, 2, 3)
+        names = [f"t{number}" for number in range(count)]
+        requests = [
+            TopicRequest(name=name, partitions=partitions, replication_factor=3, assignment=(), mutation=None)
+            for name in names
+        ]
+        with held.measuring(f"{count} topics of {partitions} partitions are created"):
+            answered = await controller.topics.create(requests, validate_only=False, wait_s=120.0, account=ANYBODY)
+        assert all(isinstance(outcome, Created) for outcome in answered.outcomes)
+        deletions = [DeletionRequest(name=name, topic_id="", mutation=None) for name in names]
+        with held.measuring(f"{count} topics of {partitions} partitions are deleted"):
+            deleted = await controller.topics.delete(deletions, wait_s=120.0, account=ANYBODY)
+            await until(lambda: not len(controller._context.deletions), what="files deleted")
+        assert all(isinstance(outcome, Deleted) for outcome in deleted.outcomes)
+
+    run(scenario).assert_free()
+
+
+def test_a_watch_shows_a_hundred_thousand_topic_names() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await until(lambda: controller.queue.is_empty and controller._in_hand is None)
+        context = controller._context
+        members = {0: Partition(replicas=(BrokerId(1),), trouble="a picture for this test alone")}
+        topics = [
+            Topic(name=f"t{number}", id=topic_id(f"{number}"), version=0, partitions=(0,)) for number in range(100_000)
+        ]
+        names = frozenset(topic.name for topic in topics)
+        before = context.picture
+        context.picture = before.with_topics((topic, members) for topic in topics)
+        with held.measuring("100000 names are compared with the picture"):
+            async for _ in controller._adopter.look(names):
+                raise AssertionError("nothing has changed")
+        context.picture = before
+
+    run(scenario).assert_free()
+
+
+def test_a_broker_of_many_open_deletions_comes_back_and_confirms_them() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        deletions = controller._context.deletions
+        for number in range(5_000):
+            record = DeletionNode(topic=f"t{number}", brokers=frozenset(BrokerId(id) for id in (1, 2, 3)))
+            await cluster.outside.create(paths.deletion(topic_id(f"{number}")), record.encode())
+            deletions.add(Deletion.recorded_as(topic_id(f"{number}"), record, version=0))
+        with held.measuring("three brokers are told of 5000 deletions and confirm them"):
+            cluster.kill(3)
+            await until(lambda: BrokerId(3) not in controller.picture.brokers)
+            await cluster.register(3)
+            await until(lambda: not len(deletions), what="files deleted")
+
+    run(scenario).assert_free()
+
+
+def test_a_person_removes_a_thousand_topic_nodes() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        names = [f"t{number}" for number in range(1_000)]
+        await write_topics(cluster, dict.fromkeys(names, 2), preferred)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await everything_told(cluster, 2_000, 1, 2, 3)
+        operations = [
+            Delete(path, None)
+            for name in names
+            for number in range(2)
+            for path in (paths.leader_and_isr(name, number), paths.partition(name, number))
+        ]
+        operations += [Delete(paths.topic(name), None) for name in names]
+        for start in range(0, len(operations), NODES_PER_WRITE):
+            await cluster.outside.multi(operations[start : start + NODES_PER_WRITE])
+        with held.measuring("1000 topics removed by hand are deleted"):
+            await until(lambda: not controller.picture.topics, what="taken out of the picture")
+            await until(lambda: not len(controller._context.deletions), what="files deleted")
 
     run(scenario).assert_free()
 

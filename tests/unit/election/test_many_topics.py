@@ -247,6 +247,27 @@ async def test_a_reign_that_ends_in_any_step_leaves_deletions_that_the_next_one_
             assert await cluster.outside.exists(path) is None
 
 
+async def test_topics_that_a_person_removed_are_deleted_together(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    ids = await create(controller, 20)
+    await until(lambda: at_rest(cluster))
+    store = counted(cluster)
+    await cluster.outside.delete(paths.topic_id(ids["t7"]), version=None)
+    for name in ids:
+        await cluster.outside.delete_below(paths.topic(name))
+    store.calls.clear()
+    for name in ids:
+        await cluster.outside.delete(paths.topic(name), version=None)
+    await until(lambda: set(controller.picture.names) == {"t7"})
+    # Without its guard nobody knows whether it was an accident (safety rule S14).
+    key = controller.picture.of_topic(ids["t7"])[0]
+    await until(lambda: controller.picture.partitions[key].trouble is not None)
+    await records_gone(controller)
+    assert await cluster.outside.exists(paths.deletion(ids["t7"])) is None
+    # Some for each look at what the watch shows; seven for each topic would be 140.
+    assert sum(store.calls.values()) < 70, store.calls
+
+
 async def test_what_was_kept_of_partitions_goes_with_their_topics(cluster: FakeCluster) -> None:
     controller = await cluster.reign()
     ids = await create(controller, TOPICS)
