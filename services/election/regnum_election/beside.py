@@ -7,6 +7,9 @@ from typing import Final, TypeVar
 BYTES_PER_TURN: Final = 64 * 1024
 """About how many bytes of JSON are decoded on the loop in one turn."""
 
+PARTITION_WEIGHT: Final = 64
+"""What putting a partition into a picture weighs, or taking it out: bytes of JSON that take as long to decode."""
+
 T = TypeVar("T")
 
 

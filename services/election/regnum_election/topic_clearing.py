@@ -27,10 +27,10 @@ from regnum_model import paths
 from regnum_model.configs import topic_config
 from regnum_model.ids import TopicId
 from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, TopicIdNode, TopicNode
-from regnum_service.slices import Turns, slices
+from regnum_service.slices import slices
 
+from regnum_election.beside import beside
 from regnum_election.context import ControllerContext
-from regnum_election.heavy_work import BYTES_ON_LOOP, beside_loop
 
 TOPICS_TOGETHER: Final = 100
 """Topics whose nodes are deleted together."""
@@ -109,19 +109,15 @@ class TopicClearer:
         nodes = await store.read_many([paths.topic(name) for name in guarded.values()])
         folders: list[_Folder] = []
         last: dict[TopicId, Group] = {}
-        turns = Turns(BYTES_ON_LOOP)
         for id, name in guarded.items():
             topic = nodes.get(paths.topic(name))
             known = self._known.pop(id, None)
-            is_ours = topic is not None and await beside_loop(
-                partial(_is_life_of, topic.data, id), light=len(topic.data) <= BYTES_ON_LOOP
-            )
+            is_ours = topic is not None and await beside(partial(_is_life_of, topic.data, id), weight=len(topic.data))
             if topic is None:
                 await self._delete_orphans(name, id)
             elif is_ours:
                 # Listing is slow on some stores: the first round goes by what the picture knew.
                 folders.extend(_known_folders(id, name, known) if known else await self._listed(id, name))
-                await turns.took(len(topic.data))
             last[id] = _last_of(id, name, topic, found, is_ours=is_ours)
         async for some in slices(folders, PARTITIONS_PER_STEP):
             await self._delete_folders(some)

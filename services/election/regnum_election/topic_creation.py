@@ -21,9 +21,9 @@ from regnum_model.ids import PartitionKey, TopicId, encode_id
 from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 
+from regnum_election.beside import PARTITION_WEIGHT, beside
 from regnum_election.cluster import Partition, Topic
 from regnum_election.context import ControllerContext
-from regnum_election.heavy_work import BYTES_ON_LOOP, PARTITIONS_ON_LOOP, beside_loop
 from regnum_election.topic_requests import Plan, Rejection, Repeated, TopicRequest, plan_topic, repeated_names
 
 PARTITIONS_PER_STEP: Final = 300
@@ -171,9 +171,7 @@ async def _write_topics(
                 )
     keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
     # A large topic comes into the picture as a whole.
-    context.picture = await beside_loop(
-        partial(context.picture.with_topics, added), light=len(keys) <= PARTITIONS_ON_LOOP
-    )
+    context.picture = await beside(partial(context.picture.with_topics, added), weight=PARTITION_WEIGHT * len(keys))
     if not creation.result.done():
         creation.keys.extend(keys)
         context.dispatch.expect(keys)
@@ -226,12 +224,10 @@ async def finish_creation(
         unknown = [id for id in topics if id in refused or id not in written]
     wanted = {paths.topic(topic.name): topic for id in unknown if (topic := context.picture.topics.get(id)) is not None}
     found: dict[TopicId, _Marked] = {}
-    turns = Turns(BYTES_ON_LOOP)
     for path, node in (await context.store.read_many(tuple(wanted))).items():
         topic = wanted[path]
-        await turns.took(len(node.data))
         try:
-            content = await beside_loop(partial(TopicNode.decode, node.data), light=len(node.data) <= BYTES_ON_LOOP)
+            content = await beside(partial(TopicNode.decode, node.data), weight=len(node.data))
         except MalformedNodeError as error:
             context.log.warning("topic node unreadable", topic=topic.name, reason=str(error))
             continue

@@ -21,11 +21,11 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, MalformedNodeError
 from regnum_service.slices import Turns, slices
 
+from regnum_election.beside import PARTITION_WEIGHT, beside
 from regnum_election.broker_changes import tell_deletions
 from regnum_election.cluster import Partition
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
-from regnum_election.heavy_work import PARTITIONS_ON_LOOP, beside_loop
 from regnum_election.topic_clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer
 from regnum_election.topic_requests import DeletionRequest, Rejection, find_topic
 from regnum_election.writing import NotTaken
@@ -215,9 +215,9 @@ class TopicDeleter:
                 forgotten.append(key)
                 await turns.took()
             self._clearer.remember(one.topic_id, known)
-        without = await beside_loop(
+        without = await beside(
             partial(context.picture.without_topics, [one.topic_id for one in begun]),
-            light=len(forgotten) <= PARTITIONS_ON_LOOP,
+            weight=PARTITION_WEIGHT * len(forgotten),
         )
         context.picture = replace(
             without, settings=context.picture.settings.of_topics({one.topic: None for one in begun})
