@@ -89,10 +89,13 @@ def _str(value: object, what: str) -> str:
 def _ids(value: object, what: str) -> tuple[BrokerId, ...]:
     if not isinstance(value, list):
         raise MalformedNodeError(f"{what} is not a list of broker ids")
-    ids = tuple(BrokerId(_int(item, f"{what}: broker id", low=0, high=MAX_BROKER_ID)) for item in value)
-    if len(set(ids)) != len(ids):
+    for item in value:
+        # States are read by the hundred thousand, and messages about them are rare.
+        if type(item) is not int or not 0 <= item <= MAX_BROKER_ID:
+            _int(item, f"{what}: broker id", low=0, high=MAX_BROKER_ID)
+    if len(set(value)) != len(value):
         raise MalformedNodeError(f"{what} names a broker twice")
-    return ids
+    return tuple(value)
 
 
 def _topic_id(value: object) -> TopicId:
@@ -102,9 +105,9 @@ def _topic_id(value: object) -> TopicId:
 
 
 def _number_key(key: str, what: str, high: int) -> int:
-    if not key.isascii() or not key.isdigit() or str(int(key)) != key or int(key) > high:
-        raise MalformedNodeError(f"{what} {key!r} is not a plain number up to {high}")
-    return int(key)
+    if key.isascii() and key.isdigit() and (number := int(key)) <= high and str(number) == key:
+        return number
+    raise MalformedNodeError(f"{what} {key!r} is not a plain number up to {high}")
 
 
 def _listeners(value: object) -> dict[str, Address]:

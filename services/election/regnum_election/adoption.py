@@ -65,12 +65,12 @@ class Refused:
     """What is wrong and what would help."""
 
 
-def needs_states(data: bytes) -> tuple[int, ...]:
-    """Numbers of the partitions whose leaderAndISR must be read to judge a topic node; none if it is unreadable."""
+def readable(data: bytes) -> TopicNode | None:
+    """What a topic node says, and so which leaderAndISR nodes are read to judge it; None if it is unreadable."""
     try:
-        return tuple(sorted(TopicNode.decode(data).partitions))
+        return TopicNode.decode(data)
     except MalformedNodeError:
-        return ()
+        return None
 
 
 def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
@@ -81,6 +81,7 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
     *,
     minted: TopicId,
     reign: ControllerEpoch,
+    content: TopicNode | None = None,
 ) -> Accepted | Refused:
     """Apply the table above.
 
@@ -91,10 +92,11 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
         guards: topic name by topic id, of all guards.
         minted: a fresh id, used when the topic needs one.
         reign: controller epoch of the reader.
+        content: what the topic node says, where the caller has decoded it.
     """
     try:
         check_topic_name(name)
-        node = TopicNode.decode(found.data)
+        node = TopicNode.decode(found.data) if content is None else content
     except (InvalidTopicNameError, MalformedNodeError) as error:
         return Refused(reason=f"{error}; correct the node or delete it")
     topic_id = node.topic_id

@@ -13,8 +13,8 @@ from regnum_coordination.port import Node, TreePage
 from regnum_model import paths
 from regnum_service.slices import Turns
 
-from regnum_election.adoption import FoundNode, needs_states
-from regnum_election.beside import beside
+from regnum_election.adoption import FoundNode, readable
+from regnum_election.beside import Beside
 from regnum_election.writing import FencedStore
 
 STATES_PER_TURN: Final = 1_000
@@ -38,8 +38,10 @@ async def read_topics(store: FencedStore, names: Collection[str]) -> FoundTopics
     found = await store.read_many([paths.topic(name) for name in names])
     nodes = {name: node for name in names if (node := found.get(paths.topic(name))) is not None}
     wanted: dict[str, tuple[str, int]] = {}
+    beside = Beside()
     for name, node in nodes.items():
-        for number in await beside(partial(needs_states, node.data), weight=len(node.data)):
+        content = await beside.result(partial(readable, node.data), weight=len(node.data))
+        for number in () if content is None else sorted(content.partitions):
             wanted[paths.leader_and_isr(name, number)] = name, number
     states: dict[str, dict[int, FoundNode]] = {}
     turns = Turns(STATES_PER_TURN)

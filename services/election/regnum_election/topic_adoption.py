@@ -14,8 +14,8 @@ from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKe
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns, slices
 
-from regnum_election.adoption import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, needs_states
-from regnum_election.beside import beside
+from regnum_election.adoption import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, readable
+from regnum_election.beside import Beside
 from regnum_election.broker_changes import settle
 from regnum_election.cluster import Cluster, Partition, Topic
 from regnum_election.context import ControllerContext
@@ -49,6 +49,7 @@ class TopicAdopter:
         self._context = context
         self._deleter = deleter
         self._reported: dict[str, str] = {}
+        self._beside = Beside()
         self._listed = False
 
     @property
@@ -214,16 +215,18 @@ class TopicAdopter:
         context = self._context
         self._forget(name for name in names if name not in found.nodes)
         nodes = {name: found.nodes[name] for name in names if name in found.nodes}
+        contents: dict[str, TopicNode | None] = {}
         states: dict[str, dict[int, FoundNode]] = {}
         for name, node in nodes.items():
-            listed = await beside(partial(needs_states, node.data), weight=len(node.data))
+            content = await self._beside.result(partial(readable, node.data), weight=len(node.data))
             seen = found.states.get(name, {})
-            states[name] = {number: seen[number] for number in listed if number in seen}
-        guards = await self._guards(nodes, states)
+            contents[name] = content
+            states[name] = {} if content is None else {n: seen[n] for n in sorted(content.partitions) if n in seen}
+        guards = await self._guards(contents, states)
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
         for name, node in nodes.items():
             minted = TopicId(encode_id(uuid.UUID(int=context.chance.getrandbits(128))))
-            verdict = await beside(
+            verdict = await self._beside.result(
                 partial(
                     judge_topic,
                     name,
@@ -232,6 +235,7 @@ class TopicAdopter:
                     guards,
                     minted=minted,
                     reign=context.reign.epoch,
+                    content=contents[name],
                 ),
                 weight=len(node.data) + len(states[name]) * STATE_BYTES,
             )
@@ -249,7 +253,7 @@ class TopicAdopter:
         before = context.picture.partitions
         for some in _portions(added):
             weight = STATE_BYTES * sum(len(members) for _, members in some)
-            context.picture = await beside(partial(context.picture.with_topics, some), weight=weight)
+            context.picture = await self._beside.result(partial(context.picture.with_topics, some), weight=weight)
         context.unverified.prove_topics(topic.id for topic, _ in added)
         turns = Turns(PARTITIONS_PER_TURN)
         for topic, members in added:
@@ -258,14 +262,12 @@ class TopicAdopter:
         return [topic.id for topic, _ in added]
 
     async def _guards(
-        self, nodes: Mapping[str, Node], states: Mapping[str, Mapping[int, FoundNode]]
+        self, contents: Mapping[str, TopicNode | None], states: Mapping[str, Mapping[int, FoundNode]]
     ) -> dict[TopicId, str]:
         """Names by topic id, for the ids that these nodes mention."""
         ids: set[TopicId] = set()
-        for name, node in nodes.items():
-            try:
-                content = await beside(partial(TopicNode.decode, node.data), weight=len(node.data))
-            except MalformedNodeError:
+        for name, content in contents.items():
+            if content is None:
                 continue
             if content.topic_id is not None:
                 ids.add(content.topic_id)

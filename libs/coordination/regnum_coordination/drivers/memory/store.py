@@ -5,11 +5,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final, assert_never
 
+from regnum_service.slices import slices
+
 from regnum_coordination.drivers.memory.server import MemoryServer, Transaction, Watch
 from regnum_coordination.drivers.memory.tree import Tree
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.errors import ConnectionLoss, NodeExists, NoNode
-from regnum_coordination.paths import check_path, check_written_path, folder_prefix, parent
+from regnum_coordination.paths import ROOT, check_path, check_written_path, folder_prefix, parent
 from regnum_coordination.port import (
     Check,
     Children,
@@ -215,12 +217,19 @@ class MemoryStore(Store):
     async def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
         """A node and everything below it."""
         check_path(path)
-        seen = (await self._read(current=current)).copy()
-        paths = seen.below(path)
-        for start in range(0, max(len(paths), 1), NODES_PER_PAGE):
+        tree = await self._read(current=current)
+        seen, revision, prefix = tree.nodes(), tree.last_id, folder_prefix(path)
+        del seen[ROOT]
+        # Parents first, and no sorting: it would hold the loop for longer than a page takes.
+        levels: dict[int, list[str]] = {}
+        async for some in slices(seen, 10_000):
+            for one in some:
+                if one == path or one.startswith(prefix):
+                    levels.setdefault(one.count("/"), []).append(one)
+        paths = [one for depth in sorted(levels) for one in levels[depth]]
+        async for some in slices(paths or ("",), NODES_PER_PAGE):
             await self._read(current=current)
-            nodes = {one: node for one in paths[start : start + NODES_PER_PAGE] if (node := seen.get(one)) is not None}
-            yield TreePage(nodes=nodes, revision=seen.last_id)
+            yield TreePage(nodes={one: seen[one] for one in some if one}, revision=revision)
 
     async def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
         """All changes of a subtree after a revision."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty
-from regnum_coordination.paths import ROOT, folder_prefix, name, parent
+from regnum_coordination.paths import ROOT, name, parent
 from regnum_coordination.port import (
     Check,
     Children,
@@ -63,10 +63,9 @@ class Tree:
             return None
         return Children(names=tuple(sorted(self._children.get(path, ()))), children_id=node.stat.children_id)
 
-    def below(self, path: str) -> tuple[str, ...]:
-        """Paths of a node and of all nodes below it, parents first; the root of the store is none of them."""
-        prefix = folder_prefix(path)
-        return tuple(sorted(one for one in self._nodes if one != ROOT and (one == path or one.startswith(prefix))))
+    def nodes(self) -> dict[str, Node]:
+        """All nodes by path, as they are now; the root is one of them."""
+        return dict(self._nodes)
 
     def owned_by(self, session_id: int) -> tuple[str, ...]:
         """Ephemeral nodes of a session."""
