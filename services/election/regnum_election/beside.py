@@ -27,3 +27,9 @@ class Beside:
             return await asyncio.to_thread(work)
         await self._turns.took(weight)
         return work()
+
+
+async def beside(work: Callable[[], T], *, weight: int) -> T:
+    """The result of one pure function, after a turn of the loop; what weighs much is done on a thread."""
+    await asyncio.sleep(0)
+    return work() if weight < BYTES_PER_TURN else await asyncio.to_thread(work)
