@@ -32,6 +32,11 @@ from regnum_election.topic_creation import finish_creation
 PARTITIONS_PER_WRITE: Final = 500
 """Partitions that are written and told together after a failure."""
 
+FIRST_PARTITIONS_PER_WRITE: Final = 100
+"""The same for the first of them; each further part is twice as large, up to PARTITIONS_PER_WRITE. Few partitions are
+written, told and taken up sooner than many, and the brokers have something to do while the next are written.
+"""
+
 PARTITIONS_PER_STEP: Final = 1_000
 """Partitions of one step of work that is not urgent."""
 
@@ -237,11 +242,13 @@ async def _urgent_parts(
 ) -> AsyncGenerator[list[PartitionKey], None]:
     """As ``by_urgency``, as soon as enough for a write are found; ``rest`` takes the others and is whole at the end."""
     urgent: list[PartitionKey] = []
+    size = FIRST_PARTITIONS_PER_WRITE
     async for some in slices(keys, PARTITIONS_PER_TURN):
         for key in some:
             (urgent if _is_urgent(context, key, changed) else rest).append(key)
-        while len(urgent) >= PARTITIONS_PER_WRITE:
-            part, urgent = urgent[:PARTITIONS_PER_WRITE], urgent[PARTITIONS_PER_WRITE:]
+        while len(urgent) >= size:
+            part, urgent = urgent[:size], urgent[size:]
+            size = min(2 * size, PARTITIONS_PER_WRITE)
             yield part
     if urgent:
         yield urgent

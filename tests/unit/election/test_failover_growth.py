@@ -8,7 +8,12 @@ from typing import cast
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Node, Outcome
-from regnum_election.broker_changes import PARTITIONS_PER_TURN, PARTITIONS_PER_WRITE, _urgent_parts
+from regnum_election.broker_changes import (
+    FIRST_PARTITIONS_PER_WRITE,
+    PARTITIONS_PER_TURN,
+    PARTITIONS_PER_WRITE,
+    _urgent_parts,
+)
 from regnum_election.context import ControllerContext
 from regnum_election.events import BrokerDead
 from regnum_election.topic_creation import Created
@@ -122,9 +127,13 @@ async def test_the_first_leaders_are_not_kept_waiting_until_the_last_partition_w
     rest: list[PartitionKey] = []
     parts = _urgent_parts(context, Keys(picture.of_broker(BrokerId(1))), {BrokerId(1)}, rest)
     first = await anext(parts)
-    assert len(first) == PARTITIONS_PER_WRITE
+    assert len(first) == FIRST_PARTITIONS_PER_WRITE
     assert len(looked) == PARTITIONS_PER_TURN
-    urgent = [*first, *[key async for part in parts for key in part]]
+    further = [part async for part in parts]
+    sizes = [len(part) for part in further]
+    assert sizes[:3] == [2 * len(first), 4 * len(first), PARTITIONS_PER_WRITE]
+    assert max(sizes) == PARTITIONS_PER_WRITE
+    urgent = [*first, *[key for part in further for key in part]]
     assert sorted([*urgent, *rest]) == sorted(looked)
     assert {key.partition % 3 for key in urgent} == {0}
     assert {key.partition % 3 for key in rest} == {1, 2}
