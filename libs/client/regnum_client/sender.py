@@ -244,6 +244,9 @@ class Sender:
             )
             self._settle_all(items, error.code, error.message)
             return
+        if self._unreachable.pause_until_s(leader) is not None:
+            # It feels the way and will fail if the leader is dead: who leads by now is asked beside it and not after.
+            self._metadata.request(doubted=address)
         under_way = _Call(leader, address, items, sent_s=now_s)
         self._calls[under_way] = None
         self._calls_to[leader] += 1
