@@ -4,12 +4,12 @@ They say which replicas there are, and which leader epochs began where. The file
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
 
-from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.epochs import NO_EPOCHS, EpochCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class JournaledReplica:
     """Name of its topic."""
     has_files: bool = False
     """Whether something was ever appended."""
-    epochs: EpochCache = field(default_factory=EpochCache)
+    epochs: EpochCache = NO_EPOCHS
     """Leader epochs."""
     highest_epoch: LeaderEpoch = NO_EPOCH
     """Highest leader epoch ever recorded."""
@@ -118,16 +118,17 @@ def fold(entries: Iterable[JournalEntry], *, damaged_lines: int = 0) -> JournalS
 
 
 def _changed(replica: JournaledReplica, entry: FilesBegun | EpochBegun | Truncated) -> JournaledReplica:
+    has_files, epochs, highest = replica.has_files, replica.epochs, replica.highest_epoch
     match entry:
         case FilesBegun():
-            return replace(replica, has_files=True)
+            has_files = True
         case EpochBegun(epoch=epoch, start_offset=start):
-            highest = max(replica.highest_epoch, epoch)
-            return replace(replica, epochs=replica.epochs.assign(epoch, start), highest_epoch=highest)
+            epochs, highest = epochs.assign(epoch, start), max(highest, epoch)
         case Truncated(offset=offset):
-            return replace(replica, epochs=replica.epochs.truncate_from_end(offset))
+            epochs = epochs.truncate_from_end(offset)
         case _:
             assert_never(entry)
+    return JournaledReplica(topic=replica.topic, has_files=has_files, epochs=epochs, highest_epoch=highest)
 
 
 def compacted(state: JournalState) -> list[JournalEntry]:
@@ -163,17 +164,23 @@ def to_json(entry: JournalEntry) -> list[object]:
 def from_json(value: Any) -> JournalEntry | None:
     """The entry of a JSON form; None if it is none."""
     match value:
-        case ["created", str(id), int(partition), str(topic), int(highest)]:
-            return ReplicaCreated(
-                key=PartitionKey(TopicId(id), partition), topic=topic, highest_epoch=LeaderEpoch(highest)
-            )
-        case ["deleted", str(id), int(partition)]:
-            return ReplicaDeleted(key=PartitionKey(TopicId(id), partition))
-        case ["files", str(id), int(partition)]:
-            return FilesBegun(key=PartitionKey(TopicId(id), partition))
-        case ["epoch", str(id), int(partition), int(epoch), int(start)] if epoch >= 0 and start >= 0:
-            return EpochBegun(key=PartitionKey(TopicId(id), partition), epoch=LeaderEpoch(epoch), start_offset=start)
-        case ["truncated", str(id), int(partition), int(offset)]:
-            return Truncated(key=PartitionKey(TopicId(id), partition), offset=offset)
+        case [str(kind), str(id), int(partition), *rest]:
+            return _entry(kind, PartitionKey(TopicId(id), partition), rest)
+        case _:
+            return None
+
+
+def _entry(kind: str, key: PartitionKey, rest: list[Any]) -> JournalEntry | None:
+    match kind, rest:
+        case "epoch", [int(epoch), int(start)] if epoch >= 0 and start >= 0:
+            return EpochBegun(key=key, epoch=LeaderEpoch(epoch), start_offset=start)
+        case "created", [str(topic), int(highest)]:
+            return ReplicaCreated(key=key, topic=topic, highest_epoch=LeaderEpoch(highest))
+        case "files", []:
+            return FilesBegun(key=key)
+        case "truncated", [int(offset)]:
+            return Truncated(key=key, offset=offset)
+        case "deleted", []:
+            return ReplicaDeleted(key=key)
         case _:
             return None

@@ -60,12 +60,16 @@ def merged(first: bytes | None, copy: bytes | None) -> JournalState:
     """The state that two journal files tell of; None: there is no such file. Pure."""
     if first is None and copy is None:
         return JournalState(missing=True)
-    own, other = _lines(first or b""), _lines(copy or b"")
+    own = _lines(first or b"")
+    cut = len(first or b"") < len(copy or b"")
+    if own.at and not own.bad and not cut:
+        # As after every stop but a bad one; and a start reads as many lines as a broker has replicas, and more.
+        return _folded(own)
+    other = _lines(copy or b"")
     if not own.at:
         repairs = ("the journal was taken from its copy",) if other.at else ()
         return replace(_folded(other), missing=not other.at, repairs=repairs)
-    cut = len(first or b"") < len(copy or b"")
-    if not (own.bad or cut) or not _of_one_generation(own, other):
+    if not _of_one_generation(own, other):
         return _folded(own)
     kept = {position: line for position, line in own.at.items() if line.good}
     found = {position: line for position, line in other.at.items() if line.good}

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import google_crc32c
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def encode_line(value: object) -> bytes:
     """One line, with its newline."""
-    text = json.dumps(value, separators=(",", ":")).encode("utf-8")
+    text = _ENCODER.encode(value).encode("utf-8")
     return b"%08x %s\n" % (google_crc32c.value(text), text)
 
 
@@ -24,6 +26,6 @@ def decode_line(line: bytes) -> Any | None:
     try:
         if len(checksum) != 8 or int(checksum, 16) != google_crc32c.value(text):
             return None
-        return json.loads(text)
+        return json.loads(str(text, "utf-8"))
     except (ValueError, RecursionError):
         return None

@@ -14,11 +14,11 @@ the same boot only damage does that, and then the replica stays offline. Leader 
 from the journal, those in it from its batches.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
@@ -109,7 +109,7 @@ def scan(
 
     while size_bytes - position >= HEADER_BYTES:
         if position - chunk_start + HEADER_BYTES > len(chunk):
-            chunk, chunk_start = disk.read(path, position, _CHUNK_BYTES), position
+            chunk, chunk_start = disk.read(path, position, min(_CHUNK_BYTES, size_bytes - position)), position
         try:
             header = read_header(chunk, position - chunk_start)
             if header.magic != MAGIC or header.base_offset != offset or header.leader_epoch < epoch:
@@ -117,7 +117,8 @@ def scan(
             if position + header.size_bytes > size_bytes:
                 return ended(cut_off=True)
             if position - chunk_start + header.size_bytes > len(chunk):
-                chunk, chunk_start = disk.read(path, position, max(_CHUNK_BYTES, header.size_bytes)), position
+                want = min(max(_CHUNK_BYTES, header.size_bytes), size_bytes - position)
+                chunk, chunk_start = disk.read(path, position, want), position
             verify_crc(chunk, header, position - chunk_start)
         except CorruptBatchError as error:
             return ended(fault=f"byte {position} of {path}: {error}")
@@ -174,13 +175,16 @@ class _Recovery:
 
     def _segment_files(self) -> list[tuple[int, int]]:
         """(base offset, size) of each segment file, in order."""
-        folder = Path(self._folder)
-        if not folder.is_dir():
-            return []
-        files = list(folder.iterdir())
-        self._named = any(path.name == NAME_FILE and path.stat().st_size > 0 for path in files)
-        segments = [path for path in files if path.suffix == LOG_SUFFIX and path.stem.isdigit()]
-        return sorted((int(path.stem), path.stat().st_size) for path in segments)
+        segments: list[tuple[int, int]] = []
+        # Once for each replica of a broker, most of which have no folder: no more calls than it takes.
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._folder) as files:
+            for file in files:
+                stem, dot, suffix = file.name.rpartition(".")
+                if dot + suffix == LOG_SUFFIX and stem.isdigit():
+                    segments.append((int(stem), file.stat().st_size))
+                elif file.name == NAME_FILE:
+                    self._named = file.stat().st_size > 0
+        return sorted(segments)
 
     def _closed_segment(self, base_offset: int, size_bytes: int, next_base: int) -> Segment:
         """A segment before the last: as its index file says, or else as its checksums do."""

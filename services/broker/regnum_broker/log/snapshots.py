@@ -5,8 +5,8 @@ the batches that follow. One is taken when a segment is closed and one for each 
 truncation in the middle of a failover reads few heads; a start goes from the one where the last segment begins.
 """
 
+import os
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from regnum_broker.log.disk import GuardedDisk
@@ -54,10 +54,14 @@ def decode_snapshot(data: bytes) -> ProducerStates | None:
 
 
 def _offsets(folder: str) -> list[int]:
-    path = Path(folder)
-    if not path.is_dir():
+    """Offsets of the snapshots in a folder, in order."""
+    try:
+        with os.scandir(folder) as files:
+            names = [file.name for file in files]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(file.stem) for file in path.iterdir() if file.suffix == SNAPSHOT_SUFFIX and file.stem.isdigit())
+    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def _path(folder: str, offset: int) -> str:
