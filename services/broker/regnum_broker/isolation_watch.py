@@ -4,12 +4,12 @@ The decision is made anew every time, from what is so at that moment: nothing th
 unserved.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 from regnum_service.clock import Clock
+from regnum_service.slices import Turns
 
 from regnum_broker.leader import Leadership
 from regnum_broker.replicas import Replicas
@@ -53,9 +53,9 @@ class IsolationWatch:
                 leadership.cut_off = False
             self._cut_off = {}
         else:
-            for index, leadership in enumerate(self._replicas.leading()):
-                if index % SLICE == SLICE - 1:
-                    await asyncio.sleep(0)
+            turns = Turns(SLICE)
+            for leadership in self._replicas.leading():
+                await turns.took()
                 self._judge(leadership)
         if bool(self._cut_off) != bool(before):
             self._log.warning(

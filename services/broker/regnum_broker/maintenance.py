@@ -1,6 +1,5 @@
 """What a broker does by the clock: looks at ISRs, saves high watermarks, takes room back once there is some."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 import structlog
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock
+from regnum_service.slices import Turns, slices
 
 from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.log.directory import LogDirectory
@@ -53,9 +53,9 @@ class IsrWatch:
             await self._look(look_at_all=look_at_all)
 
     async def _look(self, *, look_at_all: bool) -> None:
-        for index, leadership in enumerate(self._replicas.leading()):
-            if index % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+        turns = Turns(SLICE)
+        for leadership in self._replicas.leading():
+            await turns.took()
             if leadership.partition.role is not leadership or (leadership.complete and not look_at_all):
                 continue
             now_s = self._clock.monotonic()
@@ -83,9 +83,9 @@ class Checkpointing:
     async def save(self) -> None:
         """Save once."""
         moved: dict[PartitionKey, int] = {}
-        for index, partition in enumerate(self._replicas):
-            if index % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+        turns = Turns(SLICE)
+        for partition in self._replicas:
+            await turns.took()
             if self._saved.get(partition.key) != partition.high_watermark:
                 moved[partition.key] = partition.high_watermark
         if moved:
@@ -115,8 +115,7 @@ class ProducerExpiry:
         """Forget once, a slice of the replicas at a time: appends go between."""
         before_ms = self._clock.wall_ms() - self._expiration_ms
         logs = tuple(self._storage.directory.replicas.values())
-        for start in range(0, len(logs), SLICE):
-            part = logs[start : start + SLICE]
+        async for part in slices(logs, SLICE):
             await self._storage.write(partial(_expire, part, before_ms))
 
 

@@ -6,7 +6,7 @@ are applied in slices (safety rule S22).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,7 @@ from regnum_model.ids import (
 from regnum_model.nodes import MAX_PARTITIONS
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
-from regnum_service.slices import Turns
+from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_broker.follower import Fetchers
@@ -312,11 +312,14 @@ class Orders:
         results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
         offline = await self._offline_by_topic()
+        turns = Turns(SLICE)
         for index, message in enumerate(partitions):
             if not is_topic_id(message.topic_id) or not -1 <= message.partition < MAX_PARTITIONS:
                 results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 continue
-            async for key in _in_slices(self._named_by(message, offline), begun=index):
+            await turns.took()
+            for key in self._named_by(message, offline):
+                await turns.took()
                 if not self._may_stop(key, message):
                     results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
                 elif message.delete:
@@ -335,8 +338,9 @@ class Orders:
             except StorageError as error:
                 self._log.critical("replicas not deleted", reason=str(error), count=len(left))
                 break
-            async for key in _in_slices(some):
-                self._replicas.remove(key)
+            async for part in slices(some, SLICE):
+                for key in part:
+                    self._replicas.remove(key)
             left = left[REPLICAS_PER_DELETION:]
         if len(left) < len(replicas):
             self._log.info("replicas deleted", count=len(replicas) - len(left))
@@ -345,8 +349,9 @@ class Orders:
     async def _offline_by_topic(self) -> dict[TopicId, list[PartitionKey]]:
         """Replicas that cannot be used can be deleted."""
         found: dict[TopicId, list[PartitionKey]] = {}
-        async for key in _in_slices(self._storage.directory.offline):
-            found.setdefault(key.topic_id, []).append(key)
+        async for part in slices(self._storage.directory.offline, SLICE):
+            for key in part:
+                found.setdefault(key.topic_id, []).append(key)
         return found
 
     def _may_stop(self, key: PartitionKey, message: control_pb2.StopReplicaPartition) -> bool:
@@ -366,14 +371,6 @@ class Orders:
         if message.partition >= 0:
             return [PartitionKey(topic_id, message.partition)]
         return [*self._replicas.of_topic(topic_id), *offline.get(topic_id, ())]
-
-
-async def _in_slices(keys: Iterable[PartitionKey], *, begun: int = 0) -> AsyncIterator[PartitionKey]:
-    """The keys, with turns for the event loop between them; ``begun`` of them have gone before."""
-    for count, key in enumerate(keys, begun):
-        if count % SLICE == 0:
-            await asyncio.sleep(0)
-        yield key
 
 
 def _record(directory: LogDirectory, orders: Sequence[Order], *, broker: BrokerId) -> dict[PartitionKey, int]:

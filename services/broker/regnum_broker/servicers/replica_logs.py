@@ -1,6 +1,5 @@
 """What the replicas here hold, for a controller that looks for a leader where nobody may lead (KIP-966)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -8,6 +7,7 @@ from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, PartitionKey, TopicId
 from regnum_service.errors import Code
+from regnum_service.slices import slices
 
 from regnum_broker.leader import Leadership
 from regnum_broker.partition import Partition
@@ -31,10 +31,8 @@ class ReplicaLogs:
     async def describe(self, queries: Sequence[control_pb2.ReplicaLogQuery]) -> list[control_pb2.ReplicaLogInfo]:
         """One answer for each query, in order."""
         answers: list[control_pb2.ReplicaLogInfo] = []
-        for index, query in enumerate(queries):
-            if index % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
-            answers.append(self._describe(PartitionKey(TopicId(query.topic_id), query.partition)))
+        async for part in slices(queries, SLICE):
+            answers += [self._describe(PartitionKey(TopicId(query.topic_id), query.partition)) for query in part]
         return answers
 
     def _describe(self, key: PartitionKey) -> control_pb2.ReplicaLogInfo:
