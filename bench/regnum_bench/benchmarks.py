@@ -48,7 +48,7 @@ ALL: Final = (
         what="kill -9 of a broker, until every live broker's metadata names other leaders for all it led",
         measure=failover,
         shape=Shape(),
-        options=(*_CLUSTER, *_TOPICS, "affected"),
+        options=(*_CLUSTER, *_TOPICS, "affected", "with_controller"),
         headline=("from_kill_s", "leaders_moved"),
     ),
     Benchmark(

@@ -34,7 +34,7 @@ from regnum_bench.result import Result, ResultError, save
 from regnum_bench.running import PeerCommand, Runner
 from regnum_bench.shape import STORES, Shape, ShapeError
 from regnum_bench.sizes import SIZES, jobs
-from regnum_bench.tables import figures_table, markdown, read_folder
+from regnum_bench.tables import figures_table, markdown, read_folder, with_figures
 from regnum_bench.waiting import MeasureError, NotInTimeError
 
 RESULTS: Final = Path("bench") / "results"
@@ -50,6 +50,7 @@ _HELP: Final = {
     "partitions": "partitions of each topic",
     "replication_factor": "replicas of each partition",
     "affected": "partitions that the victim leads, placed by hand; 0: its share",
+    "with_controller": "1: the controller is killed at the same moment",
     "batch": "topics, or admissions, in one call",
     "rate": "calls offered in a second; 0: the next when the last is answered",
     "kills": "kills of a leader under load",
@@ -88,8 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         if given.benchmark == "table":
-            sys.stdout.write(markdown(read_folder(given.folder)))
-            return 0
+            return _tell(read_folder(given.folder), given.into)
         if given.benchmark == "hottest":
             sys.stdout.write("\n".join(hottest_markdown(file, count=given.count) for file in given.files))
             return 0
@@ -145,6 +145,14 @@ def _all(given: argparse.Namespace, runner: Runner) -> int:
         runner.progress.complaint(complaint)
     sys.stdout.write(markdown(read_folder(given.save)))
     return 1 if failed else 0
+
+
+def _tell(results: Sequence[Result], page: Path | None) -> int:
+    if page is None:
+        sys.stdout.write(markdown(results))
+    else:
+        page.write_text(with_figures(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+    return 0
 
 
 def _keep(result: Result, folder: Path, progress: Progress) -> None:
@@ -207,6 +215,7 @@ def _parser() -> argparse.ArgumentParser:
     hot.add_argument("--count", type=int, default=15, help="functions of each")
     table = commands.add_parser("table", help="what the folder of results holds, as Markdown")
     table.add_argument("folder", type=Path, nargs="?", default=RESULTS)
+    table.add_argument("--into", type=Path, metavar="PAGE", help="replace the figures of this page with them")
     return parser
 
 

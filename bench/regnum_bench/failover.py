@@ -5,6 +5,8 @@ repetition moves the same number of partitions.
 """
 
 from regnum.types.v1 import types_pb2
+from regnum_local.cluster import ProcessState
+from regnum_local.plan import Role
 from regnum_telemetry import conventions
 
 from regnum_bench.figures import Round
@@ -22,6 +24,8 @@ TRACE_POLL_S = 0.2
 
 async def failover(run: Run) -> Measured:
     """Figures of each repetition: seconds, and the controller's stages in milliseconds."""
+    if run.shape.with_controller and run.shape.elections < 2:
+        raise ShapeError("without the controller a failover needs at least 2 election processes")
     if run.shape.replication_factor < 2 or run.shape.brokers < 2:
         raise ShapeError("a failover needs at least 2 brokers and 2 replicas")
     rounds: list[Round] = []
@@ -36,7 +40,9 @@ async def failover(run: Run) -> Measured:
             if number >= run.shape.warm_up:
                 rounds.append(figures)
             if number + 1 < total:
-                await cluster.mend(f"broker-{VICTIM}", in_place)
+                if run.shape.with_controller:
+                    await cluster.mend(*_dead_elections(cluster))
+                await cluster.mend(f"broker-{VICTIM}", holds=in_place)
     return Measured(rounds=tuple(rounds), notes=tuple(dict.fromkeys(notes)), details={"filled_s": round(filled_s, 2)})
 
 
@@ -47,19 +53,31 @@ async def _once(cluster: Stand, notes: list[str]) -> Round:
     if not led:
         raise MeasureError(f"broker {VICTIM} leads nothing: killing it would show nothing")
     names = list(dict.fromkeys(topic for topic, _ in led))
-    run.progress.step(f"kill -9 of broker {VICTIM}, which leads {len(led):,} of {len(leaders):,} partitions")
+    controller, epoch = await cluster.controller()
+    too = (f"election-{controller}",) if run.shape.with_controller else ()
+    both = f" and of {too[0]}, the controller" if too else ""
+    run.progress.step(f"kill -9 of broker {VICTIM}, which leads {len(led):,} of {len(leaders):,} partitions{both}")
     cluster.traces.skip()
     deadline = run.deadline(f"new leaders of {len(led):,} partitions known to every broker")
     async with cluster.profiled("failover"):
-        kill = await cluster.kill(f"broker-{VICTIM}")
+        kill = await cluster.kill(f"broker-{VICTIM}", *too)
+        named_s = await cluster.next_controller(epoch, deadline) if too else kill.at_s
         known = await cluster.look.until_right(cluster.brokers, names, _moved, deadline)
     from_kill_s = known.at_s - kill.at_s
     run.progress.detail(f"every broker knows after {from_kill_s:.3f} s")
     figures = {"from_kill_s": from_kill_s, "leaders_moved": float(len(led)), "looked_s": known.looked_s}
+    if too:
+        figures["controller_from_kill_s"] = named_s - kill.at_s
     traced = await failover_stages(cluster, VICTIM, kill)
     if not traced:
         notes.append("a failover without a trace: its stages are missing")
     return {**figures, **traced}
+
+
+def _dead_elections(cluster: Stand) -> tuple[str, ...]:
+    """Election processes that were killed."""
+    rows = cluster.cluster.status()
+    return tuple(row.name for row in rows if row.role is Role.ELECTION and row.state is ProcessState.EXITED)
 
 
 def _moved(topic: types_pb2.TopicState) -> bool:

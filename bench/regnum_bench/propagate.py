@@ -115,7 +115,7 @@ class Process:
             topic = next(topics(self._run.shape, count=1, leader_epoch=version))
             del topic.partitions[1:]
             begun_s = self._run.clock.monotonic()
-            await self._publish(epoch, version - 1, version, brokers=self._brokers, topics=(topic,))
+            await self._publish(epoch, version - 1, version, brokers=None, topics=(topic,))
             await self._all_have(epoch, version)
             noted = [one for one in await self._noted() if one]
             taken_s.append(max(at_s for one in noted for _, at_s, _ in one) - begun_s)
@@ -128,9 +128,10 @@ class Process:
         from_version: int,
         to_version: int,
         *,
-        brokers: Sequence[types_pb2.Broker],
+        brokers: Sequence[types_pb2.Broker] | None,
         topics: Iterator[types_pb2.TopicState] | Sequence[types_pb2.TopicState],
     ) -> None:
+        """One change; ``brokers`` are all that there are, None: they are as they were."""
         parts = _parts(list(topics))
 
         def messages() -> Iterator[propagation_pb2.PublishChangesRequest]:
@@ -142,10 +143,11 @@ class Process:
                     to_version=to_version,
                     part=number,
                     last=number == len(parts) - 1,
-                    max_broker_epoch=max((broker.epoch for broker in brokers), default=0),
+                    max_broker_epoch=max((broker.epoch for broker in self._brokers), default=0) if from_version else 0,
                     cluster_id="bench",
                     controller=types_pb2.Controller(id=1, epoch=epoch),
-                    brokers=brokers if number == 0 else (),
+                    brokers=(brokers or ()) if number == 0 else (),
+                    all_brokers=number == 0 and brokers is not None,
                     topics=part,
                 )
 

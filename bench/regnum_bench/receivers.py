@@ -1,9 +1,9 @@
 """Receivers of UpdateMetadata for ``propagate``: as many brokers as are wanted behind one port, in one process.
 
 ``python -m regnum_bench.receivers APPLYING`` prints its port and serves until it is ended. A stream is a broker. Of
-each change only the head is read, which comes first in its bytes; the first APPLYING streams read and keep all of it,
-as a broker does. Every receiver answers as a broker does (refusing what does not join on), and notes when it had which
-version, on the monotonic clock that all processes of a machine share.
+each change only the first message is read, and of that not the topics; the first APPLYING streams read and keep all of
+it, as a broker does. Every receiver answers as a broker does (refusing what does not join on), and notes when it had
+which version, on the monotonic clock that all processes of a machine share.
 """
 
 import asyncio
@@ -40,7 +40,9 @@ class Receiver:
     epoch: int = 0
     """Highest controller epoch."""
     version: int = 0
-    """Version under it."""
+    """Version of what it knows."""
+    version_epoch: int = 0
+    """Controller epoch that the version belongs to."""
     topics: dict[str, dict[int, Any]] = field(default_factory=dict)
     """What it keeps, when it applies."""
     seen: list[tuple[int, float, int]] = field(default_factory=list)
@@ -53,19 +55,32 @@ class Receiver:
         if head.controller_epoch < self.epoch:
             code = errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
         else:
-            if head.controller_epoch > self.epoch:
-                self.epoch, self.version = head.controller_epoch, 0
-            if head.from_version and not (self.version and head.from_version <= self.version):
-                code = errors_pb2.ERROR_CODE_INVALID_REQUEST
-            elif self.version < head.to_version:
-                if self.applies:
-                    self._apply(head.from_version, parts)
-                self.version = head.to_version
-                self.seen.append((self.version, time.monotonic(), sum(map(len, parts))))
-        return control_pb2.UpdateMetadataResponse(controller_epoch=self.epoch, version=self.version, error_code=code)
+            self.epoch = head.controller_epoch
+            if (self.version_epoch, self.version) < (head.controller_epoch, head.to_version):
+                if self._joins_on(head):
+                    self._take(head, parts)
+                else:
+                    code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+        return control_pb2.UpdateMetadataResponse(
+            controller_epoch=self.epoch, version=self.version, version_epoch=self.version_epoch, error_code=code
+        )
 
-    def _apply(self, from_version: int, parts: list[bytes]) -> None:
-        if not from_version:
+    def _take(self, head: control_pb2.UpdateMetadataRequest, parts: list[bytes]) -> None:
+        if self.applies:
+            self._apply(full=not head.from_version, parts=parts)
+        self.version, self.version_epoch = head.to_version, head.controller_epoch
+        self.seen.append((self.version, time.monotonic(), sum(map(len, parts))))
+
+    def _joins_on(self, head: control_pb2.UpdateMetadataRequest) -> bool:
+        """Whether it takes a receiver of this version further (see the message)."""
+        if not head.from_version:
+            return True
+        if head.base_epoch:
+            return head.base_epoch == self.version_epoch and head.from_version <= self.version <= head.base_version
+        return head.controller_epoch == self.version_epoch and head.from_version <= self.version
+
+    def _apply(self, *, full: bool, parts: list[bytes]) -> None:
+        if full:
             self.topics = {}
         for part in parts:
             for topic in control_pb2.UpdateMetadataRequest.FromString(part).topics:
@@ -73,23 +88,24 @@ class Receiver:
                 known.update((state.partition, state) for state in topic.partitions)
 
 
-def head_of(part: bytes) -> control_pb2.UpdateMetadataRequest:
-    """The message without its topics: what stands before the first of them."""
+def head_of(message: bytes) -> control_pb2.UpdateMetadataRequest:
+    """A message without its topics: their bytes are passed over, since they may be many."""
     at = 0
-    while at < len(part):
+    kept: list[bytes] = []
+    while at < len(message):
         begin = at
-        tag, at = _varint(part, at)
-        if tag >> 3 == TOPICS_FIELD:
-            return control_pb2.UpdateMetadataRequest.FromString(part[:begin])
+        tag, at = _varint(message, at)
         match tag & 7:
             case 0:
-                _, at = _varint(part, at)
+                _, at = _varint(message, at)
             case 2:
-                size, at = _varint(part, at)
+                size, at = _varint(message, at)
                 at += size
             case kind:
                 raise ValueError(f"field {tag >> 3} has wire type {kind}, which no field of the message has")
-    return control_pb2.UpdateMetadataRequest.FromString(part)
+        if tag >> 3 != TOPICS_FIELD:
+            kept.append(message[begin:at])
+    return control_pb2.UpdateMetadataRequest.FromString(b"".join(kept))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -110,10 +126,13 @@ async def _serve(applying: int) -> None:
         receiver = Receiver(applies=len(receivers) < applying)
         receivers.append(receiver)
         parts: list[bytes] = []
+        wanted = 0
         try:
             async for part in stream:
+                if not parts:
+                    wanted = head_of(part).parts
                 parts.append(part)
-                if len(parts) >= head_of(parts[0]).parts:
+                if len(parts) >= wanted:
                     yield receiver.take(parts)
                     parts = []
         finally:

@@ -34,6 +34,8 @@ class Shape:
     affected: int = 0
     """``failover``: partitions that the victim leads, placed by hand. 0: the controller places, the victim leads its
     share."""
+    with_controller: int = 0
+    """``failover``: 1 kills the controller at the same moment."""
     batch: int = 50
     """Topics in one call; admissions in one call of ``admit``."""
     rate: float = 0.0
@@ -105,7 +107,7 @@ class Shape:
         return {**asdict(self), "partitions_total": self.partitions_total}
 
 
-_MAY_BE_NONE: Final = frozenset({"affected", "rate", "warm_up", "settle_s", "metadata"})
+_MAY_BE_NONE: Final = frozenset({"affected", "with_controller", "rate", "warm_up", "settle_s", "metadata"})
 
 
 def fill(template: str, shape: Shape) -> tuple[str, ...]:

@@ -59,6 +59,8 @@ def _quick(store: str) -> Iterator[Job]:
 def _full(store: str) -> Iterator[Job]:
     shape = Shape(coordination=store)
     yield Job(benchmark="failover", shape=shape.changed({"topics": 1_500, "repetitions": 5}))
+    both = shape.changed({"topics": 1_500, "with_controller": 1, "repetitions": 5})
+    yield Job(benchmark="failover", label="with-controller", shape=both)
     yield Job(benchmark="succession", shape=shape.changed({"topics": 1_500, "repetitions": 5}))
     yield Job(
         benchmark="storm",

@@ -1,5 +1,6 @@
 """The cluster that is measured: real processes, filled with topics, hurt and mended."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_bench.figures import Round
-from regnum_bench.looking import Known, Look
+from regnum_bench.looking import POLL_S, Known, Look
 from regnum_bench.profiling import profiled
 from regnum_bench.progress import Progress
 from regnum_bench.shape import Shape, placed
@@ -132,20 +133,43 @@ class Stand:
         """Wait until every broker knows a leader of every partition."""
         return await self.look.until_right(self.brokers, names, led, deadline)
 
-    async def kill(self, name: str) -> Kill:
-        """Kill -9 a process."""
+    async def kill(self, *names: str) -> Kill:
+        """Kill -9 processes, all at one moment."""
         at_ns, at_s = time.time_ns(), self.run.clock.monotonic()
-        await self.cluster.kill(name)
+        await asyncio.gather(*(self.cluster.kill(name) for name in names))
         return Kill(at_s=at_s, at_ns=at_ns)
 
-    async def mend(self, name: str, holds: Callable[[types_pb2.TopicState], bool] | None = None) -> None:
-        """Start a process again; wait until it serves and every topic is as it should be."""
-        self.run.progress.detail(f"{name} is started again")
-        await self.cluster.restart(name)
-        await self.cluster.wait_healthy(name, self.run.shape.deadline_s)
+    async def controller(self) -> tuple[int, int]:
+        """Election id and epoch of the controller that a broker names; raises MeasureError without one."""
+        head = await self.look.head(self.brokers[-1])
+        if head is None or head.controller.id < 0:
+            raise MeasureError("no broker names a controller: there is none to kill")
+        return head.controller.id, head.controller.epoch
+
+    async def next_controller(self, epoch: int, deadline: Deadline) -> float:
+        """Wait until every broker names a controller of a later epoch; the moment. Raises NotInTimeError."""
+
+        async def named_by(broker: int) -> float:
+            while True:
+                head = await self.look.head(broker)
+                if head is not None and head.controller.epoch > epoch and head.controller.id >= 0:
+                    return self.run.clock.monotonic()
+                now = "nothing" if head is None else f"controller {head.controller.id}, epoch {head.controller.epoch}"
+                deadline.check(f"broker {broker} says {now}")
+                await self.run.clock.sleep(POLL_S)
+
+        return max(await asyncio.gather(*(named_by(broker) for broker in self.brokers)))
+
+    async def mend(self, *names: str, holds: Callable[[types_pb2.TopicState], bool] | None = None) -> None:
+        """Start processes again; wait until they serve and every topic is as it should be."""
+        for name in names:
+            self.run.progress.detail(f"{name} is started again")
+            await self.cluster.restart(name)
+        for name in names:
+            await self.cluster.wait_healthy(name, self.run.shape.deadline_s)
         if holds is not None:
-            deadline = self.run.deadline(f"every replica in sync and every leader in its place after {name} returned")
-            await self.look.until_right(self.brokers[:1], self.run.shape.names, holds, deadline)
+            what = f"every replica in sync and every leader in its place after {', '.join(names)} returned"
+            await self.look.until_right(self.brokers[:1], self.run.shape.names, holds, self.run.deadline(what))
 
     @asynccontextmanager
     async def profiled(self, phase: str) -> AsyncIterator[None]:

@@ -3,17 +3,13 @@
 The second is the end of the new controller's trace: every broker has acknowledged its full set.
 """
 
-import asyncio
-
 from regnum_telemetry import conventions
 
 from regnum_bench.failover import trace
 from regnum_bench.figures import Round
-from regnum_bench.looking import POLL_S
 from regnum_bench.shape import ShapeError
 from regnum_bench.stages import stages_ms
 from regnum_bench.stand import Measured, Run, Stand, stand
-from regnum_bench.waiting import Deadline, MeasureError
 
 
 async def succession(run: Run) -> Measured:
@@ -37,10 +33,7 @@ async def succession(run: Run) -> Measured:
 
 async def _once(cluster: Stand, notes: list[str]) -> tuple[str, Round]:
     run = cluster.run
-    head = await cluster.look.head(cluster.brokers[0])
-    if head is None or head.controller.id < 0:
-        raise MeasureError("no broker names a controller: there is none to kill")
-    victim, epoch = head.controller.id, head.controller.epoch
+    victim, epoch = await cluster.controller()
     name = f"election-{victim}"
     run.progress.step(f"kill -9 of {name}, the controller, with {run.shape.partitions_total:,} partitions")
     cluster.traces.skip()
@@ -48,8 +41,7 @@ async def _once(cluster: Stand, notes: list[str]) -> tuple[str, Round]:
     # INIT included: that is where work is left.
     async with cluster.profiled("succession"):
         kill = await cluster.kill(name)
-        looks = (_names_another(cluster, broker, epoch, deadline) for broker in cluster.brokers)
-        from_kill_s = max(await asyncio.gather(*looks)) - kill.at_s
+        from_kill_s = await cluster.next_controller(epoch, deadline) - kill.at_s
         run.progress.detail(f"every broker knows the next controller after {from_kill_s:.3f} s")
         figures: dict[str, float] = {"from_kill_s": from_kill_s}
         found = await trace(cluster, conventions.SUCCESSION, victim=victim, kill=kill, within_s=run.shape.deadline_s)
@@ -62,13 +54,3 @@ async def _once(cluster: Stand, notes: list[str]) -> tuple[str, Round]:
     figures.update({f"{stage}_ms": length for stage, length in stages_ms(root, spans).items()})
     run.progress.detail(f"INIT done after {figures['init_done_s']:.3f} s")
     return name, figures
-
-
-async def _names_another(cluster: Stand, broker: int, epoch: int, deadline: Deadline) -> float:
-    """The moment at which a broker names a controller of a later epoch."""
-    while True:
-        head = await cluster.look.head(broker)
-        if head is not None and head.controller.epoch > epoch and head.controller.id >= 0:
-            return cluster.run.clock.monotonic()
-        deadline.check(f"broker {broker} still names epoch {epoch if head is None else head.controller.epoch}")
-        await cluster.run.clock.sleep(POLL_S)

@@ -1,4 +1,7 @@
-"""Results for people: a table for the terminal, and Markdown for the documentation."""
+"""Results for people: a table for the terminal, and Markdown for a page of the documentation.
+
+In a page the figures stand between two comments, BEGIN and END; what is between them is replaced as a whole.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,11 +10,14 @@ from typing import Any, Final
 from rich.table import Table
 
 from regnum_bench.figures import Spread, unit
-from regnum_bench.result import Result, load
+from regnum_bench.result import Result, ResultError, load
 
+BEGIN: Final = "<!-- figures: regnum-bench table -->"
+END: Final = "<!-- end of figures -->"
 _WORDS: Final = {
     "brokers": "brokers",
     "affected": "affected",
+    "with_controller": "controller too",
     "rate": "calls/s offered",
     "kills": "kills",
     "loaded": "written to",
@@ -26,6 +32,15 @@ _WORDS: Final = {
 def read_folder(folder: Path) -> list[Result]:
     """All results of a folder, by name. Raises ResultError."""
     return [load(path) for path in sorted(folder.glob("*.json"))]
+
+
+def with_figures(page: str, results: Sequence[Result]) -> str:
+    """The page with these figures instead of its own. Raises ResultError when it has no place for them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ResultError(f"the page has no place for figures: put {BEGIN} and {END} on lines of their own")
+    return f"{before}{BEGIN}\n\n{markdown(results)}\n{END}{after}"
 
 
 def figures_table(result: Result) -> Table:

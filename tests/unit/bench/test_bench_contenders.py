@@ -13,27 +13,26 @@ from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 
 
-def change(from_version: int, to_version: int, *, epoch: int = 1, parts: int = 1) -> list[bytes]:
-    """A change as a metadata process sends it: heads, each followed by topics."""
+def change(from_version: int, to_version: int, *, epoch: int = 1, parts: int = 1, **other: int) -> list[bytes]:
+    """A change as a metadata process sends it: all but topics comes first, and topics alone go on with it."""
     states = list(topics(Shape(topics=2 * parts, partitions=3), leader_epoch=to_version))
-    made = []
-    for part in range(parts):
-        head = control_pb2.UpdateMetadataRequest(
-            controller_epoch=epoch,
-            from_version=from_version,
-            to_version=to_version,
-            part=part,
-            parts=parts,
-            brokers=[types_pb2.Broker(id=1)] if part == 0 else [],
-            traceparent="00-trace" if part == 0 else "",
-        )
-        body = control_pb2.UpdateMetadataRequest(topics=states[2 * part : 2 * part + 2])
-        made.append(head.SerializeToString() + body.SerializeToString())
-    return made
+    head = control_pb2.UpdateMetadataRequest(
+        controller_epoch=epoch,
+        from_version=from_version,
+        to_version=to_version,
+        parts=parts,
+        brokers=[types_pb2.Broker(id=1)],
+        traceparent="00-trace",
+        **other,
+    )
+    bodies = [control_pb2.UpdateMetadataRequest(topics=states[at : at + 2]) for at in range(0, len(states), 2)]
+    first, *others = [body.SerializeToString() for body in bodies]
+    return [head.SerializeToString() + first, *others]
 
 
 def test_the_head_of_a_change_is_read_without_its_topics() -> None:
-    (part,) = change(4, 5)
+    # The fields behind the topics, too.
+    (part,) = change(4, 5, base_epoch=3, base_version=4)
     head, whole = head_of(part), control_pb2.UpdateMetadataRequest.FromString(part)
     assert len(whole.topics) == 2
     del whole.topics[:]
@@ -43,6 +42,16 @@ def test_the_head_of_a_change_is_read_without_its_topics() -> None:
 def test_a_message_without_topics_is_all_head() -> None:
     message = control_pb2.UpdateMetadataRequest(controller_epoch=300, from_version=7, to_version=7, parts=1)
     assert head_of(message.SerializeToString()) == message
+
+
+def test_a_receiver_goes_on_from_the_reign_before_only_where_the_new_one_knows_it() -> None:
+    receiver = Receiver(applies=False)
+    receiver.take(change(0, 5))
+    beyond = receiver.take(change(3, 9, epoch=2, base_epoch=1, base_version=4))
+    assert beyond.error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    other = Receiver(applies=False)
+    other.take(change(0, 5))
+    assert other.take(change(3, 9, epoch=2, base_epoch=1, base_version=5)).version == 9
 
 
 @pytest.mark.parametrize("applies", [True, False])

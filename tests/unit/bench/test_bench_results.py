@@ -12,11 +12,12 @@ from regnum_bench.peer import read_figures, run_peer
 from regnum_bench.plot import draw
 from regnum_bench.result import Result, ResultError, beside, load, save
 from regnum_bench.shape import Shape
-from regnum_bench.tables import figures_table, markdown, number, read_folder
+from regnum_bench.tables import BEGIN, END, figures_table, markdown, number, read_folder, with_figures
 from regnum_bench.waiting import MeasureError
 from rich.console import Console
 
 RESULTS = Path(__file__).parents[3] / "bench" / "results"
+PAGE = RESULTS.parents[1] / "docs" / "performance.md"
 GROWTH = Growth(figure="from_kill_s", size="affected", sizes=(1_000, 20_000), medians=(0.3, 4.0))
 
 
@@ -71,6 +72,21 @@ def test_every_published_result_can_be_read() -> None:
     found = read_folder(RESULTS)
     assert {one.benchmark for one in found} >= {"write_batch"}
     assert all(one.name in markdown([one]) for one in found)
+
+
+def test_the_figures_of_the_page_are_those_of_the_results() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_figures(page, read_folder(RESULTS)) == page, f"regnum-bench table --into {PAGE.name}"
+
+
+def test_figures_of_a_page_are_replaced_and_the_rest_of_it_stays() -> None:
+    once = with_figures(f"before\n{BEGIN}\nold\n{END}\nafter\n", [result()])
+    assert once.startswith("before\n")
+    assert once.endswith(f"{END}\nafter\n")
+    assert "old" not in once
+    assert with_figures(once, [result()]) == once
+    with pytest.raises(ResultError, match="no place for figures"):
+        with_figures("nothing", [])
 
 
 def test_the_ratio_is_in_the_tables() -> None:
