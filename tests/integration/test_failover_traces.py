@@ -86,6 +86,15 @@ async def test_a_killed_leader_leaves_one_trace_from_its_cause_to_the_first_ackn
     assert moments == sorted(moments)
     outages = [span for span in trace if span["name"] == conventions.OUTAGE]
     assert len(outages) == outage.partitions
+    for span in outages:
+        # The client's own share: when it learned of the new leader, and when it sent what was acknowledged.
+        client = [
+            int(span["startTimeUnixNano"]),
+            int(span["told"][conventions.LEARNED_UNIX_NANO]),
+            int(span["told"][conventions.SENT_UNIX_NANO]),
+            int(span["endTimeUnixNano"]),
+        ]
+        assert client == sorted(client)
     longest_s = max(int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in outages) / 1e9
     assert longest_s == pytest.approx(outage.client_s, abs=0.02)
 

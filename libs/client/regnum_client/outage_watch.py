@@ -44,6 +44,20 @@ class OutageWatch:
         """Whether anything is recorded."""
         self._last: Final[dict[TopicPartition, Acknowledgement]] = {}
         self._failed: Final[dict[TopicPartition, str]] = {}
+        self._learned: Final[dict[TopicPartition, tuple[LeaderTerm, int]]] = {}
+        """The leadership that was known last, and since when."""
+        self._sent: Final[dict[TopicPartition, tuple[LeaderTerm, int]]] = {}
+        """Where the last call went, and when."""
+
+    def learned(self, partition: TopicPartition, term: LeaderTerm, at_unix_nano: int) -> None:
+        """Records wait for that leadership; the first time counts."""
+        known = self._learned.get(partition)
+        if known is None or known[0] != term:
+            self._learned[partition] = (term, at_unix_nano)
+
+    def sent(self, partition: TopicPartition, term: LeaderTerm, at_unix_nano: int) -> None:
+        """A call went there."""
+        self._sent[partition] = (term, at_unix_nano)
 
     def failed(self, partition: TopicPartition, error: str) -> None:
         """A batch failed and is sent again."""
@@ -79,6 +93,10 @@ class OutageWatch:
             conventions.RETRIED: bool(now.error),
             conventions.WAITING_SINCE_UNIX_NANO: now.at_unix_nano - round(now.waited_s * 1e9),
         }
+        for name, moments in ((conventions.LEARNED_UNIX_NANO, self._learned), (conventions.SENT_UNIX_NANO, self._sent)):
+            term, moment_unix_nano = moments.get(partition, (None, 0))
+            if term == now.term:
+                attributes[name] = moment_unix_nano
         self._record(conventions.OUTAGE, partition, now, attributes, before.at_unix_nano, parent=now.cause)
 
     def _record_retried(self, partition: TopicPartition, now: Acknowledgement) -> None:

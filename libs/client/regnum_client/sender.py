@@ -174,6 +174,8 @@ class Sender:
             term = self._term(partition, route, view)
             if term is None:
                 continue
+            if self._outages.enabled:
+                self._outages.learned(partition, term, tracing.now_unix_nano())
             free_s = max(self._free_from_s(term.leader, sizes[term.leader]), route.trouble.pause_until_s(term))
             if now_s < free_s:
                 paused_s = min(paused_s, free_s)
@@ -248,6 +250,9 @@ class Sender:
             # It feels the way and will fail if the leader is dead: who leads by now is asked beside it and not after.
             self._metadata.request(doubted=address)
         under_way = _Call(leader, address, items, sent_s=now_s)
+        if self._outages.enabled:
+            for item in items:
+                self._outages.sent(item.partition, item.term, tracing.now_unix_nano())
         self._calls[under_way] = None
         self._calls_to[leader] += 1
         under_way.task = asyncio.create_task(self._carry(under_way), name=f"produce-{leader}")
