@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from regnum.broker.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
+from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
 from regnum_service.errors import Code
 
 from regnum_broker.leader import Leadership
@@ -136,6 +136,9 @@ def divergence(position: Position, partition: Partition) -> replication_pb2.Dive
     """Where the follower's log left the log here; None: as far as its last batch shows, it did not."""
     last_epoch = LeaderEpoch(position.last_epoch)
     log = partition.log
+    if last_epoch == NO_EPOCH or (last_epoch == log.epochs.latest and position.offset <= log.log_end_offset):
+        # What the rule below says of nearly every position, at less cost: nothing to compare, or the present epoch.
+        return None
     of_leader = log.epochs.end_offset_for(last_epoch, log_end_offset=log.log_end_offset)
     if not truncation.diverges(of_leader, last_fetched_epoch=last_epoch, fetch_offset=position.offset):
         return None
