@@ -102,6 +102,9 @@ class Storage:
         await self.write(lambda: directory.retire_replicas(keys))
         while await self.write(lambda: directory.move_aside(RENAMED_AT_ONCE)):
             pass
+        if self._closing:
+            # The next start removes them.
+            return
         removing = self._submit(self._remover, directory.remove_files)
         self._removing.add(removing)
         removing.add_done_callback(self._removed)
@@ -109,7 +112,7 @@ class Storage:
     def _removed(self, removing: asyncio.Future[None]) -> None:
         self._removing.discard(removing)
         # A failure of the directory is known already, see _deliver.
-        if removing.exception() is None and self.directory.full:
+        if removing.exception() is None and self.directory.full and not self._closing:
             self._submit(self._writer, self.directory.make_reserve)
 
     @property
