@@ -24,6 +24,8 @@ START_S: Final = 15.0
 """Time in which it must have begun to sample."""
 END_S: Final = 15.0
 """Time to write its file."""
+IDLE: Final = ("EpollSelector.select ", "select (selectors.py")
+"""Innermost functions of a loop that waits. py-spy leaves most of such samples out, and not all."""
 READY: Final = b"Sampling process"
 """What it prints when it has begun."""
 
@@ -43,7 +45,7 @@ class Hot:
 def hottest(stacks: Iterable[str]) -> list[Hot]:
     """Functions by their own share, the largest first. Lines are ``outer;inner;innermost COUNT``; others are ignored.
 
-    A function that is twice in a stack counts once.
+    A function that is twice in a stack counts once. Samples of an event loop that waits are left out.
     """
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
@@ -53,6 +55,8 @@ def hottest(stacks: Iterable[str]) -> list[Hot]:
         if not stack or not count.isdigit():
             continue
         frames = stack.split(";")
+        if frames[-1].startswith(IDLE):
+            continue
         samples += int(count)
         own[frames[-1]] += int(count)
         for frame in set(frames):

@@ -86,7 +86,7 @@ class Runner:
             label=self.label,
             shape=read_by(benchmark, shape),
             figures=figures,
-            notes=_each_once(note for measured in ours for note in measured.notes),
+            notes=_each_once([*self._notes, *(note for measured in ours for note in measured.notes)]),
             complaints=_each_once(
                 [
                     *(complaint for measured in ours for complaint in measured.complaints),
@@ -103,6 +103,10 @@ class Runner:
             duration_s=self.clock.monotonic() - begun_s,
             load_average={"before": before, "after": load_average()},
         )
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        return ("profiled meanwhile: the figures are not to be compared",) if self.profile else ()
 
     async def grow(
         self, benchmark: Benchmark, shape: Shape, *, over: str, sizes: Sequence[int], figures: Sequence[str] = ()

@@ -9,7 +9,14 @@ import pytest
 from regnum_bench.profiling import Hot, hottest, hottest_markdown, profiled
 from regnum_bench.waiting import MeasureError
 
-STACKS = ("main;load;decode 6", "main;load 1", "main;main;send 3", "not a stack", "")
+STACKS = (
+    "main;load;decode 6",
+    "main;load 1",
+    "main;main;send 3",
+    "main;EpollSelector.select (selectors.py:451) 90",
+    "not a stack",
+    "",
+)
 
 
 def test_shares_are_of_all_samples_and_a_function_counts_once_in_a_stack() -> None:
