@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,27 +49,38 @@ def hottest(stacks: Iterable[str]) -> list[Hot]:
     """
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
-    samples = 0
+    for frames, count in _busy(stacks):
+        own[frames[-1]] += count
+        for frame in set(frames):
+            total[frame] += count
+    all_of_them = own.total()
+    ordered = sorted(total, key=lambda function: (-own[function], -total[function], function))
+    return [Hot(function=name, own=own[name] / all_of_them, total=total[name] / all_of_them) for name in ordered]
+
+
+def samples(stacks: Iterable[str]) -> int:
+    """Samples of threads that did something."""
+    return sum(count for _, count in _busy(stacks))
+
+
+def _busy(stacks: Iterable[str]) -> Iterator[tuple[list[str], int]]:
     for line in stacks:
         stack, _, count = line.rstrip().rpartition(" ")
-        if not stack or not count.isdigit():
-            continue
-        frames = stack.split(";")
-        if frames[-1].startswith(IDLE):
-            continue
-        samples += int(count)
-        own[frames[-1]] += int(count)
-        for frame in set(frames):
-            total[frame] += int(count)
-    ordered = sorted(total, key=lambda function: (-own[function], -total[function], function))
-    return [Hot(function=name, own=own[name] / samples, total=total[name] / samples) for name in ordered]
+        if stack and count.isdigit() and not (frames := stack.split(";"))[-1].startswith(IDLE):
+            yield frames, int(count)
 
 
 def hottest_markdown(file: Path, *, count: int) -> str:
     """The hottest functions of one file as Markdown: those by their own share, and those by all that they called."""
     found = hottest(file.read_text(encoding="utf-8").splitlines())
     by_total = sorted(found, key=lambda one: (-one.total, one.function))[:count]
-    lines = [f"`{file.name}`", "", "| itself | share | | with what it calls | share |", "|---|---:|---|---|---:|"]
+    busy = samples(file.read_text(encoding="utf-8").splitlines())
+    lines = [
+        f"`{file.name}`: {busy / RATE:.2f} s of processor time",
+        "",
+        "| itself | share | | with what it calls | share |",
+        "|---|---:|---|---|---:|",
+    ]
     lines += [
         f"| `{one.function}` | {one.own:.1%} | | `{other.function}` | {other.total:.1%} |"
         for one, other in zip(found[:count], by_total, strict=True)
