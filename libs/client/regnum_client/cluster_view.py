@@ -121,6 +121,11 @@ class ClusterView:
         view = self.brokers.get(broker)
         return self.leader_addresses.get(broker) if view is None else view.address
 
+    def incarnation_of(self, broker: BrokerId) -> BrokerEpoch | None:
+        """Broker epoch of a live broker."""
+        view = self.brokers.get(broker)
+        return None if view is None else view.epoch
+
     def is_behind(self, answer: GetMetadataResponse) -> bool:
         """Whether an answer is older than what is known, or tells of another cluster."""
         return self.is_of_another_cluster(answer) or answer.version < self.version

@@ -22,7 +22,7 @@ from regnum.broker.v1.group_pb2 import InitProducerIdRequest
 from regnum.broker.v1.log_pb2 import Acks, ProducePartition, ProduceRequest, ProduceResponse
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
-from regnum_model.ids import BrokerId
+from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, reason_of
@@ -72,10 +72,14 @@ class Item(NamedTuple):
 class _Call:
     """A produce call under way."""
 
-    __slots__ = ("abandoned", "address", "causes", "items", "leader", "looked_s", "task")
+    __slots__ = ("abandoned", "address", "causes", "incarnation", "items", "leader", "looked_s", "task")
 
-    def __init__(self, leader: BrokerId, address: Address, items: list[Item], *, sent_s: float) -> None:
+    def __init__(
+        self, leader: BrokerId, incarnation: BrokerEpoch | None, address: Address, items: list[Item], *, sent_s: float
+    ) -> None:
         self.leader: Final = leader
+        self.incarnation: Final = incarnation
+        """Broker epoch of the leader, as far as it was known."""
         self.address: Final = address
         self.items: Final = items
         self.looked_s = sent_s
@@ -176,7 +180,7 @@ class Sender:
                 continue
             if self._outages.enabled:
                 self._outages.learned(partition, term, tracing.now_unix_nano())
-            free_s = max(self._free_from_s(term.leader, sizes[term.leader]), route.trouble.pause_until_s(term))
+            free_s = max(self._free_from_s(term.leader, view, sizes[term.leader]), route.trouble.pause_until_s(term))
             if now_s < free_s:
                 paused_s = min(paused_s, free_s)
                 continue
@@ -192,11 +196,11 @@ class Sender:
                 del self._active[partition]
         return gathered, paused_s
 
-    def _free_from_s(self, leader: BrokerId, gathered_bytes: int) -> float:
+    def _free_from_s(self, leader: BrokerId, view: ClusterView, gathered_bytes: int) -> float:
         """When a leader takes a batch besides those gathered for it; infinity: when a call to it has ended."""
         if self._calls_to[leader] >= self._in_flight_max or gathered_bytes >= CALL_BYTES_MAX:
             return float("inf")
-        out_of_reach_until_s = self._unreachable.pause_until_s(leader)
+        out_of_reach_until_s = self._unreachable.pause_until_s(leader, view.incarnation_of(leader))
         if out_of_reach_until_s is None:
             return float("-inf")
         return float("inf") if gathered_bytes or self._calls_to[leader] else out_of_reach_until_s
@@ -246,10 +250,11 @@ class Sender:
             )
             self._settle_all(items, error.code, error.message)
             return
-        if self._unreachable.pause_until_s(leader) is not None:
+        incarnation = view.incarnation_of(leader)
+        if self._unreachable.pause_until_s(leader, incarnation) is not None:
             # It feels the way and will fail if the leader is dead: who leads by now is asked beside it and not after.
             self._metadata.request(doubted=address)
-        under_way = _Call(leader, address, items, sent_s=now_s)
+        under_way = _Call(leader, incarnation, address, items, sent_s=now_s)
         if self._outages.enabled:
             for item in items:
                 self._outages.sent(item.partition, item.term, tracing.now_unix_nano())
@@ -267,7 +272,12 @@ class Sender:
             if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
                 self._metadata.suspect(under_way.address)
             if code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE and not under_way.abandoned:
-                self._unreachable.failed(under_way.leader, now_s=self._clock.monotonic(), chance=self._chance.random())
+                self._unreachable.failed(
+                    under_way.leader,
+                    under_way.incarnation,
+                    now_s=self._clock.monotonic(),
+                    chance=self._chance.random(),
+                )
             self._settle_all(items, code, error.message)
         else:
             self._unreachable.answered(under_way.leader)
