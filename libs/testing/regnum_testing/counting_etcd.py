@@ -20,6 +20,8 @@ class CountingEtcd:
         """Keys that they counted."""
         self.answered = 0
         """Keys that they answered with."""
+        self.limits: list[int] = []
+        """Keys that each of them asked for at most."""
 
     @property
     def channel(self) -> grpc.aio.Channel:
@@ -55,6 +57,7 @@ class CountingEtcd:
         found = self._keys[begin:end]
         limit = request.limit or len(found)
         self.ranges += 1
+        self.limits.append(request.limit)
         self.counted += len(found)
         self.answered += min(limit, len(found))
         answer = rpc_pb2.RangeResponse(count=len(found), more=limit < len(found))

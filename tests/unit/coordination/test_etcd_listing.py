@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_coordination.drivers.etcd.keys import Keys, child_name
-from regnum_coordination.drivers.etcd.pages import MAX_KEYS
+from regnum_coordination.drivers.etcd.pages import FIRST_KEYS, MAX_KEYS, PAGE_BYTES
 from regnum_coordination.drivers.etcd.reading import READ_COST, SHORT_PAGE, EtcdReader, listing_page
 from regnum_coordination.drivers.etcd.rpc import EtcdRpc
 from regnum_coordination.drivers.etcd.trees import EtcdTrees
@@ -83,6 +83,14 @@ async def test_a_tree_is_read_in_few_calls_whatever_it_is_made_of(partitions: in
     assert seen == values
     assert etcd.ranges <= 6
     assert etcd.answered == len(values)
+
+
+async def test_no_page_is_large_before_the_size_of_one_is_known() -> None:
+    etcd = CountingEtcd({b"/topics": b""} | {f"/topics/{number:05d}".encode(): b"z" * 8_192 for number in range(4_000)})
+    async with aclosing(EtcdTrees(_rpc(etcd), Keys("")).read("/topics")) as pages:
+        assert sum([len(page.nodes) async for page in pages]) == 4_001
+    assert etcd.limits[:2] == [FIRST_KEYS, FIRST_KEYS]
+    assert all(400 < limit <= PAGE_BYTES // 8_192 for limit in etcd.limits[2:])
 
 
 async def test_pages_that_are_too_large_are_asked_for_again_with_fewer_keys() -> None:

@@ -23,7 +23,8 @@ class EtcdTrees:
         """The pages; raises ConnectionLoss, Compacted."""
         size, revision = PageSize(), 0
         if path != ROOT:
-            upper = await size.read(self._rpc, self._keys.key(path), None, revision=0)
+            # Its size says nothing about what lies below.
+            upper = await PageSize().read(self._rpc, self._keys.key(path), None, revision=0)
             revision = upper.revision
             yield self._tree_page(next(upper.slices()), revision)
         cursor, end = self._keys.below(path)
