@@ -125,6 +125,8 @@ class ReceivingBroker:
         self.taken: list[Sequence[bytes]] = []
         """Changes that were news."""
         self.sent_bytes = 0
+        self.abandoned = 0
+        """How often it was given up."""
         self.down = False
         self.silent = False
         self.stuck = False
@@ -165,6 +167,7 @@ class ReceivingBroker:
 
     def abandon(self) -> None:
         """The stream broke."""
+        self.abandoned += 1
         self._parts = []
 
     def _take(
