@@ -66,6 +66,7 @@ class Batch(Generic[R]):
         "maybe_written",
         "opened_s",
         "receipts",
+        "sent_unix_nano",
         "size_bytes",
         "tries",
         "went_alone",
@@ -84,6 +85,8 @@ class Batch(Generic[R]):
         self.identity: Identity | None = None
         self.base_sequence = -1
         self.tries = 0
+        self.sent_unix_nano = 0
+        """When it was last sent, wall time; 0 where nothing is traced."""
         self.in_flight = False
         self.went_alone = False
         """Everything before it had been acknowledged when it was last sent."""

@@ -29,6 +29,8 @@ class Acknowledgement:
     """How often the batch was sent."""
     waited_s: float
     """Since its first record."""
+    sent_unix_nano: int
+    """When it was last sent; 0: not known."""
     cause: str
     """What made that leadership, as traceparent; empty: unknown."""
     error: str
@@ -46,18 +48,12 @@ class OutageWatch:
         self._failed: Final[dict[TopicPartition, str]] = {}
         self._learned: Final[dict[TopicPartition, tuple[LeaderTerm, int]]] = {}
         """The leadership that was known last, and since when."""
-        self._sent: Final[dict[TopicPartition, tuple[LeaderTerm, int]]] = {}
-        """Where the last call went, and when."""
 
     def learned(self, partition: TopicPartition, term: LeaderTerm, at_unix_nano: int) -> None:
         """Records wait for that leadership; the first time counts."""
         known = self._learned.get(partition)
         if known is None or known[0] != term:
             self._learned[partition] = (term, at_unix_nano)
-
-    def sent(self, partition: TopicPartition, term: LeaderTerm, at_unix_nano: int) -> None:
-        """A call went there."""
-        self._sent[partition] = (term, at_unix_nano)
 
     def failed(self, partition: TopicPartition, error: str) -> None:
         """A batch failed and is sent again."""
@@ -93,10 +89,11 @@ class OutageWatch:
             conventions.RETRIED: bool(now.error),
             conventions.WAITING_SINCE_UNIX_NANO: now.at_unix_nano - round(now.waited_s * 1e9),
         }
-        for name, moments in ((conventions.LEARNED_UNIX_NANO, self._learned), (conventions.SENT_UNIX_NANO, self._sent)):
-            term, moment_unix_nano = moments.get(partition, (None, 0))
-            if term == now.term:
-                attributes[name] = moment_unix_nano
+        if now.sent_unix_nano:
+            attributes[conventions.SENT_UNIX_NANO] = now.sent_unix_nano
+        known = self._learned.get(partition)
+        if known is not None and known[0] == now.term:
+            attributes[conventions.LEARNED_UNIX_NANO] = known[1]
         self._record(conventions.OUTAGE, partition, now, attributes, before.at_unix_nano, parent=now.cause)
 
     def _record_retried(self, partition: TopicPartition, now: Acknowledgement) -> None:

@@ -257,7 +257,7 @@ class Sender:
         under_way = _Call(leader, incarnation, address, items, sent_s=now_s)
         if self._outages.enabled:
             for item in items:
-                self._outages.sent(item.partition, item.term, tracing.now_unix_nano())
+                item.batch.sent_unix_nano = tracing.now_unix_nano()
         self._calls[under_way] = None
         self._calls_to[leader] += 1
         under_way.task = asyncio.create_task(self._carry(under_way), name=f"produce-{leader}")
@@ -344,6 +344,7 @@ class Sender:
             records=len(batch.receipts),
             tries=batch.tries,
             waited_s=self._clock.monotonic() - batch.opened_s,
+            sent_unix_nano=batch.sent_unix_nano,
             cause=cause,
             error=error,
         )
