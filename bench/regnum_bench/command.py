@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -41,6 +42,8 @@ RESULTS: Final = Path("bench") / "results"
 """Where results of ``all`` go, and where ``table`` looks."""
 FAILURES: Final = (MeasureError, NotInTimeError, RegnumError, StartRefusedError, ExceptionGroup, OSError)
 """Why a measurement may end without figures."""
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C or SIGTERM, as shells have it."""
 _HELP: Final = {
     "coordination": "the store, started for the run",
     "brokers": "brokers; for propagate the receivers that are played",
@@ -72,6 +75,8 @@ _HELP: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
+    # As Ctrl-C: whatever was started is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = list(sys.argv[1:] if arguments is None else arguments)
     given = _parser().parse_args(words)
     clock = SystemClock()
@@ -88,25 +93,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         profile_folder=getattr(given, "save", None) or Path(),
     )
     try:
-        if given.benchmark == "table":
-            return _tell(read_folder(given.folder), given.into)
-        if given.benchmark == "hottest":
-            sys.stdout.write("\n".join(hottest_markdown(file, count=given.count) for file in given.files))
-            return 0
-        if given.benchmark == "all":
-            return _all(given, runner)
-        result = _measure(given, runner)
+        return _run(given, runner)
     except (ShapeError, ResultError, PlotError) as error:
         progress.complaint(str(error))
         return 2
     except FAILURES as error:
         progress.complaint(_words(error))
         return 1
+    except KeyboardInterrupt:
+        progress.complaint("stopped; nothing of it was kept")
+        return INTERRUPTED
+
+
+def _run(given: argparse.Namespace, runner: Runner) -> int:
+    match given.benchmark:
+        case "table":
+            return _tell(read_folder(given.folder), given.into)
+        case "hottest":
+            sys.stdout.write("\n".join(hottest_markdown(file, count=given.count) for file in given.files))
+            return 0
+        case "all":
+            return _all(given, runner)
+    result = _measure(given, runner)
     _show(result, given.output)
     if given.save is not None:
-        _keep(result, given.save, progress)
+        _keep(result, given.save, runner.progress)
     for complaint in result.complaints:
-        progress.complaint(complaint)
+        runner.progress.complaint(complaint)
     return 1 if result.complaints else 0
 
 

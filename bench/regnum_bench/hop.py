@@ -5,12 +5,14 @@ against: the same bytes, the same Python, no log behind it.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import grpc
+from regnum_local import tether
 from regnum_service.channel import MESSAGE_BYTES_MAX
 
 TAKE: Final = "/regnum.bench.Hop/Take"
@@ -54,9 +56,12 @@ async def hop() -> AsyncIterator[Hop]:
 
 @asynccontextmanager
 async def child(module: str, *arguments: str) -> AsyncIterator[int]:
-    """A module of ours as a process that prints the port it listens on; ends with the block."""
+    """A module of ours as a process that prints the port it listens on; ends with the block, or with this process."""
+    tied = (sys.executable, "-m", tether.__name__, str(os.getpid()))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        *(*tied, sys.executable, "-m", module, *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         if process.stdout is None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,26 @@ async def test_bytes_are_measured_beside_a_raw_hop() -> None:
     ratio = figures["consume_mb_s"] / figures["hop_mb_s"]
     assert figures["consume_of_hop_ratio"] == pytest.approx(ratio, rel=0.01)
     assert figures["sdk_consume_mb_s"] > 0
+
+
+async def test_sigterm_ends_it_with_all_that_it_started(tmp_path: Path) -> None:
+    words = ("admit", "--records", "100000000", "--work", str(tmp_path), "-o", "json")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "regnum_bench", *words),
+        env={**os.environ, "PYTHONPATH": str(ROOT / "bench")},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        said = await process.stderr.readuntil(b"starting etcd")
+        process.send_signal(signal.SIGTERM)
+        said += await process.stderr.read()
+        assert await process.wait() == 130, said.decode()
+    assert b"stopped; nothing of it was kept" in said
+    folders = {str(path).encode() for path in tmp_path.iterdir()}
+    for other in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = other.read_bytes()
+        except OSError:
+            continue
+        assert not any(folder in line for folder in folders), line
