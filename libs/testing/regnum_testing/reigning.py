@@ -189,6 +189,8 @@ class FakeCluster:
     def __init__(self, clock: Clock | None = None, server: MemoryServer | None = None) -> None:
         self.server = server or MemoryServer()
         self.clock: Clock = clock or SystemClock()
+        self.chance = random.Random(7)
+        """Of every controller: ids of topics differ from reign to reign."""
         self.brokers: dict[BrokerId, FakeBroker] = {}
         self.outside: Store = MemoryStore(self.server)
         self.metadata = FakeMetadata(self.server, self.clock)
@@ -284,7 +286,7 @@ class FakeCluster:
             quota_stand_in=quota_stand_in,
             picture_changed=self.pictures.append,
             clock=self.clock,
-            chance=random.Random(7),
+            chance=self.chance,
             spawn=self.spawn,
             config_seeds={MIN_INSYNC_REPLICAS: min_insync, DEFAULT_REPLICATION_FACTOR: default_factor},
             balance_interval_s=balance_interval_s,

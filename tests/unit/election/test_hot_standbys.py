@@ -371,6 +371,25 @@ async def test_store_calls_before_the_first_publication_are_independent_of_what_
     await stage.full_sets(2)
 
 
+async def test_what_is_as_it_was_published_is_read_once_and_judged_no_more(stage: Stage) -> None:
+    """100 topics of 10 partitions: two steps, each a read of two bulks; the rules for topics taken up read in four."""
+    await stage.begin(1, 2, 3)
+    controller = await stage.cluster.reign()
+    for start in range(0, 100, 50):
+        await create(controller, *(assigned(f"t{i}", *[(1, 2, 3)] * 10) for i in range(start, start + 50)))
+    await stage.follow()
+    at_win, before = stage.server.newest(), stage.server.transactions
+    await stage.cluster.end_reign()
+    stores: list[CountingStore] = []
+    stage.cluster.open_store = lambda server: stores.append(CountingStore(server)) or stores[-1]
+    await stage.succeed()
+    begun = stores[0].calls
+    await stage.full_sets(2)
+    assert stores[0].calls - begun <= 8
+    assert stage.server.transactions - before <= 1, "nothing but the win was written"
+    assert stage.check_orders(2, at_win) == 3_000
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_whatever_a_standby_missed_nothing_is_lost_and_no_order_is_stale(stage: Stage, seed: int) -> None:
     chance = random.Random(seed)

@@ -18,9 +18,9 @@ Algorithm
     2. Publish what differs from the predecessor's last publication that is known here, and begin to deliver orders.
     3. Give leaders to partitions whose leader is gone or bounced, by conditional writes. One that meets another
        version is read again, as ever.
-    4. In steps that other events come between: read every topic anew, as a reign without a picture does, and settle
-       it. So a failure that happened while the picture was behind is replayed over what the reading adds. Clients'
-       mutations wait behind this.
+    4. In steps that other events come between: read every topic anew (``verification``), take up what is not as the
+       picture says like a reign without a picture does, and settle all. So a failure that happened while the picture
+       was behind is replayed over what the reading adds. Clients' mutations wait behind this.
     5. Send every broker its full set.
 
 Example: the controller writes leader 2 for a partition of dead broker 1, and dies before it tells anybody. The
@@ -29,7 +29,7 @@ standby's picture says leader 1 at version 7. It decides for leader 2 at version
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -40,9 +40,10 @@ from regnum_telemetry import conventions, tracing
 from regnum_election.broker_changes import settle_some, tell_deletions
 from regnum_election.cluster import Cluster
 from regnum_election.config_book import ConfigBook
-from regnum_election.context import Applied, ControllerContext
+from regnum_election.context import ControllerContext
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.standby.picture import Followed
+from regnum_election.standby.verification import verify
 from regnum_election.startup import (
     begin_trace,
     divided,
@@ -58,9 +59,6 @@ PARTITIONS_PER_WRITE: Final = 500
 
 TOPICS_PER_TURN: Final = 10_000
 """Topics looked at between two turns of the event loop (safety rule S22)."""
-
-PARTITIONS_PER_STEP: Final = 500
-"""Partitions that are read anew in one step, unless one topic has more; a failover waits for one step at most."""
 
 
 async def take_over(
@@ -83,7 +81,7 @@ async def take_over(
     trace = begin_trace(context)
     with tracing.within("" if trace is None else trace.context):
         await _lead(context, adopter, configs, followed, brokers_known, trace)
-    return _verify(context, adopter, trace, sorted(context.picture.names))
+    return verify(context, adopter, trace, sorted(context.picture.names))
 
 
 async def _lead(
@@ -178,73 +176,3 @@ async def _publish_difference(context: ControllerContext, followed: Followed, fo
         gone.update((id, topic.name) for id, topic in some if id not in picture.topics)
     context.dispatch.show(picture)
     context.metadata.publish(picture, tuple(changed), gone)
-
-
-async def _verify(
-    context: ControllerContext, adopter: TopicAdopter, trace: FailoverTrace | None, names: Sequence[str]
-) -> AsyncGenerator[None, None]:
-    cause = "" if trace is None else trace.context
-    started_s = context.clock.monotonic()
-    corrected = 0
-    for some in _portions(context, names):
-        with tracing.within(cause):
-            corrected += await _verify_some(context, adopter, some)
-        yield
-    if trace is not None:
-        trace.since(conventions.LOADED_UNIX_NANO, conventions.VERIFY)
-        trace.reached(conventions.VERIFIED_UNIX_NANO)
-        trace.expect(context.picture.brokers, partitions=len(context.picture.partitions))
-        trace.seal()
-    with tracing.within(cause):
-        context.dispatch.show(context.picture)
-        await context.dispatch.release_full_sets()
-    context.log.info(
-        "picture verified",
-        topics=len(names),
-        corrected=corrected,
-        verified_ms=round((context.clock.monotonic() - started_s) * 1000),
-    )
-
-
-def _portions(context: ControllerContext, names: Sequence[str]) -> Iterator[list[str]]:
-    """Names in portions of so many partitions; of topics that are still there when their turn comes."""
-    portion: list[str] = []
-    partitions = 0
-    for name in names:
-        topic = context.picture.topic_named(name)
-        if topic is None:
-            continue
-        if portion and partitions + len(topic.partitions) > PARTITIONS_PER_STEP:
-            yield portion
-            portion, partitions = [], 0
-        portion.append(name)
-        partitions += len(topic.partitions)
-    if portion:
-        yield portion
-
-
-async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names: Sequence[str]) -> int:
-    """Read topics anew and put right what the picture had wrong; returns of how many partitions that was."""
-    names = [name for name in names if name in context.picture.names]
-    before = context.picture
-    found = await adopter.take_up(names)
-    _drop_refused(context, adopter, before, names)
-    keys = [key for id in found for key in context.picture.of_topic(id)]
-    changed = [key for key in keys if before.partitions.get(key) != context.picture.partitions[key]]
-    if changed:
-        await context.tell(Applied(everywhere=set(changed)))
-    await settle_some(context, [key for key in keys if key in context.picture.partitions])
-    return len(changed)
-
-
-def _drop_refused(context: ControllerContext, adopter: TopicAdopter, before: Cluster, names: Sequence[str]) -> None:
-    """A topic whose node cannot be used any more is left alone, as at the start of any reign."""
-    refused: dict[TopicId, str] = {
-        id: name
-        for name in names
-        if adopter.leaves_alone(name) and (id := before.names[name]) in context.picture.topics
-    }
-    if refused:
-        context.picture = context.picture.without_topics(refused)
-        context.dispatch.show(context.picture)
-        context.metadata.publish(context.picture, (), refused)
