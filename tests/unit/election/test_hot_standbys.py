@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from regnum.election.v1 import standby_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.errors import BadVersion, NoNode
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode
 from regnum_coordination.port import Check, Children, Group, Node, Outcome
 from regnum_election.cluster import Cluster
 from regnum_election.controller import Controller
@@ -21,7 +21,7 @@ from regnum_election.topic_requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
-from regnum_model.nodes import LeaderAndIsr
+from regnum_model.nodes import LeaderAndIsr, TopicIdNode
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster, until
 from regnum_testing.standing_by import FakeStandby, RecordingServer
@@ -273,6 +273,28 @@ async def test_a_topic_removed_by_hand_while_nobody_reigned_is_deleted(stage: St
     assert list(successor.picture.names) == ["kept"]
     for broker in stage.live():
         await until(lambda broker=broker: any(stop.topic_id == id and stop.delete for stop in broker.stops))
+
+
+async def test_a_life_of_a_name_that_the_picture_does_not_know_is_the_one_that_the_store_says(stage: Stage) -> None:
+    """Guards of two lives stand. The picture has the former one: what the store names lives, and is not deleted."""
+    await stage.begin(1, 2, 3)
+    controller = await stage.cluster.reign()
+    (former,) = await create(controller, assigned("t", (1, 2, 3)))
+    await stage.follow()
+    followed = await stage.standby.follower.take()
+    assert followed is not None
+    await controller.topics.delete([deletion("t")], wait_s=5.0, account=ANYBODY)
+    (present,) = await create(controller, assigned("t", (2, 3, 1)))
+    await until(lambda: all(any(stop.topic_id == former for stop in b.stops) for b in stage.live()))
+    await stage.cluster.end_reign()
+    with suppress(NodeExists):
+        await stage.cluster.outside.create(paths.topic_id(former), TopicIdNode(topic="t").encode())
+    successor = await stage.cluster.reign(2, followed=followed)
+    await stage.full_sets(2)
+    await quiet(stage, successor)
+    assert successor.picture.names["t"] == present
+    assert await stage.cluster.outside.exists(paths.deletion(present)) is None
+    assert not any(stop.topic_id == present for broker in stage.live() for stop in broker.stops)
 
 
 async def remove_by_hand(stage: Stage, name: str) -> None:
