@@ -381,6 +381,7 @@ class Sender:
                 refresh=verdict.refresh_metadata,
                 now_s=self._clock.monotonic(),
                 chance=self._chance.random(),
+                in_office=code != errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
             )
             if verdict.refresh_metadata or route.trouble.lasted_s(self._clock.monotonic()) > DOUBTED_S:
                 # A leader that refuses for long may have been deposed without having heard of it.

@@ -51,10 +51,24 @@ class Trouble:
         self._since_s = None
         self._told = False
 
-    def failed(self, term: LeaderTerm, answer: str, *, refresh: bool, now_s: float, chance: float) -> None:
-        """It failed; ``refresh``: ask for metadata before the next try; ``chance`` in [0, 1)."""
+    def failed(
+        self, term: LeaderTerm, answer: str, *, refresh: bool, now_s: float, chance: float, in_office: bool = True
+    ) -> None:
+        """It failed.
+
+        Args:
+            term: the leadership that was tried.
+            answer: what the failure said.
+            refresh: whether to ask for metadata before the next try.
+            now_s: monotonic time.
+            chance: in [0, 1).
+            in_office: False: the leader said that it does not lead. The first time that one says so who came after
+                a failure, it may not have been told yet: metadata is faster at times, and nothing newer is to be had.
+        """
         if self._since_s is None:
             self._since_s = now_s
+        if not in_office and self._failed_term is not None and term.is_after(self._failed_term):
+            refresh = False
         self._failed_term = term
         self.last_answer = answer
         self._not_before_s = now_s + retry_delay_ms((now_s - self._since_s) * 1000, chance) / 1000
