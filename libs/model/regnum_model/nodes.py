@@ -6,7 +6,8 @@ with the reason and never anything else, whatever the bytes are; ``encode`` is d
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, Self
 
 from regnum_model.ids import (
@@ -280,7 +281,7 @@ class TopicNode:
         partitions: dict[int, tuple[BrokerId, ...]] = {}
         for key, value in listed.items():
             number = _number_key(key, "partition", MAX_PARTITIONS - 1)
-            partitions[number] = _ids(value, f"replicas of partition {number}")
+            partitions[number] = _kept_ids(_ids(value, f"replicas of partition {number}"))
             if not partitions[number]:
                 raise MalformedNodeError(f"partition {number} has no replicas")
         if bare:
@@ -353,6 +354,40 @@ class Membership:
     """Log that holds the replica."""
 
 
+MEMBERS_KEPT: Final = 16_384
+"""Different replica lists, and lists of members, of which one copy each is kept."""
+
+
+def _members(content: dict[str, Any]) -> Mapping[BrokerId, Membership]:
+    """Members as a node names them; thousands of partitions have the same, and share them."""
+    flat: list[str | int] = []
+    for key, value in content.items():
+        if not isinstance(value, list) or len(value) != 2:
+            raise MalformedNodeError(f"member {key} is not [broker epoch, log id]")
+        # Checked before the cache: it takes True for 1.
+        flat += (key, _int(value[0], "broker epoch", low=0), _str(value[1], "log id"))
+    return _kept_members(*flat)
+
+
+@lru_cache(maxsize=MEMBERS_KEPT)
+def _kept_members(*flat: Any) -> Mapping[BrokerId, Membership]:
+    """From name, broker epoch and log id of each."""
+    return {
+        BrokerId(_number_key(key, "member", MAX_BROKER_ID)): _kept_membership(broker_epoch, log_id)
+        for key, broker_epoch, log_id in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    }
+
+
+@lru_cache(maxsize=MEMBERS_KEPT)
+def _kept_membership(broker_epoch: BrokerEpoch, log_id: LogId) -> Membership:
+    return Membership(broker_epoch=broker_epoch, log_id=log_id)
+
+
+@lru_cache(maxsize=MEMBERS_KEPT)
+def _kept_ids(ids: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
+    return ids
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsr:
     """``/brokers/topics/<topic>/<partition>/leaderAndISR``: who leads a partition and which logs are complete."""
@@ -371,6 +406,11 @@ class LeaderAndIsr:
     """Log of every broker in ``isr`` and ``elr``."""
     controller_epoch: ControllerEpoch
     """Reign that last elected the leader or wrote the state."""
+
+    def kept(self) -> Self:
+        """The same, with parts that it shares with other states: what a picture of all partitions is made of."""
+        flat = [part for id, one in self.members.items() for part in (str(id), one.broker_epoch, one.log_id)]
+        return replace(self, isr=_kept_ids(self.isr), members=_kept_members(*flat))
 
     def encode(self) -> bytes:
         """JSON."""
@@ -400,20 +440,14 @@ class LeaderAndIsr:
         leader = BrokerId(_int(content.get("leader"), "leader", low=-1, high=MAX_BROKER_ID))
         if leader >= 0 and leader not in isr:
             raise MalformedNodeError("the leader is not in isr")
-        members: dict[BrokerId, Membership] = {}
-        for key, value in _object(content.get("members"), "members").items():
-            if not isinstance(value, list) or len(value) != 2:
-                raise MalformedNodeError(f"member {key} is not [broker epoch, log id]")
-            members[BrokerId(_number_key(key, "member", MAX_BROKER_ID))] = Membership(
-                broker_epoch=BrokerEpoch(_int(value[0], "broker epoch", low=0)), log_id=LogId(_str(value[1], "log id"))
-            )
+        members = _members(_object(content.get("members"), "members"))
         if unrecorded := (set(isr) | set(elr)) - members.keys():
             raise MalformedNodeError(f"members lacks {sorted(unrecorded)}")
         return cls(
             topic_id=_topic_id(content.get("topic_id")),
             leader=leader,
             leader_epoch=LeaderEpoch(_int(content.get("leader_epoch"), "leader_epoch", low=0, high=MAX_EPOCH)),
-            isr=isr,
+            isr=_kept_ids(isr),
             elr=elr,
             members=members,
             controller_epoch=ControllerEpoch(

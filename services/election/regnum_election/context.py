@@ -211,7 +211,7 @@ class ControllerContext:
                         stat = results[-1].stat
                         if stat is None:
                             raise AssertionError("a create and a set leave a stat")
-                        written[key] = HeldState(state=change.state, version=stat.version)
+                        written[key] = HeldState(state=change.state.kept(), version=stat.version)
                         self._note(key, change, applied)
                     case Refused(error=error):
                         if self._worth_repeating(key, error):

@@ -84,7 +84,7 @@ class OrderBook:
     """Builds control messages of one reign.
 
     Messages of partitions are kept, since every replica gets the same one, until the state or min.insync.replicas
-    changes.
+    changes; as bytes, which take a fifth of what message objects do. Serialised lists of messages concatenate.
     """
 
     def __init__(self, reign: Reign, unverified: Container[PartitionKey] = ()) -> None:
@@ -96,14 +96,14 @@ class OrderBook:
         """
         self._reign = reign
         self._unverified = unverified
-        self._built: dict[PartitionKey, tuple[HeldState, int, control_pb2.LeaderAndIsrPartition]] = {}
+        self._built: dict[PartitionKey, tuple[HeldState, int, bytes]] = {}
 
     def leader_and_isr(
         self, picture: Cluster, broker: Broker, call: StatesCall
     ) -> tuple[control_pb2.LeaderAndIsrRequest, tuple[PartitionKey, ...]]:
         """The message for a call, and the partitions in it: those of the call that have a state."""
         keys: list[PartitionKey] = []
-        partitions: list[control_pb2.LeaderAndIsrPartition] = []
+        partitions: list[bytes] = []
         leaders: set[BrokerId] = set()
         for key in call.keys:
             partition = picture.partitions.get(key)
@@ -121,14 +121,13 @@ class OrderBook:
             init=call.init,
             part=call.part,
             parts=call.parts,
-            partitions=partitions,
             live_leaders=[broker_message(picture.brokers[id]) for id in sorted(leaders) if id in picture.brokers],
         )
+        request.MergeFromString(b"".join(partitions))
         return request, tuple(keys)
 
-    def _partition(
-        self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState
-    ) -> control_pb2.LeaderAndIsrPartition:
+    def _partition(self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState) -> bytes:
+        """The partition as a request that has nothing else."""
         min_insync = picture.min_insync(key, partition)
         built = self._built.get(key)
         if built is not None and built[0] is held and built[1] == min_insync:
@@ -147,8 +146,9 @@ class OrderBook:
             # No election since the first: a complete log that lacks the partition never had a record of it.
             is_new=state.leader_epoch == 0,
         )
-        self._built[key] = (held, min_insync, message)
-        return message
+        data = control_pb2.LeaderAndIsrRequest(partitions=[message]).SerializeToString()
+        self._built[key] = (held, min_insync, data)
+        return data
 
     def replica_log_info(
         self, broker: Broker, queries: Sequence[control_pb2.ReplicaLogQuery]
