@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar, assert_never
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import PartitionKey, TopicId
+from regnum_service.slices import Turns
 
 from regnum_election.admissions import Admissions, Cost
 from regnum_election.context import ControllerContext
@@ -162,9 +163,9 @@ class TopicCalls:
             return context.clock.monotonic()
         repeated = repeated_names([request.name for request in creation.requests])
         charged: list[_Charged] = []
+        turns = Turns(TOPICS_PER_TURN)
         for i, request in enumerate(creation.requests):
-            if i % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
-                await asyncio.sleep(0)
+            await turns.took()
             weighed = weigh_topic(request, context.picture, repeated=repeated, clearing=context.clearing)
             match weighed:
                 case Rejection():
@@ -190,10 +191,10 @@ class TopicCalls:
         if not await self._admissions.applies_to(account):
             return context.clock.monotonic()
         charged: list[_Charged] = []
+        turns = Turns(TOPICS_PER_TURN)
         seen: set[TopicId] = set()
         for i, request in enumerate(call.requests):
-            if i % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
-                await asyncio.sleep(0)
+            await turns.took()
             found = self._deleter.answered_before(request) or find_topic(request, context.picture)
             match found:
                 case Rejection() | Deleted():
