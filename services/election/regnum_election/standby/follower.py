@@ -46,6 +46,8 @@ class Follower:
         self._idle.set()
         self._heard_s: float | None = None
         """When the stream was last known to be open; None: it is, or never was."""
+        self._told: tuple[Address, str] | None = None
+        """Why whom was not followed, as it was last written down: it is tried several times a second."""
         self._log = structlog.get_logger("standby")
 
     @property
@@ -101,7 +103,7 @@ class Follower:
         try:
             async with self._open_stream(target, held.epoch, held.version) as parts:
                 async for part in parts:
-                    self._heard_s = None
+                    self._heard_s = self._told = None
                     self._picture.take(standby_pb2.StatePart.FromString(part))
                     # One part in a turn of the loop (safety rule S22).
                     await asyncio.sleep(0)
@@ -109,7 +111,9 @@ class Follower:
             self._log.warning("picture is begun anew", controller=str(target), reason=str(error))
             self._picture.forget()
         except RegnumError as error:
-            self._log.info("not followed", controller=str(target), reason=error.message)
+            if self._told != (target, error.message):
+                self._log.info("not followed", controller=str(target), reason=error.message)
+                self._told = (target, error.message)
         finally:
             self._picture.break_off()
             if self._heard_s is None:
