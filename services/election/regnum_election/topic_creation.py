@@ -21,7 +21,7 @@ from regnum_model.ids import PartitionKey, TopicId, encode_id
 from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 
-from regnum_election.beside import PARTITION_WEIGHT, beside
+from regnum_election.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.cluster import Partition, Topic
 from regnum_election.context import ControllerContext
 from regnum_election.topic_requests import Plan, Rejection, Repeated, TopicRequest, plan_topic, repeated_names
@@ -143,13 +143,12 @@ async def _write_topics(
         )
         for i, plan in plans.items()
     }
-    groups = [
-        (
-            Create(paths.topic(plan.name), nodes[i].encode()),
-            Create(paths.topic_id(ids[i]), TopicIdNode(topic=plan.name).encode()),
-        )
-        for i, plan in plans.items()
-    ]
+    groups: list[Group] = []
+    encoding = Beside()
+    for i, plan in plans.items():
+        data = await encoding.result(nodes[i].encode, weight=PARTITION_WEIGHT * len(plan.assignment))
+        guard = TopicIdNode(topic=plan.name).encode()
+        groups.append((Create(paths.topic(plan.name), data), Create(paths.topic_id(ids[i]), guard)))
     written: dict[TopicId, TopicNode] = {}
     added: list[tuple[Topic, dict[int, Partition]]] = []
     for (i, plan), outcome in zip(plans.items(), await context.store.write_batch(groups), strict=True):
