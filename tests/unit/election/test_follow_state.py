@@ -13,7 +13,7 @@ from regnum_election.publication import Base, Journal, Publication
 from regnum_election.standby.follower import FRESH_S, Follower
 from regnum_election.standby.messages import PART_PARTITIONS, parts_of
 from regnum_election.standby.picture import FollowedPicture, GapError
-from regnum_election.standby.sender import INTERVAL_S, StandbyPublisher
+from regnum_election.standby.sender import INTERVAL_S, MANY_PARTITIONS, SETTLING_S, StandbyPublisher
 from regnum_model.ids import ControllerEpoch, PartitionKey
 from regnum_model.nodes import Address
 from regnum_model.picture_line import CHANGES_KEPT, NO_PICTURE, PictureVersion
@@ -141,6 +141,22 @@ async def test_a_change_goes_out_at_once_and_many_in_a_row_merge() -> None:
     assert (receiver.version, receiver.parts) == (2, 2)
     await line.clock.advance(INTERVAL_S)
     assert (receiver.version, receiver.parts) == (52, 3)
+    await receiver.close()
+
+
+async def test_what_happens_to_many_partitions_is_sent_once_and_when_brokers_have_it() -> None:
+    line = Line()
+    picture = picture_of("a", partitions=MANY_PARTITIONS + 1)
+    line.publish(picture)
+    receiver = Receiver(line.publisher)
+    await line.clock.advance(1.0)
+    line.publish(picture, *picture.partitions)
+    await line.clock.advance(SETTLING_S - 0.1)
+    assert (receiver.version, receiver.parts) == (1, 1)
+    for _ in range(10):
+        line.publish(picture, *picture.partitions)
+    await line.clock.advance(0.2)
+    assert (receiver.version, receiver.parts) == (12, 2)
     await receiver.close()
 
 
