@@ -3,9 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
-REST := tests/unit/failover tests/unit/local
 
-.PHONY: help install demo bench test test-full check-servers check-units check-rest lint proto proto-check lock clean
+.PHONY: help install demo bench test test-full check-servers check-units lint proto proto-check lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,10 +25,10 @@ demo: install ## start a cluster, kill its leaders under load, prove that nothin
 bench: install ## every benchmark at a small size on both stores, into bench/results (about 15 minutes)
 	@$(BIN)/regnum-bench all --size quick
 
-# Tests with servers wait for much, so that the unit tests, and the checks with the tests of Spark and of the launcher,
-# run at the same time; what measures CPU time comes by itself.
+# Tests with servers wait for much, so that the checks and the unit tests run at the same time; what measures CPU time
+# comes by itself.
 test: install ## every check, and every test but the longest (about 10 minutes on two processors)
-	@$(MAKE) --no-print-directory -j3 check-servers check-units check-rest
+	@$(MAKE) --no-print-directory -j2 check-servers check-units
 	@$(BIN)/python -m pytest -m "alone and not full"
 
 test-full: lint ## every check and every test, one after another
@@ -38,11 +37,8 @@ test-full: lint ## every check and every test, one after another
 check-servers: install
 	@$(BIN)/python -m pytest -m "not full and not alone" tests/contract tests/faults tests/integration
 
-check-units: install
-	@$(BIN)/python -m pytest -m "not full and not alone" tests/unit $(REST:%=--ignore %)
-
-check-rest: lint
-	@$(BIN)/python -m pytest -m "not full and not alone" $(REST)
+check-units: lint
+	@$(BIN)/python -m pytest -m "not full and not alone" tests/unit
 
 lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/ruff check .

@@ -29,6 +29,7 @@ async def bench(*words: str, ends_with: set[int]) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.full
 async def test_a_batch_of_writes_is_measured_beside_yardsticks(tmp_path: Path) -> None:
     # Status 1 is a limit that was not kept, which so few writes cannot tell.
     report = await bench(
@@ -73,6 +74,7 @@ async def test_a_storm_is_measured_until_no_directory_is_left(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 async def test_a_push_of_metadata_is_measured_at_receivers() -> None:
     report = await bench(
         *("propagate", "--brokers", "5", "--topics", "4", "--partitions", "10", "--changes", "3", "--applying", "2"),
@@ -86,6 +88,7 @@ async def test_a_push_of_metadata_is_measured_at_receivers() -> None:
     assert report["notes"][0].startswith("2 of 5 receivers read every byte")
 
 
+@pytest.mark.full
 async def test_admissions_are_measured_at_a_quota_process() -> None:
     report = await bench("admit", "--records", "400", "--repetitions", "1", "--warm-up", "0", ends_with={0})
     figures = {name: spread["median"] for name, spread in report["figures"].items()}
@@ -93,6 +96,7 @@ async def test_admissions_are_measured_at_a_quota_process() -> None:
     assert min(figures["admissions_per_s"], figures["ledger_per_s"], figures["bucket_per_s"]) > 0
 
 
+@pytest.mark.full
 async def test_bytes_are_measured_beside_a_raw_hop() -> None:
     shape = ("--records", "400", "--partitions", "2", "--batch-bytes", "16384", "--elections", "1", "--metadata", "1")
     report = await bench("consume", *shape, "--repetitions", "1", "--warm-up", "0", "--settle-s", "0", ends_with={0})

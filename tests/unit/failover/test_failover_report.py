@@ -63,6 +63,7 @@ def test_a_span_that_was_exported_twice_counts_once(spark, tmp_path):
     assert (reading.spans_n, reading.spans_repeated_n) == (len(spans), 3)
 
 
+@pytest.mark.full
 def test_ids_in_capitals_and_an_empty_parent_are_as_good(spark, tmp_path):
     spans = [{**span, "traceId": span["traceId"].upper(), "parentSpanId": ""} for span in broker_failover(0xAB, 0)]
     rows = read(spark, tmp_path, line(spans, service="s", instance="7")).spans.collect()
@@ -95,6 +96,7 @@ def test_the_stages_of_the_conventions_own_example(spark, tmp_path):
     assert row["missing"] == []
 
 
+@pytest.mark.full
 def test_a_stage_that_nobody_recorded_is_named_and_the_sum_still_holds(spark, tmp_path):
     left_out = (names.WRITTEN_UNIX_NANO, names.BECOME_LEADER, names.OUTAGE)
     (row,) = report(spark, tmp_path, line(broker_failover(1, 0, left_out=left_out))).failovers
@@ -105,6 +107,7 @@ def test_a_stage_that_nobody_recorded_is_named_and_the_sum_still_holds(spark, tm
     assert adds_up(row)
 
 
+@pytest.mark.full
 def test_failovers_at_the_same_time_are_kept_apart(spark, tmp_path):
     one, other = broker_failover(1, 0), broker_failover(2, 50, victim=3)
     mixed = [span for pair in zip(one, other, strict=True) for span in pair]
@@ -128,6 +131,7 @@ def test_a_succession_has_stages_of_its_own(spark, tmp_path):
     assert row["kind"] == "succession"
 
 
+@pytest.mark.full
 def test_an_outage_in_a_trace_of_its_own_belongs_to_the_failover_it_names(spark, tmp_path):
     failover = broker_failover(1, 0, left_out=(names.OUTAGE,))
     apart = Spans(2)
@@ -137,12 +141,14 @@ def test_an_outage_in_a_trace_of_its_own_belongs_to_the_failover_it_names(spark,
     assert (row["outage_ms"], row["stages_ms"]["first_acknowledged"], row["total_ms"]) == (250, 40, 230)
 
 
+@pytest.mark.full
 def test_a_failover_that_lost_its_controller_is_counted(spark, tmp_path):
     found = report(spark, tmp_path, line(broker_failover(1, 0, left_out=(names.FAILOVER,))))
     assert (list(found.failovers), found.rootless_n) == ([], 1)
     assert "1 more began" in found.to_text()
 
 
+@pytest.mark.full
 def test_tables_are_written_and_written_again(spark, tmp_path):
     reading = read(spark, tmp_path, line(broker_failover(1, 0)), line(succession(3, 0)))
     write_report(reading, str(tmp_path / "out"))
