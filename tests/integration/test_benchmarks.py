@@ -60,6 +60,7 @@ async def test_a_failover_is_measured_with_its_stages() -> None:
     assert report["commit"].keys() == {"id", "dirty"}
 
 
+@pytest.mark.full
 async def test_a_storm_is_measured_until_no_directory_is_left(tmp_path: Path) -> None:
     report = await bench(
         *("storm", "--topics", "6", "--partitions", "2", "--batch", "2", "--elections", "1", "--metadata", "1"),
@@ -106,6 +107,7 @@ async def test_bytes_are_measured_beside_a_raw_hop() -> None:
     assert figures["sdk_consume_mb_s"] > 0
 
 
+@pytest.mark.full
 async def test_sigterm_ends_it_with_all_that_it_started(tmp_path: Path) -> None:
     words = ("admit", "--records", "100000000", "--work", str(tmp_path), "-o", "json")
     process = await asyncio.create_subprocess_exec(

@@ -33,6 +33,7 @@ async def test_an_old_java_is_named(tmp_path):
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
+@pytest.mark.full
 async def test_the_job_reports_and_leaves_its_tables(tmp_path):
     traces, out = tmp_path / "traces", tmp_path / "tables"
     traces.mkdir()
