@@ -31,6 +31,7 @@ from regnum_election.leadership import Change, ChangeKind, Decision, Refusal, Su
 from regnum_election.metadata_processes import MetadataPublisher
 from regnum_election.open_deletions import OpenDeletions
 from regnum_election.reign import DeposedError, Reign
+from regnum_election.unpublished import Unpublished
 from regnum_election.unverified import Unverified
 from regnum_election.writing import FencedStore, NotTaken
 
@@ -90,6 +91,8 @@ class ControllerContext:
         self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
         self.unverified: Final = unverified
         """Partitions whose state comes from the predecessor and not from the store."""
+        self.unpublished: Final = Unpublished()
+        """Topics that nobody but this reign knows of."""
         self.picture = Cluster()
         self.deletions: Final = OpenDeletions()
         self.clearing: dict[str, TopicId] = {}
@@ -399,6 +402,8 @@ class ControllerContext:
         self.dispatch.show(self.picture)
         if not changed and not brokers_changed:
             return
-        for start in range(0, max(len(changed), 1), PARTITIONS_PER_WRITE):
-            self.metadata.publish(self.picture, changed[start : start + PARTITIONS_PER_WRITE])
+        if not changed:
+            self.metadata.publish(self.picture)
+        for portion in self.unpublished.portions(changed, self.picture.of_topic, PARTITIONS_PER_WRITE):
+            self.metadata.publish(self.picture, portion)
             await asyncio.sleep(0)

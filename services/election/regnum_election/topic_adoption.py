@@ -131,7 +131,7 @@ class TopicAdopter:
     async def _bring_in(self, keys: Sequence[PartitionKey]) -> None:
         """Tell of partitions that came into the picture, and give them leaders."""
         context = self._context
-        context.dispatch.show(context.picture)
+        context.unpublished.add({key.topic_id for key in keys})
         await context.publish(keys)
         await settle(context, keys, ())
 

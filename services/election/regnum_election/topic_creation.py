@@ -88,6 +88,9 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
             applied = await context.change(keys[first : first + PARTITIONS_PER_STEP], context.settle)
             await context.tell(applied)
             yield
+        # Topics none of whose partitions could be given a leader.
+        left = context.unpublished.among(written)
+        await context.publish([key for id in left for key in context.picture.of_topic(id)])
         await finish_creation(context, written.keys(), written=written)
         yield
     if not creation.result.done():
@@ -175,7 +178,8 @@ async def _write_topics(
         creation.keys.extend(keys)
         context.dispatch.expect(keys)
     context.log.info("topics created", topics=len(added), partitions=len(keys))
-    await context.publish(keys)
+    context.unpublished.add(written)
+    context.dispatch.show(context.picture)
     return written
 
 

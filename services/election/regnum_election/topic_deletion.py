@@ -224,6 +224,7 @@ class TopicDeleter:
         )
         context.dispatch.show(context.picture)
         context.dispatch.forget_orders(forgotten)
+        context.unpublished.forget(one.topic_id for one in begun)
         context.metadata.publish(context.picture, (), {one.topic_id: one.topic for one in begun})
         await tell_deletions(context)
 

@@ -1,7 +1,7 @@
 """What many topics cost together: calls to the store, messages to brokers, and memory that comes back."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from regnum_election.topic_deletion import Deleted, DeletionOutcome
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
 from regnum_model import paths
 from regnum_model.configs import topic_config
-from regnum_model.ids import BrokerId, TopicId
+from regnum_model.ids import NO_LEADER, BrokerId, TopicId
 from regnum_model.nodes import DeletionNode
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 
@@ -276,3 +276,64 @@ async def test_what_was_kept_of_partitions_goes_with_their_topics(cluster: FakeC
     await delete(controller, [asked(name) for name in ids])
     await records_gone(controller)
     assert not book._built
+
+
+async def test_topics_of_one_call_are_published_once_and_with_their_leaders(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    before, published = controller.published_version, len(cluster.metadata.messages)
+    await create(controller, TOPICS)
+    assert controller.published_version == before + 1
+    states = [
+        state.leader
+        for message in cluster.metadata.messages[published:]
+        for topic in message.topics
+        for state in topic.partitions
+    ]
+    assert len(states) == TOPICS * 4
+    assert set(states) <= set(BROKERS)
+
+
+async def test_a_topic_of_many_steps_is_known_as_a_whole_from_the_first(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    published = len(cluster.metadata.messages)
+    await create(controller, 1, partitions=1_500)
+    first = next(message for message in cluster.metadata.messages[published:] if message.topics)
+    assert sum(len(topic.partitions) for topic in first.topics) == 1_000, "the first part is full"
+    leaders = cluster.metadata.topics["t0"]
+    assert len(leaders) == 1_500
+    assert set(leaders.values()) <= set(BROKERS)
+
+
+class Interrupted(CountingStore):
+    """A broker dies while topic nodes are written, and the controller has heard of it by the time they are."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """Write; then what is to happen once."""
+        outcomes = await super().write_batch(groups, fence=fence)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return outcomes
+
+
+async def test_a_topic_that_nobody_can_lead_is_known_nevertheless() -> None:
+    cluster = FakeCluster()
+    cluster.open_store = Interrupted
+    await cluster.begin(*BROKERS)
+    controller = await cluster.reign()
+    await until(lambda: at_rest(cluster))
+
+    async def broker_1_dies() -> None:
+        cluster.kill(1)
+        await until(lambda: not controller.queue.is_empty)
+
+    assert isinstance(cluster.controller_store, Interrupted)
+    cluster.controller_store.meanwhile = broker_1_dies
+    request = TopicRequest(
+        name="t", partitions=0, replication_factor=None, assignment=((0, (BrokerId(1),)),), mutation=None
+    )
+    await controller.topics.create([request], validate_only=False, wait_s=0.2, account=ANYBODY)
+    assert cluster.metadata.topics["t"] == {0: NO_LEADER}
+    await cluster.close()
