@@ -5,15 +5,14 @@ against: the same bytes, the same Python, no log behind it.
 """
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import grpc
-from regnum_local import tether
 from regnum_service.channel import MESSAGE_BYTES_MAX
+
+from regnum_bench.children import child, serve_as_child
 
 TAKE: Final = "/regnum.bench.Hop/Take"
 """Takes bytes, answers none."""
@@ -23,8 +22,6 @@ OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
 )
-END_S: Final = 5.0
-"""Time to end after SIGTERM."""
 
 
 class Hop:
@@ -54,30 +51,6 @@ async def hop() -> AsyncIterator[Hop]:
         yield Hop(channel)
 
 
-@asynccontextmanager
-async def child(module: str, *arguments: str) -> AsyncIterator[int]:
-    """A module of ours as a process that prints the port it listens on; ends with the block, or with this process."""
-    tied = (sys.executable, "-m", tether.__name__, str(os.getpid()))
-    process = await asyncio.create_subprocess_exec(
-        *(*tied, sys.executable, "-m", module, *arguments),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        if process.stdout is None:
-            raise AssertionError("a pipe was asked for")
-        yield int(await process.stdout.readline())
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(END_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-
-
 async def _serve() -> None:
     async def take(_data: bytes, _context: Any) -> bytes:
         return b""
@@ -93,11 +66,7 @@ async def _serve() -> None:
         for name, behaviour in ((TAKE, take), (GIVE, give))
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("regnum.bench.Hop", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    sys.stdout.write(f"{port}\n")
-    sys.stdout.flush()
-    await server.wait_for_termination()
+    await serve_as_child(server)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from regnum_local.cluster import LocalCluster
 from regnum_local.plan import Role
 from regnum_service.channel import open_channel
 
+from regnum_bench.children import child
 from regnum_bench.figures import Round, quantile
-from regnum_bench.hop import child
 from regnum_bench.receivers import SEEN
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run

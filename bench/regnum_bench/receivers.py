@@ -19,6 +19,8 @@ from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.channel import MESSAGE_BYTES_MAX
 
+from regnum_bench.children import serve_as_child
+
 SEEN: Final = "/regnum.bench.Receivers/Seen"
 """Answers, as JSON, what every receiver noted since the last such call."""
 TOPICS_FIELD: Final = control_pb2.UpdateMetadataRequest.TOPICS_FIELD_NUMBER
@@ -157,11 +159,7 @@ async def _serve(applying: int) -> None:
             grpc.method_handlers_generic_handler("regnum.bench.Receivers", {"Seen": notes}),
         )
     )
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    sys.stdout.write(f"{port}\n")
-    sys.stdout.flush()
-    await server.wait_for_termination()
+    await serve_as_child(server)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,8 @@ async def test_an_idle_owner_learns_of_a_revoked_lease(own: EtcdWorld) -> None:
     store = await own.open()
     await own.expire(store)
     await within(store.wait_lost(), 4.0)
+    with pytest.raises(SessionExpired):
+        await store.create("/e", b"", ephemeral=True)
 
 
 async def test_a_session_outlives_its_time_out(own: EtcdWorld) -> None:
@@ -225,6 +227,7 @@ async def test_an_opening_that_is_given_up_leaves_nothing_open(own: EtcdWorld) -
     await asyncio.gather(opening, return_exceptions=True)
     proxy.release_answers()
     await eventually(over)
+    assert opening.cancelled()
     await proxy.stop()
 
 

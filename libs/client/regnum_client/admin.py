@@ -92,12 +92,7 @@ class Admin:
             chance=self._chance,
             client_id=self._client_id,
         )
-        try:
-            await metadata.start(timeout_s=self._timeout_s)
-        except BaseException:
-            await metadata.close()
-            await self._connections.close()
-            raise
+        await metadata.start(timeout_s=self._timeout_s)
         self._metadata = metadata
 
     async def close(self) -> None:

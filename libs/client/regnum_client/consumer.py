@@ -184,12 +184,7 @@ class Consumer:
             buffer_bytes=settings.buffer_bytes,
             request_timeout_s=settings.request_timeout_s,
         )
-        try:
-            await metadata.start(timeout_s=settings.topic_wait_s)
-        except BaseException:
-            await metadata.close()
-            await self._connections.close()
-            raise
+        await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
         self._fetcher.start()
 

@@ -93,10 +93,17 @@ class Metadata:
         self._listeners.append(listener)
 
     async def start(self, *, timeout_s: float) -> None:
-        """Get the first picture. Raises what the last broker answered when none does in the time."""
-        self._task = asyncio.create_task(self._keep_fresh(), name="client-metadata")
-        self.request()
-        await self.newer_than(float("-inf"), timeout_s=timeout_s)
+        """Get the first picture. Raises what the last broker answered when none does in the time.
+
+        Then, or when it is given up, nothing is left open, the connections neither.
+        """
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._connections.close)
+            undo.push_async_callback(self.close)
+            self._task = asyncio.create_task(self._keep_fresh(), name="client-metadata")
+            self.request()
+            await self.newer_than(float("-inf"), timeout_s=timeout_s)
+            undo.pop_all()
 
     async def close(self) -> None:
         """Stop refreshing."""

@@ -145,12 +145,7 @@ class Producer:
             outages=OutageWatch(tracing.tracer()),
         )
         metadata.listen(self._outcomes.wake)
-        try:
-            await metadata.start(timeout_s=settings.topic_wait_s)
-        except BaseException:
-            await metadata.close()
-            await self._connections.close()
-            raise
+        await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
         self._task = asyncio.create_task(self._run(self._sender), name="producer-sender")
         self._task.add_done_callback(self._outcomes.task_ended)

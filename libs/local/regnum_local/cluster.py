@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -193,7 +194,8 @@ class LocalCluster:
         Raises LaunchError or another StartRefusedError, with nothing left running.
         """
         self._lock = DataDirLock.take(self._data_dir)
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.kill_all)
             left = await end_leftovers(self._data_dir)
             if left:
                 self._report(f"ended what an earlier run left behind: {', '.join(left)}")
@@ -208,9 +210,7 @@ class LocalCluster:
             self._plan = self._make_plan(known, choice)
             await self._start_all(timeout_s)
             self._serving.set()
-        except BaseException:
-            await self.kill_all()
-            raise
+            undo.pop_all()
 
     async def stop(self) -> None:
         """End everything in order: brokers (they hand over their leadership), then what they need, the store last."""

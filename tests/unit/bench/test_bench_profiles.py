@@ -1,6 +1,7 @@
 """Profiles: what samples of stacks add up to."""
 
 import asyncio
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from regnum_bench.profiling import Hot, hottest, hottest_markdown, profiled
 from regnum_bench.waiting import MeasureError
+from regnum_testing.waiting import eventually
 
 STACKS = (
     "main;load;decode 6",
@@ -17,6 +19,12 @@ STACKS = (
     "not a stack",
     "",
 )
+
+
+def _cpu_ticks(pid: int) -> int:
+    """Processor time that a process has used: fields utime and stime of its stat."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def test_shares_are_of_all_samples_and_a_function_counts_once_in_a_stack() -> None:
@@ -50,9 +58,14 @@ async def test_a_busy_process_is_sampled_and_one_that_is_gone_is_named(tmp_path:
         assert busy.stdout is not None
         await busy.stdout.readline()
         file = tmp_path / "sub" / "profile-one.stacks"
+        ticks_before = _cpu_ticks(busy.pid)
+
+        async def sampled_long_enough() -> bool:
+            # A quarter of a second, of which there are 200 samples a second.
+            return _cpu_ticks(busy.pid) - ticks_before >= 0.25 * os.sysconf("SC_CLK_TCK")
+
         async with profiled({"one": busy.pid}, file.parent, "profile"):
-            # A quarter of a second at 200 samples a second; the process does nothing but run.
-            await asyncio.sleep(0.25)
+            await eventually(sampled_long_enough)
         assert hottest(file.read_text().splitlines())[0].function.startswith("busy ")
     finally:
         busy.kill()

@@ -12,7 +12,7 @@ sent in time. At most ``WINDOW`` calls are without an answer; the others wait he
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -206,11 +206,10 @@ class ZooKeeperCalls:
         futures: list[asyncio.Future[Answer]] = []
         for number, call in enumerate(calls, start=1):
             await self._window.acquire()
-            try:
+            with ExitStack() as undo:
+                undo.callback(self._window.release)
                 futures.append(self.submit(call, then=self._window.release))
-            except BaseException:
-                self._window.release()
-                raise
+                undo.pop_all()
             if number % _STRIDE == 0:
                 await asyncio.sleep(0)
         answers: list[Answer] = []
