@@ -225,7 +225,13 @@ class EtcdWorld(World):
         sending = asyncio.create_task(answer_of(write), name="write whose answer is lost")
 
         async def happened() -> bool:
-            return await self._revision() > before
+            answered = proxy.held_answers()
+            if await self._revision() > before:
+                return True
+            # What was answered before that changed nothing: a refusal, which is followed by another try.
+            for answer in answered:
+                answer.set()
+            return False
 
         await eventually(happened, what="the write")
         proxy.cut()

@@ -22,6 +22,8 @@ class _Link:
         self.holds_requests = False
         self.held = bytearray()
         self.grew = asyncio.Event()
+        self.passing: asyncio.Event | None = None
+        """Lets the answer that is held go on; None: none is held."""
 
     async def carry_requests(self, reader: asyncio.StreamReader) -> None:
         """Client to server; when the client goes while requests are held, the server's side stays open."""
@@ -40,12 +42,24 @@ class _Link:
         """Server to client; what comes after the client has gone is thrown away."""
         with suppress(ConnectionError):
             while chunk := await reader.read(_CHUNK):
-                await flow.wait()
+                if not flow.is_set():
+                    await self._hold(flow)
                 if not self.client.is_closing():
                     with suppress(ConnectionError):
                         self.client.write(chunk)
                         await self.client.drain()
         self.client.transport.abort()
+
+    async def _hold(self, flow: asyncio.Event) -> None:
+        """Return when answers flow again, or this one may go on."""
+        self.passing = asyncio.Event()
+        waits = [asyncio.ensure_future(event.wait()) for event in (flow, self.passing)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.passing = None
+            for wait in waits:
+                wait.cancel()
 
     def close(self) -> None:
         self.client.transport.abort()
@@ -111,6 +125,10 @@ class TcpProxy:
     def release_answers(self) -> None:
         """Undo ``hold_answers``."""
         self._answers_flow.set()
+
+    def held_answers(self) -> list[asyncio.Event]:
+        """What the server has answered and nobody has got; each goes on when its event is set, and no other with it."""
+        return [link.passing for link in self._links if link.passing is not None]
 
     def hold_requests(self) -> None:
         """Keep what is sent on the connections that are open now; new connections flow."""

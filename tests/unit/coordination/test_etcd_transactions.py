@@ -115,7 +115,7 @@ def test_packs_keep_the_limits_and_the_order(groups: list[list[Operation]], limi
     assert [item.index for full in packs for item in full] == list(range(len(groups)))
     for full in packs:
         assert len(full) + max(item.size for item in full) <= limit
-        assert batch_request(full, KEYS.session(1), ()).ByteSize() <= MAX_TRANSACTION_BYTES
+        assert batch_request(full, KEYS.session(1), (), KEYS).ByteSize() <= MAX_TRANSACTION_BYTES
 
 
 def test_plain_groups_go_flat_with_every_comparison_once() -> None:
@@ -140,10 +140,48 @@ def test_plain_groups_go_flat_with_every_comparison_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "group", [[Create("/a", b"")], [Delete("/a", 0)], [Check("/"), Set("/a", b"", 0)], [Check("/a")]]
+    "group",
+    [
+        [Delete("/a", 0)],
+        [Create("/b", b""), Delete("/a", 0)],
+        [Check("/"), Set("/a", b"", 0)],
+        [Check("/a")],
+        [Create("/a", b"", ephemeral=True), Create("/a/b", b"")],
+    ],
 )
 def test_what_does_not_go_flat(group: list[Operation]) -> None:
     assert flat_request([part(group, KEYS, 1)], KEYS.session(1), (), 128) is None
+
+
+def test_what_is_created_goes_flat_and_shares_guards_and_parents() -> None:
+    groups = [
+        [Check("/ids/é"), Create(f"/t/é/{number}", b""), Create(f"/t/é/{number}/state", b"s", ephemeral=True)]
+        for number in range(2)
+    ]
+    keys = Keys("/x")
+    parts = [part(group, keys, 77) for group in groups]
+    request = flat_request(parts, keys.session(77), (), 8)
+    assert request is not None
+    first = request.compare[0]
+    kinds = {first.CREATE: "exists", first.VERSION: "version", first.LEASE: "lease"}
+    compared = [(one.key.decode(), kinds[one.target], one.version or one.lease) for one in request.compare]
+    assert sorted(compared[1:]) == [
+        ("/x/ids/é", "exists", 0),
+        ("/x/t/é", "exists", 0),
+        ("/x/t/é", "lease", 0),
+        ("/x/t/é/0", "version", 0),
+        ("/x/t/é/0/state", "version", 0),
+        ("/x/t/é/1", "version", 0),
+        ("/x/t/é/1/state", "version", 0),
+    ]
+    puts = [operation.request_put for operation in request.success]
+    assert [(put.key.decode(), put.value, put.lease) for put in puts] == [
+        ("/x/t/é/0", b"", 0),
+        ("/x/t/é/0/state", b"s", 77),
+        ("/x/t/é/1", b"", 0),
+        ("/x/t/é/1/state", b"s", 77),
+    ]
+    assert flat_request(parts, keys.session(77), (), 7) is None
 
 
 NAMES = st.sampled_from(["/a", "/a/b", "/c"])
@@ -160,13 +198,13 @@ OPERATIONS = st.one_of(
 def test_no_write_is_a_read_only_transaction(groups: list[list[Operation]], fence: int | None) -> None:
     parts = [part(group, KEYS, 1) for group in groups]
     fences = () if fence is None else conditions([Check("/f", fence)], KEYS)
-    assert not is_read_only(batch_request(parts, KEYS.session(1), fences))
+    assert not is_read_only(batch_request(parts, KEYS.session(1), fences, KEYS))
 
 
 def test_checks_alone_are_no_read_only_transaction() -> None:
     """The root needs not even a comparison."""
     for checked in ("/", "/a"):
-        assert not is_read_only(batch_request([part([Check(checked)], KEYS, 1)], KEYS.session(1), ()))
+        assert not is_read_only(batch_request([part([Check(checked)], KEYS, 1)], KEYS.session(1), (), KEYS))
 
 
 @pytest.mark.parametrize("keys_only", [False, True])

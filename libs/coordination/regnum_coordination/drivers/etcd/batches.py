@@ -159,7 +159,7 @@ class EtcdBatch:
         return flat_outcomes(parts, answer)
 
     async def _nested(self, parts: Sequence[Part]) -> tuple[Outcome, ...]:
-        answer = await self._rpc.txn(batch_request(parts, self._session_key, self._fences))
+        answer = await self._rpc.txn(batch_request(parts, self._session_key, self._fences, self._keys))
         return batch_outcomes(parts, answer, self._keys)
 
     @property

@@ -122,7 +122,7 @@ class EtcdStore(Store):
             number = found.kvs[0].version if found.kvs else 0
             operation = Create(f"{path}{number:010d}", data, ephemeral=ephemeral)
             item = part([operation], self._keys, self.session_id)
-            request = batch_request([item], self._keys.session(self.session_id), ())
+            request = batch_request([item], self._keys.session(self.session_id), (), self._keys)
             nested = request.success[0].request_txn
             nested.compare.append(at_count(counter, number))
             nested.success.add(request_put=rpc_pb2.PutRequest(key=counter))
@@ -189,7 +189,7 @@ class EtcdStore(Store):
             return ()
         item = part(operations, self._keys, self.session_id)
         check_size(item, self._max_txn_ops)
-        request = batch_request([item], self._keys.session(self.session_id), ())
+        request = batch_request([item], self._keys.session(self.session_id), (), self._keys)
         (outcome,) = batch_outcomes([item], await self._rpc.txn(request), self._keys)
         return self._results(outcome)
 

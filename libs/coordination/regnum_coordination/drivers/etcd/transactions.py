@@ -4,9 +4,11 @@ A multi is one transaction. A batch is transactions of one nested transaction fo
 key and the fence (safety rules S3, S4, S6): so each group has its own outcome. The limit that etcd sets applies to
 the outer list plus the longest list of any nested transaction.
 
-Nested transactions cost client and server a third more than one flat transaction that does all or nothing. Conflicts
-are rare, so sets and checks are first sent flat. A refusal is definite, nothing of it has happened, and the same
-groups follow nested, where each gets the outcome it would have had at once.
+Nested transactions cost the server a third more than one flat transaction that does all or nothing, and the client
+five times as much where nodes are created: each needs a condition for its parent, a check of what may be shared, and a
+branch that says what failed. Conflicts are rare, so what only checks, sets and creates is first sent flat, with every
+comparison once. A refusal is definite, nothing of it has happened, and the same groups follow nested, where each gets
+the outcome it would have had at once.
 
 No transaction may be read-only, which etcd takes it for when both its lists hold nothing but ranges. Such a one is
 evaluated outside of raft under the context of its caller, and etcd 3.5 ends its process when that context ends in the
@@ -31,7 +33,7 @@ from regnum_coordination.drivers.etcd.conditions import (
 )
 from regnum_coordination.drivers.etcd.keys import Keys
 from regnum_coordination.errors import InvalidRequest
-from regnum_coordination.paths import ROOT
+from regnum_coordination.paths import ROOT, parent
 from regnum_coordination.port import (
     Check,
     Create,
@@ -70,7 +72,9 @@ class Part:
     keys: list[bytes]
     """Key of each operation."""
     wanted: list[Condition] | None
-    """What must hold; None for a plain group: sets and checks, where each key is compared for itself."""
+    """What must hold, of a group that cannot go flat; None for others."""
+    creates: bool
+    """Whether a group that can go flat creates nodes; in others each key is compared for itself."""
     size: int
     """Longest of its lists, which counts against the limit."""
     bytes_max: int
@@ -88,52 +92,71 @@ def part(operations: Sequence[Operation], keys: Keys, session_id: int, *, index:
             session_id=session_id,
             keys=[key],
             wanted=None,
+            creates=False,
             size=1,
             bytes_max=3 * len(key) + len(only.data) + _OVERHEAD_BYTES,
             index=index,
         )
     of_operations: list[bytes] = []
-    plain = True
-    bytes_max = 0
+    plain = flat = True
+    bytes_max = comparisons = 0
+    created: dict[str, bool] = {}
     for operation in operations:
-        of_operations.append(key := keys.key(operation.path))
+        path = operation.path
+        of_operations.append(key := keys.key(path))
         bytes_max += 3 * len(key) + _OVERHEAD_BYTES
+        comparisons += 1
         if isinstance(operation, Set):
             bytes_max += len(operation.data)
         elif isinstance(operation, Create):
-            bytes_max += len(operation.data)
             plain = False
-        elif operation.path == ROOT or not isinstance(operation, Check):
-            plain = False
-    wanted = None if plain else conditions(operations, keys)
-    if wanted is None:
-        size = len(operations)
-    else:
-        size = max(len(wanted), len(operations), 1)
+            bytes_max += len(operation.data) + 2 * len(key) + _OVERHEAD_BYTES
+            folder = parent(path)
+            if folder in created:
+                flat = flat and not created[folder]
+            elif folder != ROOT:
+                comparisons += 2
+                bytes_max += 2 * (2 * len(key) + _OVERHEAD_BYTES)
+            created[path] = operation.ephemeral
+        elif isinstance(operation, Delete) or path == ROOT:
+            plain = flat = False
+    wanted = None if flat else conditions(operations, keys)
+    if wanted is not None:
+        comparisons = len(wanted)
         bytes_max += sum(2 * len(one.at[0]) + 2 * len(one.at[1] or b"") + _OVERHEAD_BYTES for one in wanted)
+    elif not plain:
+        # Of the checks and sets beside what is created.
+        bytes_max += sum(2 * len(key) + _OVERHEAD_BYTES for key in of_operations)
     return Part(
         operations=tuple(operations),
         session_id=session_id,
         keys=of_operations,
         wanted=wanted,
-        size=size,
+        creates=flat and not plain,
+        size=max(comparisons, len(operations), 1),
         bytes_max=bytes_max,
         index=index,
     )
 
 
-def fill(item: Part, message: Any) -> None:
-    """Add the group's comparisons and writes to a transaction."""
-    if item.wanted is not None:
-        message.compare.extend(condition.comparison for condition in item.wanted)
+def fill(item: Part, wanted: Sequence[Condition] | None, message: Any) -> None:
+    """Add the group's comparisons and writes to a transaction.
+
+    Args:
+        item: the group.
+        wanted: what must hold; None: each key is compared for itself.
+        message: the transaction.
+    """
+    if wanted is not None:
+        message.compare.extend(condition.comparison for condition in wanted)
     # Fields are set in place: messages that are made first and then added are copied.
     for operation, key in zip(item.operations, item.keys, strict=True):
         match operation:
             case Check(version=version):
-                if item.wanted is None:
+                if wanted is None:
                     _compare(message, key, version)
             case Set(data=data, version=version):
-                if item.wanted is None:
+                if wanted is None:
                     _compare(message, key, version)
                 put = message.success.add().request_put
                 put.key, put.value, put.ignore_lease, put.prev_kv = key, data, True, True
@@ -160,9 +183,9 @@ def _compare(message: Any, key: bytes, version: int | None) -> None:
         compare.version = wire_version(version)
 
 
-def _fill_failure(item: Part, message: Any) -> None:
+def _fill_failure(item: Part, wanted: Sequence[Condition] | None, message: Any) -> None:
     """Add what the failure branch reads."""
-    for start, end in dict.fromkeys((key, None) for key in item.keys) if item.wanted is None else places(item.wanted):
+    for start, end in dict.fromkeys((key, None) for key in item.keys) if wanted is None else places(wanted):
         look = message.failure.add().request_range
         look.key, look.keys_only, look.limit = start, True, 1
         if end is not None:
@@ -214,38 +237,82 @@ class Packer:
 
 
 def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Condition], max_txn_ops: int) -> Any | None:
-    """One transaction that does all groups or nothing; None where they do not fit into one, or are not plain."""
-    if any(item.wanted is not None for item in parts) or _comparisons(parts) + 1 + len(fence) > max_txn_ops:
+    """One transaction that does all groups or nothing; None where they do not fit into one, or one cannot go flat."""
+    if any(item.wanted is not None for item in parts):
+        return None
+    shared = _shared(parts)
+    sets = sum(isinstance(operation, Set) for item in parts for operation in item.operations)
+    comparisons = 1 + len(fence) + sets + shared.comparisons
+    if max(comparisons, sets + shared.created) > max_txn_ops:
         return None
     message = rpc_pb2.TxnRequest()
     message.compare.append(exists(session_key))
     message.compare.extend(condition.comparison for condition in fence)
-    add_comparison, add_write = message.compare.add, message.success.add
-    checked: set[tuple[bytes, int | None]] = set()
     for item in parts:
-        for operation, key in zip(item.operations, item.keys, strict=True):
-            if isinstance(operation, Set):
-                if operation.version is None:
-                    _compare(message, key, None)
-                else:
-                    compare = add_comparison()
-                    compare.key, compare.version = key, wire_version(operation.version)
-                put = add_write().request_put
-                put.key, put.value, put.ignore_lease, put.prev_kv = key, operation.data, True, True
-            elif isinstance(operation, Check):
-                checked.add((key, operation.version))
-    for key, version in checked:
+        _fill_flat(item, message)
+    for key, version in shared.checked:
         _compare(message, key, version)
+    for key in shared.parents:
+        _compare(message, key, None)
+        compare = message.compare.add()
+        compare.key, compare.target, compare.lease = key, rpc_pb2.Compare.LEASE, 0
     return message if message.success else None
 
 
-def _comparisons(parts: Sequence[Part]) -> int:
-    """Comparisons of plain groups in one transaction, where checks that repeat are one."""
-    if all(len(item.operations) == 1 for item in parts):
-        return len(parts)
-    operations = [operation for item in parts for operation in item.operations]
-    checks = {(operation.path, operation.version) for operation in operations if isinstance(operation, Check)}
-    return len(checks) + sum(isinstance(operation, Set) for operation in operations)
+def _fill_flat(item: Part, message: Any) -> None:
+    """Add the writes of a group, and the comparisons that it shares with no other."""
+    for operation, key in zip(item.operations, item.keys, strict=True):
+        if isinstance(operation, Check):
+            continue
+        put = message.success.add().request_put
+        put.key = key
+        if isinstance(operation, Set):
+            if operation.version is None:
+                _compare(message, key, None)
+            else:
+                compare = message.compare.add()
+                compare.key, compare.version = key, wire_version(operation.version)
+            put.value, put.ignore_lease, put.prev_kv = operation.data, True, True
+        elif isinstance(operation, Create):
+            compare = message.compare.add()
+            compare.key, compare.version = key, 0
+            put.value = operation.data
+            if operation.ephemeral:
+                put.lease = item.session_id
+
+
+@dataclass(slots=True, kw_only=True)
+class _Shared:
+    """What groups of one flat transaction compare together, each once."""
+
+    checked: set[tuple[bytes, int | None]]
+    """Keys and their versions."""
+    parents: set[bytes]
+    """Keys of folders that must be there and not be ephemeral."""
+    created: int
+    """Nodes that are created."""
+
+    @property
+    def comparisons(self) -> int:
+        return len(self.checked) + 2 * len(self.parents) + self.created
+
+
+def _shared(parts: Sequence[Part]) -> _Shared:
+    shared = _Shared(checked=set(), parents=set(), created=0)
+    for item in parts:
+        if len(item.operations) == 1 and isinstance(item.operations[0], Set):  # the usual group of a large batch
+            continue
+        made: set[bytes] = set()
+        for operation, key in zip(item.operations, item.keys, strict=True):
+            if isinstance(operation, Check):
+                shared.checked.add((key, operation.version))
+            elif isinstance(operation, Create):
+                shared.created += 1
+                made.add(key)
+                in_root = operation.path.rfind("/") == 0
+                if not in_root and (folder := key.rpartition(b"/")[0]) not in made:
+                    shared.parents.add(folder)
+    return shared
 
 
 def flat_outcomes(parts: Sequence[Part], answer: Any) -> tuple[Outcome, ...]:
@@ -255,7 +322,7 @@ def flat_outcomes(parts: Sequence[Part], answer: Any) -> tuple[Outcome, ...]:
     return tuple(Written(_results(item, responses, revision)) for item in parts)
 
 
-def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Condition]) -> Any:
+def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Condition], keys: Keys) -> Any:
     """One transaction with a nested one for each group."""
     message = rpc_pb2.TxnRequest()
     message.compare.append(exists(session_key))
@@ -264,8 +331,9 @@ def batch_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Con
         # Also for a group that neither compares nor writes, which is a nested transaction nevertheless.
         operation = message.success.add()
         operation.request_txn.SetInParent()
-        fill(item, operation.request_txn)
-        _fill_failure(item, operation.request_txn)
+        wanted = conditions(item.operations, keys) if item.creates else item.wanted
+        fill(item, wanted, operation.request_txn)
+        _fill_failure(item, wanted, operation.request_txn)
     look = message.failure.add().request_range
     look.key, look.keys_only, look.limit = session_key, True, 1
     return message
