@@ -79,7 +79,8 @@ async def _write(cluster: Stand) -> int:
     async with Producer(cluster.cluster.bootstrap, settings=settings) as producer:
         for start in range(0, len(keys), OPEN_RECORDS):
             some = keys[start : start + OPEN_RECORDS]
-            sent = [await producer.send(name, b"storm", partition=number) for name, number in some]
+            # All at once: topics that a producer does not know yet are then one question and not one each.
+            sent = await asyncio.gather(*(producer.send(name, b"storm", partition=number) for name, number in some))
             await asyncio.gather(*sent)
             cluster.run.progress.count(start + len(some), len(keys), "partitions written to")
     return await _directories(cluster)

@@ -123,9 +123,8 @@ class Admin:
     async def describe_topic(self, name: str) -> TopicView:
         """One topic. Raises UNKNOWN_TOPIC_OR_PARTITION."""
         metadata = self._open()
-        await metadata.topic(name, timeout_s=TOPIC_WAIT_S)
-        view = await metadata.newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)
-        return view.topics.get(name) or await metadata.topic(name, timeout_s=TOPIC_WAIT_S)
+        known = await metadata.topics([name], timeout_s=self._timeout_s)
+        return known.get(name) or await metadata.topic(name, timeout_s=TOPIC_WAIT_S)
 
     async def create_topic(
         self,
@@ -200,9 +199,9 @@ class Admin:
         on_wait: Callable[[Waiting], None] | None = None,
     ) -> dict[str, DeletedTopic | RegnumError]:
         """Delete topics, each on its own; the answer has one entry for each name. For the rest see create_topics."""
-        view = await self._open().all_topics(timeout_s=self._timeout_s)
+        known = await self._open().topics(names, timeout_s=self._timeout_s)
         # A topic that this broker does not know yet is named only; the controller knows for certain.
-        ids = {name: view.topics[name].topic_id if name in view.topics else "" for name in names}
+        ids = {name: known[name].topic_id if name in known else "" for name in names}
         mutations = {name: encode_id(uuid.uuid4()) for name in names}
 
         async def ask(address: Address, wanted: Sequence[str], timeout_ms: int) -> Answered[DeletedTopic]:

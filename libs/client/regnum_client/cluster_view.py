@@ -18,6 +18,8 @@ from regnum.types.v1.types_pb2 import Endpoint
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 
+from regnum_client.records import TopicPartition
+
 
 class LeaderTerm(NamedTuple):
     """One leadership of one partition: what was true of an earlier term need not be true of this one."""
@@ -32,6 +34,15 @@ class LeaderTerm(NamedTuple):
     def is_after(self, other: "LeaderTerm") -> bool:
         """Whether this is a later leadership of the same partition, in the same life of its topic."""
         return self.topic_id == other.topic_id and self.epoch > other.epoch
+
+
+class Hint(NamedTuple):
+    """What a refusal says of the leader (KIP-951)."""
+
+    partition: TopicPartition
+    term: LeaderTerm
+    address: Address | None
+    """Client listener of that leader, where it was named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +98,9 @@ class TopicView:
     topic_id: TopicId
     partitions: Mapping[int, PartitionView]
     """Partitions by number."""
+    said: bytes = field(default=b"", compare=False, repr=False)
+    """The answer that this is, word for word, so that the next one that says the same costs nothing; empty: no single
+    answer says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +120,7 @@ class ClusterView:
     leader_addresses: Mapping[BrokerId, Address] = field(default_factory=lambda: MappingProxyType({}))
     """Where refusals said that leaders are which no answer named as live; until the next answer."""
     as_of_s: float = float("-inf")
-    """Monotonic time at which the answer was asked for: it knows of nothing later."""
+    """Monotonic time of the last question about everything in use that was answered: nothing later is known of all."""
 
     def leader_term(self, topic: str, partition: int) -> LeaderTerm | None:
         """The leadership of a partition, when it has a leader that is known."""
@@ -136,15 +150,25 @@ class ClusterView:
 
 
 def merge(
-    known: ClusterView, answer: GetMetadataResponse, *, asked: Iterable[str] | None, as_of_s: float
+    known: ClusterView, answer: GetMetadataResponse, *, asked: Iterable[str] | None, as_of_s: float, whole: bool = True
 ) -> ClusterView:
-    """What is known after an answer to a question for the topics ``asked`` (None: for all)."""
+    """What is known after an answer to a question.
+
+    Args:
+        known: what was known before.
+        answer: what a broker said.
+        asked: the topics that the question named; None: all.
+        as_of_s: when it was asked.
+        whole: whether it named everything in use; otherwise the picture does not become newer as a whole (KIP-526).
+    """
+    as_of_s = as_of_s if whole else known.as_of_s
     if known.is_of_another_cluster(answer):
         return replace(known, as_of_s=as_of_s)
     if known.is_behind(answer):
         return replace(known, topics=_with_later_terms(known.topics, answer), as_of_s=as_of_s)
-    replaced = frozenset(known.topics if asked is None else asked)
-    topics = {name: view for name, view in known.topics.items() if name not in replaced}
+    topics = {} if asked is None else _copy(known.topics)
+    for name in asked or ():
+        topics.pop(name, None)
     for item in answer.topics:
         if _exists(item):
             topics[item.topic.name] = _topic(known.topics.get(item.topic.name), item)
@@ -165,24 +189,44 @@ def merge(
         ),
         topics=MappingProxyType(topics),
         version=answer.version,
+        leader_addresses=MappingProxyType({}) if whole else known.leader_addresses,
         as_of_s=as_of_s,
     )
 
 
-def with_leader(
-    known: ClusterView, topic: str, partition: int, term: LeaderTerm, address: Address | None
-) -> ClusterView:
-    """What is known after a refusal that named the leader (KIP-951): taken up at a higher leader epoch only."""
-    view = known.topics.get(topic)
-    state = None if view is None else view.partitions.get(partition)
-    if view is None or state is None or view.topic_id != term.topic_id or term.epoch <= state.leader_epoch:
+def with_leaders(known: ClusterView, hints: Iterable[Hint]) -> ClusterView:
+    """What is known after refusals that named leaders: taken up at higher leader epochs only.
+
+    Costs what the topics hold that are named, each once: a leader of thousands of partitions refuses them all at once.
+    """
+    later: dict[str, dict[int, PartitionView]] = {}
+    addresses: dict[BrokerId, Address] = {}
+    for (topic, partition), term, address in hints:
+        view = known.topics.get(topic)
+        if view is None or view.topic_id != term.topic_id:
+            continue
+        state = later.get(topic, {}).get(partition) or view.partitions.get(partition)
+        if state is None or term.epoch <= state.leader_epoch:
+            continue
+        later.setdefault(topic, {})[partition] = replace(state, leader=term.leader, leader_epoch=term.epoch)
+        if address is not None:
+            addresses[term.leader] = address
+    if not later:
         return known
-    state = replace(state, leader=term.leader, leader_epoch=term.epoch)
-    view = replace(view, partitions=MappingProxyType({**view.partitions, partition: state}))
-    addresses = known.leader_addresses
-    if address is not None:
-        addresses = MappingProxyType({**addresses, term.leader: address})
-    return replace(known, topics=MappingProxyType({**known.topics, topic: view}), leader_addresses=addresses)
+    topics = _copy(known.topics)
+    for topic, partitions in later.items():
+        view = topics[topic]
+        topics[topic] = replace(view, partitions=MappingProxyType({**view.partitions, **partitions}), said=b"")
+    return replace(
+        known,
+        topics=MappingProxyType(topics),
+        leader_addresses=MappingProxyType({**known.leader_addresses, **addresses}),
+    )
+
+
+def _copy(topics: Mapping[str, TopicView]) -> dict[str, TopicView]:
+    """A dict of them; copied by the dict itself, which takes a tenth of the time of going through a proxy."""
+    return topics.copy() if isinstance(topics, MappingProxyType) else dict(topics)
 
 
 def _exists(item: TopicMetadata) -> bool:
@@ -191,7 +235,7 @@ def _exists(item: TopicMetadata) -> bool:
 
 def _with_later_terms(known: Mapping[str, TopicView], answer: GetMetadataResponse) -> Mapping[str, TopicView]:
     """What an answer from before may add: topics that nobody spoke of, and leaderships above those that are known."""
-    topics = dict(known)
+    topics = _copy(known)
     for item in answer.topics:
         present = known.get(item.topic.name)
         if not _exists(item) or (present is not None and present.topic_id != item.topic.topic_id):
@@ -203,7 +247,10 @@ def _with_later_terms(known: Mapping[str, TopicView], answer: GetMetadataRespons
                 for number, state in said.partitions.items()
                 if number not in present.partitions or state.leader_epoch > present.partitions[number].leader_epoch
             }
-            said = replace(present, partitions=MappingProxyType(dict(sorted({**present.partitions, **later}.items()))))
+            if not later:
+                continue
+            partitions = MappingProxyType(dict(sorted({**present.partitions, **later}.items())))
+            said = replace(present, partitions=partitions, said=b"")
         topics[said.name] = said
     return MappingProxyType(topics)
 
@@ -222,24 +269,35 @@ def _controller(known: ControllerView | None, answer: GetMetadataResponse) -> Co
 
 
 def _topic(known: TopicView | None, item: TopicMetadata) -> TopicView:
-    said = item.topic
-    same_life = known is not None and known.topic_id == said.topic_id
+    """The topic as it is told, but for leader epochs that are known to be later; what is known if that says the same.
+
+    To compare bytes takes a tenth of the time that it takes to go through the partitions.
+    """
+    state = item.topic
+    said = state.SerializeToString(deterministic=True)
+    if known is not None and known.said == said:
+        return known
+    before = known.partitions if known is not None and known.topic_id == state.topic_id else {}
     partitions: dict[int, PartitionView] = {}
-    for state in said.partitions:
-        before = known.partitions.get(state.partition) if known is not None and same_life else None
-        if before is not None and before.leader_epoch > state.leader_epoch:
-            partitions[state.partition] = before
+    for one in state.partitions:
+        present = before.get(one.partition)
+        if present is not None and present.leader_epoch > one.leader_epoch:
+            partitions[one.partition] = present
+            said = b""
             continue
-        partitions[state.partition] = PartitionView(
-            number=state.partition,
-            leader=BrokerId(state.leader),
-            leader_epoch=LeaderEpoch(state.leader_epoch),
-            replicas=tuple(BrokerId(broker) for broker in state.replicas),
-            isr=tuple(BrokerId(broker) for broker in state.isr),
-            elr=tuple(BrokerId(broker) for broker in state.elr),
-            offline_replicas=tuple(BrokerId(broker) for broker in state.offline_replicas),
-            offline_reason=state.offline_reason,
+        partitions[one.partition] = PartitionView(
+            number=one.partition,
+            leader=BrokerId(one.leader),
+            leader_epoch=LeaderEpoch(one.leader_epoch),
+            replicas=tuple(map(BrokerId, one.replicas)),
+            isr=tuple(map(BrokerId, one.isr)),
+            elr=tuple(map(BrokerId, one.elr)),
+            offline_replicas=tuple(map(BrokerId, one.offline_replicas)),
+            offline_reason=one.offline_reason,
         )
     return TopicView(
-        name=said.name, topic_id=TopicId(said.topic_id), partitions=MappingProxyType(dict(sorted(partitions.items())))
+        name=state.name,
+        topic_id=TopicId(state.topic_id),
+        partitions=MappingProxyType(dict(sorted(partitions.items()))),
+        said=said,
     )

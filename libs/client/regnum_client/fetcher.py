@@ -30,7 +30,7 @@ from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call
 from regnum_client.cursor import Cursor
 from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
-from regnum_client.hints import take_hint
+from regnum_client.hints import hints_of
 from regnum_client.metadata import Metadata
 from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.positions import ResetPolicy
@@ -294,11 +294,14 @@ class Fetcher:
                 if not poll.abandoned or task is None or task.uncancel():
                     raise
             else:
-                for (cursor, generation, term), result in zip(poll.asked, answer.results, strict=True):
+                answered = list(zip(poll.asked, answer.results, strict=True))
+                self._metadata.take_leaders(
+                    hints_of((cursor.partition, term, result) for (cursor, _, term), result in answered)
+                )
+                for (cursor, generation, term), result in answered:
                     if len(result.record_batches) > LARGE_BYTES:
                         # An answer may hold very many small batches (safety rule S22).
                         await asyncio.sleep(0)
-                    take_hint(self._metadata, cursor.partition, term, result)
                     if cursor.generation == generation:
                         await self._take_in(cursor, term, result)
         finally:

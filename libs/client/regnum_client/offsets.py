@@ -13,7 +13,7 @@ from regnum_service.errors import RegnumError, traits_of
 
 from regnum_client.cluster_view import LeaderTerm
 from regnum_client.connections import Connections, call
-from regnum_client.hints import take_hint
+from regnum_client.hints import hints_of
 from regnum_client.metadata import Metadata
 from regnum_client.pace import retry_delay_ms
 from regnum_client.records import TopicPartition
@@ -103,8 +103,9 @@ class OffsetLookup:
                 self._metadata.suspect(address)
                 errors.append(error)
                 continue
-            for partition, result in zip(asked, answer.results, strict=True):
-                take_hint(self._metadata, partition, terms[partition], result)
+            answered = list(zip(asked, answer.results, strict=True))
+            self._metadata.take_leaders(hints_of((one, terms[one], result) for one, result in answered))
+            for partition, result in answered:
                 if result.error_code == errors_pb2.ERROR_CODE_NONE:
                     found[partition] = result.offset
                 else:

@@ -31,7 +31,7 @@ from regnum_telemetry import conventions, propagation, tracing
 from regnum_client.accumulator import Accumulator
 from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call, call_asking
-from regnum_client.hints import take_hint
+from regnum_client.hints import hints_of
 from regnum_client.lane import Batch, Identity
 from regnum_client.metadata import Metadata
 from regnum_client.outage_watch import Acknowledgement, OutageWatch
@@ -281,9 +281,10 @@ class Sender:
             self._settle_all(items, code, error.message)
         else:
             self._unreachable.answered(under_way.leader)
-            for place, (item, result) in enumerate(zip(items, response.results, strict=True)):
+            answered = list(zip(items, response.results, strict=True))
+            self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
+            for place, (item, result) in enumerate(answered):
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
-                take_hint(self._metadata, item.partition, item.term, result)
                 self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
         finally:
             del self._calls[under_way]

@@ -104,6 +104,8 @@ class FakeCluster:
         """Version of the metadata; grows with every change that this class makes."""
         self.asked: list[int] = []
         """Brokers that were asked for metadata, in their order."""
+        self.named: list[tuple[str, ...] | None] = []
+        """The topics that these questions named; None: all."""
         self.calls: Counter[str] = Counter()
         self.acks: list[int] = []
         """What produce calls asked for, in their order."""
@@ -211,6 +213,7 @@ class FakeBroker(
         """Brokers that listen, the controller, topics."""
         self.cluster.calls["GetMetadata"] += 1
         self.cluster.asked.append(self.number)
+        self.cluster.named.append(tuple(request.topics) if request.topics or request.brokers_only else None)
         await self._answering()
         if self.stale is not None:
             return self.stale
@@ -232,6 +235,9 @@ class FakeBroker(
             if broker.server is not None:
                 endpoint = types_pb2.Endpoint(host=broker.address.host, port=broker.address.port)
                 answer.brokers.add(id=broker.number, epoch=broker.epoch, client=endpoint, internal=endpoint)
+        by_topic: dict[str, list[FakePartition]] = {}
+        for one in cluster.partitions.values():
+            by_topic.setdefault(one.topic, []).append(one)
         for name in [] if none else topics or sorted(cluster.topic_ids):
             item = answer.topics.add()
             item.topic.name = name
@@ -239,15 +245,14 @@ class FakeBroker(
                 item.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
                 continue
             item.topic.topic_id = cluster.topic_ids[name]
-            for one in cluster.partitions.values():
-                if one.topic == name:
-                    item.topic.partitions.add(
-                        partition=one.number,
-                        leader=one.leader,
-                        leader_epoch=one.leader_epoch,
-                        isr=list(cluster.brokers),
-                        replicas=list(cluster.brokers),
-                    )
+            for one in by_topic.get(name, ()):
+                item.topic.partitions.add(
+                    partition=one.number,
+                    leader=one.leader,
+                    leader_epoch=one.leader_epoch,
+                    isr=list(cluster.brokers),
+                    replicas=list(cluster.brokers),
+                )
         return answer
 
     async def InitProducerId(  # noqa: N802

@@ -46,8 +46,8 @@ def test_a_picture_of_20000_partitions_is_taken_up() -> None:
         first, second = answer(1), answer(2)
         view = ClusterView()
         with held.measuring("metadata of 20000 partitions"):
-            view = await merged(view, first, asked=None, as_of_s=1.0)
-            view = await merged(view, second, asked=None, as_of_s=2.0)
+            view = await merged(view, first, asked=None, as_of_s=1.0, whole=True)
+            view = await merged(view, second, asked=None, as_of_s=2.0, whole=True)
         assert view.topics["large"].partitions[9_999].leader_epoch == 2
 
     run_measured(scenario).assert_free()

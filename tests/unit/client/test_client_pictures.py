@@ -8,13 +8,14 @@ import regnum_client
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_client.bootstrap import bootstrap_addresses
-from regnum_client.cluster_view import ClusterView, LeaderTerm, merge, with_leader
+from regnum_client.cluster_view import ClusterView, Hint, LeaderTerm, merge, with_leaders
 from regnum_client.content import BuiltContent
 from regnum_client.errors import BootstrapMissingError
 from regnum_client.lane import Identity
 from regnum_client.pace import retry_delay_ms
 from regnum_client.positions import starting_offset
 from regnum_client.read_ahead import ReadAhead
+from regnum_client.records import TopicPartition
 from regnum_client.rotation import SUSPECT_S, Rotation
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
@@ -86,7 +87,8 @@ def test_a_refusal_that_names_the_leader_counts_at_a_higher_epoch_of_the_same_li
     there = Address(host="there", port=9)
 
     def named(topic_id: str, leader: int, epoch: int) -> ClusterView:
-        return with_leader(view, "t", 0, LeaderTerm(TopicId(topic_id), BrokerId(leader), LeaderEpoch(epoch)), there)
+        term = LeaderTerm(TopicId(topic_id), BrokerId(leader), LeaderEpoch(epoch))
+        return with_leaders(view, [Hint(TopicPartition("t", 0), term, there)])
 
     assert named("A", 5, 4).leader_term("t", 0) == ("A", 5, 4)
     assert named("A", 5, 4).address_of(BrokerId(5)) == there
@@ -94,7 +96,8 @@ def test_a_refusal_that_names_the_leader_counts_at_a_higher_epoch_of_the_same_li
     assert named("A", -1, 4).leader_term("t", 0) is None
     assert named("A", 5, 3) is view
     assert named("B", 5, 4) is view
-    assert with_leader(view, "t", 1, LeaderTerm(TopicId("A"), BrokerId(5), LeaderEpoch(4)), there) is view
+    term = LeaderTerm(TopicId("A"), BrokerId(5), LeaderEpoch(4))
+    assert with_leaders(view, [Hint(TopicPartition("t", 1), term, there)]) is view
 
 
 def test_every_question_goes_to_another_broker_and_those_of_no_use_come_last() -> None:

@@ -1,0 +1,236 @@
+"""What a client asks and takes up grows with its work, and not with the topics that it knows. All counted."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
+from regnum.types.v1.types_pb2 import PartitionState, TopicState
+from regnum_client import Admin, Producer, ProducerSettings
+from regnum_client.cluster_view import ClusterView, Hint, LeaderTerm, PartitionView, merge, with_leaders
+from regnum_client.connections import Connections
+from regnum_client.metadata import MERGED_ON_LOOP_MAX, Metadata
+from regnum_client.records import TopicPartition
+from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
+from regnum_service.channel import Channels
+from regnum_service.clock import SystemClock
+from regnum_testing.fake_cluster import FakeCluster
+
+DEADLINE_S = 20.0
+TOPICS = 150
+NAMES = [f"t{number:03}" for number in range(TOPICS)]
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        for name in NAMES:
+            running.create(name, partitions=2)
+        yield running
+
+
+def named(cluster: FakeCluster) -> int:
+    """Topics named in all questions together."""
+    return sum(TOPICS if names is None else len(names) for names in cluster.named)
+
+
+async def test_first_sends_one_after_another_ask_for_each_topic_once(cluster: FakeCluster) -> None:
+    settings = ProducerSettings(linger_ms=0.0)
+    async with Producer(cluster.bootstrap, settings=settings, chance=random.Random(7)) as producer:
+        began_s = SystemClock().monotonic()
+        for name in NAMES:
+            await (await producer.send(name, b"x", partition=0))
+        lasted_s = SystemClock().monotonic() - began_s
+    # Only pictures of age name all, and the test may be slow.
+    assert named(cluster) <= TOPICS * (1 + lasted_s // 60)
+
+
+async def test_first_sends_at_once_are_one_question(cluster: FakeCluster) -> None:
+    async with Producer(cluster.bootstrap, chance=random.Random(7)) as producer:
+        asked = len(cluster.named)
+        await asyncio.gather(*(producer.send(name, b"x", partition=number) for name in NAMES for number in (0, 1)))
+        assert cluster.named[asked:] == [tuple(NAMES)]
+        await producer.flush()
+
+
+async def test_topics_that_are_described_or_deleted_are_all_that_is_asked_for(cluster: FakeCluster) -> None:
+    async with Admin(cluster.bootstrap, chance=random.Random(7)) as admin:
+        for name in NAMES:
+            assert (await admin.describe_topic(name)).name == name
+        assert named(cluster) == TOPICS
+        cluster.elect(NAMES[0], 0, 3)
+        assert (await admin.describe_topic(NAMES[0])).partitions[0].leader == 3, "asked anew, known or not"
+        asked = named(cluster)
+        await admin.delete_topics(NAMES[:2])
+        assert named(cluster) == asked + 2
+        assert len(await admin.list_topics()) == TOPICS - 2
+        asked = len(cluster.named)
+        await admin.describe_cluster()
+        assert cluster.named[asked:] == [()], "that somebody once wanted all topics does not make every question so"
+
+
+class Picture:
+    """A client's picture of the cluster."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.connections = Connections(Channels())
+        addresses = [broker.address for broker in cluster.brokers.values()]
+        self.metadata = Metadata(
+            addresses, self.connections, clock=SystemClock(), chance=random.Random(3), client_id="test"
+        )
+
+    async def __aenter__(self) -> Metadata:
+        await self.metadata.start(timeout_s=DEADLINE_S)
+        return self.metadata
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.metadata.close()
+        await self.connections.close()
+
+
+async def test_an_answer_about_other_topics_is_no_news_of_a_failure(cluster: FakeCluster) -> None:
+    async with Picture(cluster) as metadata:
+        await metadata.topic(NAMES[0], timeout_s=DEADLINE_S)
+        before = metadata.view
+        cluster.elect(NAMES[0], 0, 3)
+        await metadata.topic(NAMES[1], timeout_s=DEADLINE_S)
+        partial = metadata.view
+        assert partial.version > before.version
+        assert partial.as_of_s == before.as_of_s
+        assert partial.leader_term(NAMES[0], 0) == before.leader_term(NAMES[0], 0)
+        whole = await metadata.newer_than(before.as_of_s, timeout_s=DEADLINE_S)
+        assert whole.as_of_s > before.as_of_s
+        assert whole.leader_term(NAMES[0], 0) == (cluster.topic_ids[NAMES[0]], 3, 1)
+        assert cluster.named[-1] == tuple(NAMES[:2])
+
+
+async def test_topics_that_are_looked_for_without_end_do_not_keep_whole_pictures_waiting(cluster: FakeCluster) -> None:
+    async with Picture(cluster) as metadata:
+        await metadata.topic(NAMES[0], timeout_s=DEADLINE_S)
+
+        async def look_without_end() -> None:
+            while True:
+                await metadata.topics([NAMES[1]], timeout_s=DEADLINE_S)
+
+        looking = asyncio.create_task(look_without_end())
+        for _ in range(5):
+            await metadata.newer_than(metadata.view.as_of_s, timeout_s=DEADLINE_S)
+        assert not looking.done()
+        looking.cancel()
+
+
+async def test_a_refusal_is_not_forgotten_for_an_answer_that_a_thread_takes_up() -> None:
+    """A large answer, asked for before the leader changed, is merged while a refusal names the new leader."""
+    async with FakeCluster() as cluster:
+        cluster.create("t", partitions=MERGED_ON_LOOP_MAX * 10)
+        async with Picture(cluster) as metadata:
+            await metadata.topic("t", timeout_s=DEADLINE_S)
+            topic_id = TopicId(cluster.topic_ids["t"])
+            epochs: list[int] = []
+
+            async def refuse_without_end() -> None:
+                while True:
+                    # Each refusal names a later leader than the one before; some come while a thread is busy.
+                    term = LeaderTerm(topic_id, BrokerId(9), LeaderEpoch(len(epochs) + 1))
+                    metadata.take_leaders([Hint(TopicPartition("t", 0), term, None)])
+                    epochs.append(metadata.view.topics["t"].partitions[0].leader_epoch)
+                    await asyncio.sleep(0.001)
+                    assert metadata.view.topics["t"].partitions[0].leader_epoch == term.epoch
+
+            refusing = asyncio.create_task(refuse_without_end())
+            for _ in range(3):
+                cluster.elect("t", 1, 3)  # another answer than before, so that there is something to do
+                await metadata.newer_than(metadata.view.as_of_s, timeout_s=DEADLINE_S)
+            assert not refusing.done(), "leader epochs went back"
+            refusing.cancel()
+            assert epochs == sorted(epochs)
+
+
+def answer(topics: int, *, changed: int | None = None, version: int = 1) -> GetMetadataResponse:
+    return GetMetadataResponse(
+        version=version,
+        topics=[
+            TopicMetadata(
+                topic=TopicState(
+                    name=f"t{number}",
+                    topic_id=f"id{number}",
+                    partitions=[
+                        PartitionState(partition=n, leader=1, leader_epoch=1 + (number == changed), isr=[1, 2])
+                        for n in range(4)
+                    ],
+                )
+            )
+            for number in range(topics)
+        ],
+    )
+
+
+def test_what_did_not_change_is_shared_from_picture_to_picture() -> None:
+    before = merge(ClusterView(), answer(1_000), asked=None, as_of_s=1.0)
+    after = merge(before, answer(1_000, changed=7, version=2), asked=None, as_of_s=2.0)
+    made = [name for name, view in after.topics.items() if view is not before.topics[name]]
+    assert made == ["t7"]
+    assert after.leader_term("t7", 3) == ("id7", 1, 2)
+
+
+def test_what_a_refusal_changed_is_no_more_what_the_answer_said() -> None:
+    """The same answer again, at a higher version, is compared with what is known and not with what was said."""
+    said = answer(1)
+    view = merge(ClusterView(), said, asked=None, as_of_s=1.0)
+    term = LeaderTerm(TopicId("id0"), BrokerId(2), LeaderEpoch(5))
+    view = with_leaders(view, [Hint(TopicPartition("t0", 0), term, None)])
+    said.version = 2
+    view = merge(view, said, asked=None, as_of_s=2.0)
+    assert view.leader_term("t0", 0) == term
+    assert view.leader_term("t0", 1) == ("id0", 1, 1)
+    said.topics[0].topic.partitions[0].leader = 3
+    said.topics[0].topic.partitions[0].leader_epoch = 6
+    view = merge(view, said, asked=None, as_of_s=3.0)
+    assert view.leader_term("t0", 0) == ("id0", 3, 6)
+
+
+class Counting(Mapping[int, PartitionView]):
+    """Partitions; counts how often all of them are gone through."""
+
+    def __init__(self, partitions: Mapping[int, PartitionView]) -> None:
+        self.partitions = partitions
+        self.walked = 0
+
+    def __getitem__(self, number: int) -> PartitionView:
+        return self.partitions[number]
+
+    def __iter__(self) -> Iterator[int]:
+        self.walked += 1
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+
+def test_a_leader_of_thousands_that_names_its_successors_is_taken_up_at_once() -> None:
+    view = merge(ClusterView(), answer(1), asked=None, as_of_s=1.0)
+    state = view.topics["t0"].partitions[0]
+    partitions = Counting({number: replace(state, number=number) for number in range(5_000)})
+    view = replace(view, topics={"t0": replace(view.topics["t0"], partitions=partitions)})
+    hints = [
+        Hint(TopicPartition("t0", number), LeaderTerm(TopicId("id0"), BrokerId(3), LeaderEpoch(2)), None)
+        for number in range(5_000)
+    ]
+    after = with_leaders(view, hints)
+    assert {one.leader for one in after.topics["t0"].partitions.values()} == {3}
+    assert partitions.walked == 1
+
+
+async def test_a_topic_that_does_not_exist_is_asked_for_at_the_pace(cluster: FakeCluster) -> None:
+    async with Picture(cluster) as metadata:
+        began_s = SystemClock().monotonic()
+        asked = len(cluster.named)
+        looking = asyncio.create_task(metadata.topic("none", timeout_s=0.3))
+        await metadata.topic(NAMES[0], timeout_s=DEADLINE_S)
+        await asyncio.wait([looking])
+        assert looking.exception() is not None
+        lasted_s = SystemClock().monotonic() - began_s
+        questions = [names for names in cluster.named[asked:] if names is not None and "none" in names]
+        assert 2 <= len(questions) <= 2 + lasted_s / 0.02
