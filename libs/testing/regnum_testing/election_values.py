@@ -1,6 +1,7 @@
 """Short ways to write brokers, states and surroundings in tests of the election service."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from regnum_election.cluster import Broker, Cluster, HeldState, Partition, Topic
 from regnum_election.leadership import Surroundings
@@ -72,7 +73,10 @@ def topic(name: str, *assignments: tuple[int, ...], id: str | None = None) -> tu
     """A topic with one partition for each assignment, all led by their first replica."""
     topic_id = TopicId(id or name.ljust(22, "_"))
     partitions = {
-        number: Partition(replicas=replicas(*ids), held=HeldState(state=state(ids[0], ids, epoch=0), version=0))
+        number: Partition(
+            replicas=replicas(*ids),
+            held=HeldState(state=replace(state(ids[0], ids, epoch=0), topic_id=topic_id), version=0),
+        )
         for number, ids in enumerate(assignments)
     }
     return Topic(name=name, id=topic_id, version=0, partitions=tuple(partitions)), partitions

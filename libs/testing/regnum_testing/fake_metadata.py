@@ -67,11 +67,9 @@ class FakeMetadata:
                     leaders.update((state.partition, state.leader) for state in topic.partitions)
         return found
 
-    async def publish(
-        self, parts: AsyncIterator[propagation_pb2.PublishChangesRequest]
-    ) -> propagation_pb2.PublishChangesResponse:
+    async def publish(self, parts: AsyncIterator[bytes]) -> propagation_pb2.PublishChangesResponse:
         """Take a change as the service does."""
-        messages = [part async for part in parts]
+        messages = [propagation_pb2.PublishChangesRequest.FromString(part) async for part in parts]
         self.calls += 1
         if self.down:
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "down")

@@ -120,8 +120,11 @@ class FakeChannel:
             raise RegnumError(errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, "stale")
         broker.controller_epoch = controller_epoch
 
-    async def leader_and_isr(self, request: control_pb2.LeaderAndIsrRequest) -> control_pb2.LeaderAndIsrResponse:
+    async def leader_and_isr(self, request: bytes) -> control_pb2.LeaderAndIsrResponse:
         """Take it."""
+        return await self._lead_and_follow(control_pb2.LeaderAndIsrRequest.FromString(request))
+
+    async def _lead_and_follow(self, request: control_pb2.LeaderAndIsrRequest) -> control_pb2.LeaderAndIsrResponse:
         await asyncio.sleep(0)
         if self._broker.held is not None:
             await self._broker.held.wait()

@@ -1,7 +1,7 @@
 """ControlChannel over gRPC: one channel to one incarnation of one broker."""
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from regnum.broker.v1 import control_pb2, control_pb2_grpc
@@ -10,6 +10,9 @@ from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
+
+LEADER_AND_ISR: Final = "/regnum.broker.v1.ReplicaControlService/LeaderAndIsr"
+"""Full name of the call, whose messages are encoded elsewhere."""
 
 CALL_TIMEOUT_S: Final = 10.0
 """Deadline of LeaderAndIsr and StopReplica."""
@@ -21,15 +24,24 @@ class GrpcControlChannel:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channel: grpc.aio.Channel | None = None
+        self._leader_and_isr: Any = None
         self._closed = False
 
-    async def leader_and_isr(self, request: control_pb2.LeaderAndIsrRequest) -> control_pb2.LeaderAndIsrResponse:
-        """One LeaderAndIsr."""
-        stub = control_pb2_grpc.ReplicaControlServiceStub(self._connected())
+    async def leader_and_isr(self, request: bytes) -> control_pb2.LeaderAndIsrResponse:
+        """One LeaderAndIsr, which is encoded."""
+        channel = self._connected()
+        if self._leader_and_isr is None:
+            self._leader_and_isr = channel.unary_unary(
+                LEADER_AND_ISR,
+                request_serializer=bytes,
+                response_deserializer=control_pb2.LeaderAndIsrResponse.FromString,
+            )
         try:
-            return await stub.LeaderAndIsr(request, timeout=CALL_TIMEOUT_S)
+            answer: control_pb2.LeaderAndIsrResponse = await self._leader_and_isr(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
+        else:
+            return answer
 
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
         """One StopReplica."""

@@ -42,8 +42,8 @@ up as follower and refuses it as leader gets one more leader epoch in such a tim
 class ControlChannel(Protocol):
     """How one broker is reached. Every method raises RegnumError, and is bounded in time."""
 
-    async def leader_and_isr(self, request: control_pb2.LeaderAndIsrRequest) -> control_pb2.LeaderAndIsrResponse:
-        """One LeaderAndIsr."""
+    async def leader_and_isr(self, request: bytes) -> control_pb2.LeaderAndIsrResponse:
+        """One LeaderAndIsr: an encoded LeaderAndIsrRequest."""
 
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
         """One StopReplica."""

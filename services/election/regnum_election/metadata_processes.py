@@ -9,7 +9,7 @@ begins that goes on from another one are taken to have followed that one, and ar
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -29,6 +29,7 @@ from regnum_telemetry import tracing
 
 from regnum_election.cluster import Cluster
 from regnum_election.dispatch import RETRY_INTERVAL_S, RETRY_INTERVAL_S_MAX, seen_epoch
+from regnum_election.encodings import Encodings, SharedParts
 from regnum_election.publication import Announcer, Base, Journal, Publication
 from regnum_election.reign import DeposedError
 from regnum_election.writing import FencedStore
@@ -40,10 +41,8 @@ LAG_WAIT_MS: Final = 500
 class PropagationChannel(Protocol):
     """How one metadata process is reached. Every method raises RegnumError, and is bounded in time."""
 
-    async def publish(
-        self, parts: AsyncIterator[propagation_pb2.PublishChangesRequest]
-    ) -> propagation_pb2.PublishChangesResponse:
-        """One change."""
+    async def publish(self, parts: AsyncIterator[bytes]) -> propagation_pb2.PublishChangesResponse:
+        """One change: encoded PublishChangesRequests."""
 
     async def lag(self, request: propagation_pb2.DescribeLagRequest) -> propagation_pb2.DescribeLagResponse:
         """How far its brokers are."""
@@ -109,6 +108,7 @@ class MetadataPublisher:
         self._clock = clock
         self._spawn = spawn
         self._journal = Journal(epoch, base)
+        self._encodings = Encodings(self._journal, epoch, self._encoded)
         self._first_look = True
         self._wakes: list[Callable[[], None]] = []
         self._processes: dict[MetadataId, Subscriber] = {}
@@ -122,6 +122,7 @@ class MetadataPublisher:
     def let_go(self) -> None:
         """Forget what is large; after ``close``."""
         self._journal.let_go()
+        self._encodings.let_go()
 
     def publish(
         self, picture: Cluster, changed: Iterable[PartitionKey] = (), deleted: Mapping[TopicId, str] | None = None
@@ -218,9 +219,12 @@ class MetadataPublisher:
         return self._journal
 
     @property
-    def announcer(self) -> Announcer:
-        """Builder of messages."""
-        return self._announcer
+    def encodings(self) -> Encodings:
+        """Messages, as bytes."""
+        return self._encodings
+
+    def _encoded(self, publication: Publication) -> Iterator[bytes]:
+        return (part.SerializeToString() for part in self._announcer.parts(publication))
 
     @property
     def detector(self) -> DeathDetector | None:
@@ -323,16 +327,17 @@ class Subscriber:
             await self._channel.close()
 
     async def _send(self, publication: Publication) -> None:
+        shared = self._owner.encodings.of(publication)
         try:
             with tracing.within(publication.traceparent):
-                response = await self._channel.publish(self._parts(publication))
+                response = await self._channel.publish(_parts(shared))
         except RegnumError as error:
             if error.code == errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH:
                 self._owner.listener.superseded(seen_epoch(error))
             await self._pause(reason_of(error.code), error.message)
             return
         position = PictureVersion(ControllerEpoch(response.version_epoch), response.version)
-        arrived = position == PictureVersion(self._owner.epoch, publication.to_version)
+        arrived = position == PictureVersion(self._owner.epoch, shared.to_version)
         if not arrived and (position == self._position or publication.from_version == 0):
             self._position = position
             await self._pause("GAP", f"has version {position.number} of epoch {position.epoch}")
@@ -353,17 +358,20 @@ class Subscriber:
         else:
             self._position = PictureVersion(ControllerEpoch(answer.controller_epoch), answer.version)
 
-    async def _parts(self, publication: Publication) -> AsyncIterator[propagation_pb2.PublishChangesRequest]:
-        for part in self._owner.announcer.parts(publication):
-            yield part
-            # The loop has a turn between two parts (safety rule S22).
-            await asyncio.sleep(0)
-
     async def _pause(self, reason: str, message: str) -> None:
         self._failures += 1
         if self._failures == 1:
             self._log.warning("change not published, trying again", reason=reason, message=message)
         await self._owner.clock.sleep(min(RETRY_INTERVAL_S * 2 ** min(self._failures - 1, 5), RETRY_INTERVAL_S_MAX))
+
+
+async def _parts(shared: SharedParts) -> AsyncIterator[bytes]:
+    number = 0
+    while (part := shared.part(number)) is not None:
+        yield part
+        number += 1
+        # The loop has a turn between two parts (safety rule S22).
+        await asyncio.sleep(0)
 
 
 async def remove_dead_process(store: FencedStore, id: MetadataId, creation_id: int) -> AsyncGenerator[None, None]:

@@ -100,8 +100,8 @@ class OrderBook:
 
     def leader_and_isr(
         self, picture: Cluster, broker: Broker, call: StatesCall
-    ) -> tuple[control_pb2.LeaderAndIsrRequest, tuple[PartitionKey, ...]]:
-        """The message for a call, and the partitions in it: those of the call that have a state."""
+    ) -> tuple[bytes, tuple[PartitionKey, ...]]:
+        """The message for a call, encoded, and the partitions in it: those of the call that have a state."""
         keys: list[PartitionKey] = []
         partitions: list[bytes] = []
         leaders: set[BrokerId] = set()
@@ -114,7 +114,7 @@ class OrderBook:
             keys.append(key)
             partitions.append(self._partition(picture, key, partition, partition.held))
             leaders.add(partition.held.state.leader)
-        request = control_pb2.LeaderAndIsrRequest(
+        head = control_pb2.LeaderAndIsrRequest(
             controller_id=self._reign.controller_id,
             controller_epoch=self._reign.epoch,
             broker_epoch=broker.epoch,
@@ -123,8 +123,7 @@ class OrderBook:
             parts=call.parts,
             live_leaders=[broker_message(picture.brokers[id]) for id in sorted(leaders) if id in picture.brokers],
         )
-        request.MergeFromString(b"".join(partitions))
-        return request, tuple(keys)
+        return b"".join((head.SerializeToString(), *partitions)), tuple(keys)
 
     def _partition(self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState) -> bytes:
         """The partition as a request that has nothing else."""

@@ -1,7 +1,7 @@
 """PropagationChannel over gRPC: one channel to one incarnation of one metadata process."""
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
@@ -10,6 +10,9 @@ from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
+
+PUBLISH_CHANGES: Final = "/regnum.metadata.v1.PropagationService/PublishChanges"
+"""Full name of the call, whose messages are encoded elsewhere."""
 
 PUBLISH_TIMEOUT_S: Final = 15.0
 """Deadline of one change, a full image included."""
@@ -24,17 +27,24 @@ class GrpcPropagationChannel:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._channel: grpc.aio.Channel | None = None
+        self._publish: Any = None
         self._closed = False
 
-    async def publish(
-        self, parts: AsyncIterator[propagation_pb2.PublishChangesRequest]
-    ) -> propagation_pb2.PublishChangesResponse:
-        """One change."""
-        stub = propagation_pb2_grpc.PropagationServiceStub(self._connected())
+    async def publish(self, parts: AsyncIterator[bytes]) -> propagation_pb2.PublishChangesResponse:
+        """One change, whose parts are encoded."""
+        channel = self._connected()
+        if self._publish is None:
+            self._publish = channel.stream_unary(
+                PUBLISH_CHANGES,
+                request_serializer=bytes,
+                response_deserializer=propagation_pb2.PublishChangesResponse.FromString,
+            )
         try:
-            return await stub.PublishChanges(parts, timeout=PUBLISH_TIMEOUT_S)
+            answer: propagation_pb2.PublishChangesResponse = await self._publish(parts, timeout=PUBLISH_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
+        else:
+            return answer
 
     async def lag(self, request: propagation_pb2.DescribeLagRequest) -> propagation_pb2.DescribeLagResponse:
         """How far its brokers are."""

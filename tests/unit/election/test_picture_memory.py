@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from regnum.broker.v1 import control_pb2
 from regnum_election.cluster import Broker, Cluster, HeldState, Partition, Topic
 from regnum_election.orders import OrderBook
 from regnum_election.outbox import PARTITIONS_PER_MESSAGE, StatesCall
@@ -76,7 +77,8 @@ def remember_messages(book: OrderBook, picture: Cluster) -> None:
         some = keys[start : start + PARTITIONS_PER_MESSAGE]
         call = StatesCall(keys=some, marks=(), init=False, part=0, parts=1)
         request, told = book.leader_and_isr(picture, broker(), call)
-        assert len(told) == len(request.partitions) == len(some)
+        message = control_pb2.LeaderAndIsrRequest.FromString(request)
+        assert len(told) == len(message.partitions) == len(some)
 
 
 @pytest.mark.parametrize("partitions", [4, 1_000])

@@ -9,6 +9,7 @@ from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
 
 from regnum_election.cluster import Cluster
 from regnum_election.publication import Publication
+from regnum_election.standby.states import StateWriter
 
 PART_PARTITIONS: Final = 500
 """Partitions of one part, at most: about 5 ms on either side. Topics of which nothing else is told count as one."""
@@ -18,6 +19,7 @@ def parts_of(publication: Publication, epoch: ControllerEpoch) -> Iterator[bytes
     """The parts of a change, encoded, one after another."""
     waiting: list[standby_pb2.FollowedTopic] = []
     number = size = 0
+    states = StateWriter()
 
     def part(*, last: bool) -> bytes:
         return standby_pb2.StatePart(
@@ -27,9 +29,10 @@ def parts_of(publication: Publication, epoch: ControllerEpoch) -> Iterator[bytes
             part=number,
             last=last,
             topics=waiting,
+            members=states.take_unlisted(),
         ).SerializeToString()
 
-    for topic in _topics(publication):
+    for topic in _topics(publication, states):
         weight = max(len(topic.partitions), 1)
         if waiting and size + weight > PART_PARTITIONS:
             yield part(last=False)
@@ -46,7 +49,7 @@ def confirmation(epoch: ControllerEpoch, version: int) -> bytes:
     ).SerializeToString()
 
 
-def _topics(publication: Publication) -> Iterator[standby_pb2.FollowedTopic]:
+def _topics(publication: Publication, states: StateWriter) -> Iterator[standby_pb2.FollowedTopic]:
     picture = publication.picture
     for id, name in publication.deleted.items():
         if id not in picture.topics:
@@ -54,10 +57,10 @@ def _topics(publication: Publication) -> Iterator[standby_pb2.FollowedTopic]:
     for id, numbers in publication.numbers():
         left = iter(numbers)
         while taken := list(islice(left, PART_PARTITIONS)):
-            yield _topic(picture, id, taken)
+            yield _topic(picture, id, taken, states)
 
 
-def _topic(picture: Cluster, id: TopicId, numbers: list[int]) -> standby_pb2.FollowedTopic:
+def _topic(picture: Cluster, id: TopicId, numbers: list[int], states: StateWriter) -> standby_pb2.FollowedTopic:
     topic = picture.topics[id]
     return standby_pb2.FollowedTopic(
         name=topic.name,
@@ -66,11 +69,11 @@ def _topic(picture: Cluster, id: TopicId, numbers: list[int]) -> standby_pb2.Fol
         creation_id=topic.creation_id,
         mutation=topic.mutation,
         partition_count=len(topic.partitions),
-        partitions=[_partition(picture, PartitionKey(id, number)) for number in numbers],
+        partitions=[_partition(picture, PartitionKey(id, number), states) for number in numbers],
     )
 
 
-def _partition(picture: Cluster, key: PartitionKey) -> standby_pb2.FollowedPartition:
+def _partition(picture: Cluster, key: PartitionKey, states: StateWriter) -> standby_pb2.FollowedPartition:
     partition = picture.partitions[key]
     held = partition.held
     return standby_pb2.FollowedPartition(
@@ -78,7 +81,7 @@ def _partition(picture: Cluster, key: PartitionKey) -> standby_pb2.FollowedParti
         replicas=partition.replicas,
         creating=partition.creating,
         trouble=partition.trouble,
-        state=b"" if held is None else held.state.encode(),
+        held=None if held is None else states.message(held.state),
         state_version=0 if held is None else held.version,
         replicas_offline=bool(picture.offline_at(key)),
     )

@@ -16,10 +16,10 @@ from typing import Final
 
 from immutables import Map
 from regnum.election.v1 import standby_pb2
-from regnum_model.ids import BrokerId, ControllerEpoch, PartitionKey, TopicId
-from regnum_model.nodes import LeaderAndIsr, MalformedNodeError
+from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
 
 from regnum_election.cluster import Cluster, HeldState, Partition, Topic
+from regnum_election.standby.states import StateError, StateReader
 
 NO_EPOCH: Final = ControllerEpoch(0)
 """Before the first reign."""
@@ -57,6 +57,7 @@ class FollowedPicture:
         self._whole = Followed()
         self._growing: Followed | None = None
         self._next_part = 0
+        self._states: Final = StateReader()
         self._partial: dict[TopicId, dict[int, Partition]] = {}
         """Members of topics that go on in a later part."""
 
@@ -80,9 +81,11 @@ class FollowedPicture:
         if part.part == 0:
             self._growing = self._beginning(part)
             self._next_part, self._partial = 0, {}
+            self._states.begin()
         if self._growing is None or part.part != self._next_part:
             raise GapError(f"part {part.part} follows part {self._next_part - 1}")
         self._next_part += 1
+        self._states.listed(part.members)
         self._growing = self._with_topics(self._growing, part)
         if not part.last:
             return False
@@ -109,7 +112,7 @@ class FollowedPicture:
             if message.deleted:
                 continue
             id = TopicId(message.topic_id)
-            members = {item.partition: _partition(id, item) for item in message.partitions}
+            members = {item.partition: self._partition(id, item) for item in message.partitions}
             known = picture.topics.get(id)
             if known is not None and id not in self._partial and _only_states(picture, known, message, members):
                 topics[id] = _topic(message, known.partitions)
@@ -122,6 +125,21 @@ class FollowedPicture:
                 added.append((_topic(message, tuple(sorted(whole))), whole))
         picture = replace(picture, topics=topics.finish()).with_recovered(states)
         return _marked(replace(held, picture=picture.with_topics(added) if added else picture), part)
+
+    def _partition(self, id: TopicId, message: standby_pb2.FollowedPartition) -> Partition:
+        held: HeldState | None = None
+        if message.HasField("held"):
+            try:
+                state = self._states.state(id, message.held)
+            except StateError as error:
+                raise GapError(f"state of {id} {message.partition}: {error}") from error
+            held = HeldState(state=state, version=message.state_version)
+        return Partition(
+            replicas=self._states.ids(message.replicas),
+            held=held,
+            creating=message.creating,
+            trouble=message.trouble if message.HasField("trouble") else None,
+        )
 
     def _whole_topic(
         self, picture: Cluster, id: TopicId, message: standby_pb2.FollowedTopic, members: Mapping[int, Partition]
@@ -163,7 +181,7 @@ def _marked(held: Followed, part: standby_pb2.StatePart) -> Followed:
             key = PartitionKey(TopicId(topic.topic_id), item.partition)
             unsettled.pop(key, None)
             offline.pop(key, None)
-            if item.creating or not item.state or item.HasField("trouble"):
+            if item.creating or not item.HasField("held") or item.HasField("trouble"):
                 unsettled[key] = None
             if item.replicas_offline:
                 offline[key] = None
@@ -196,20 +214,4 @@ def _topic(message: standby_pb2.FollowedTopic, partitions: tuple[int, ...]) -> T
         partitions=partitions,
         mutation=message.mutation if message.HasField("mutation") else None,
         creation_id=message.creation_id if message.HasField("creation_id") else None,
-    )
-
-
-def _partition(id: TopicId, message: standby_pb2.FollowedPartition) -> Partition:
-    held: HeldState | None = None
-    if message.state:
-        try:
-            state = LeaderAndIsr.decode(message.state)
-        except MalformedNodeError as error:
-            raise GapError(f"state of {id} {message.partition}: {error}") from error
-        held = HeldState(state=state, version=message.state_version)
-    return Partition(
-        replicas=tuple(BrokerId(replica) for replica in message.replicas),
-        held=held,
-        creating=message.creating,
-        trouble=message.trouble if message.HasField("trouble") else None,
     )

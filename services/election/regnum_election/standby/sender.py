@@ -4,18 +4,14 @@ Goals: many standbys cost one encoding; one that is slow costs no memory; a floo
 
 Algorithm: what a standby lacks comes from the journal of publications, so that the picture it then has is the one
 published under that version. Whoever lacks more than the journal reaches back gets everything. The parts of a change
-are encoded when the first standby wants them. Everything is kept as long as somebody is being sent it, and of other
-changes the last KEPT besides: standbys do not ask in the same moment. A change goes out
-at once if none did for INTERVAL_S; otherwise changes merge until that time is over. A change of many partitions is
-part of something that goes on (a failure, a creation), for which brokers wait: it goes out SETTLING_S later, when most
-of them have their last state.
+are encoded once (``encodings``). A change goes out at once if none did for INTERVAL_S; otherwise changes merge until
+that time is over. A change of many partitions is part of something that goes on (a failure, a creation), for which
+brokers wait: it goes out SETTLING_S later, when most of them have their last state.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Final
-from weakref import WeakValueDictionary
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import ControllerEpoch
@@ -23,6 +19,7 @@ from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
+from regnum_election.encodings import Encodings
 from regnum_election.publication import Journal, Publication
 from regnum_election.standby.messages import confirmation, parts_of
 
@@ -35,28 +32,6 @@ machine that all processes share standbys took two fifths of the processor time 
 
 MANY_PARTITIONS: Final = 200
 """What counts as many."""
-
-KEPT: Final = 2
-"""Changes whose encoded parts are kept for standbys that want them a moment later."""
-
-
-class SharedParts:
-    """The encoded parts of one change, for all who are sent it."""
-
-    def __init__(self, parts: Iterator[bytes], to_version: int) -> None:
-        self._source = parts
-        self._encoded: list[bytes] = []
-        self.to_version: Final = to_version
-        """Version afterwards."""
-
-    def part(self, number: int) -> bytes | None:
-        """Encodes it if nobody has yet; None behind the last."""
-        if number == len(self._encoded):
-            encoded = next(self._source, None)
-            if encoded is None:
-                return None
-            self._encoded.append(encoded)
-        return self._encoded[number]
 
 
 class StandbyPublisher:
@@ -73,12 +48,14 @@ class StandbyPublisher:
         self._epoch = epoch
         self._journal = journal
         self._clock = clock
-        self._shared: WeakValueDictionary[tuple[int, int], SharedParts] = WeakValueDictionary()
-        self._kept: deque[SharedParts] = deque(maxlen=KEPT)
+        self._encodings: Final = Encodings(journal, epoch, lambda publication: parts_of(publication, epoch))
         self._waiting: set[asyncio.Event] = set()
         self._closed = False
-        self.encodings = 0
+
+    @property
+    def encodings(self) -> int:
         """Changes that were encoded, whole or in part."""
+        return self._encodings.count
 
     def wake(self) -> None:
         """There may be a new version."""
@@ -88,7 +65,7 @@ class StandbyPublisher:
     def close(self) -> None:
         """The reign is over: whoever follows hears so."""
         self._closed = True
-        self._kept.clear()
+        self._encodings.let_go()
         self.wake()
 
     async def follow(self, epoch: ControllerEpoch, version: int) -> AsyncGenerator[bytes, None]:
@@ -115,7 +92,7 @@ class StandbyPublisher:
                     await self._clock.sleep(SETTLING_S)
                     self._check()
                     publication = self._journal.next_for(position) or publication
-                shared = self._parts(publication)
+                shared = self._encodings.of(publication)
                 number = 0
                 while (part := shared.part(number)) is not None:
                     yield part
@@ -129,11 +106,6 @@ class StandbyPublisher:
         finally:
             self._waiting.discard(moved)
 
-    def _reaches(self, version: int) -> bool:
-        """Whether the journal can still say what changed since."""
-        publication = self._journal.next_for(PictureVersion(self._epoch, version))
-        return publication is None or publication.from_version != 0
-
     def _check(self) -> None:
         if self._closed:
             raise RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "the reign is over; follow the next controller")
@@ -144,19 +116,6 @@ class StandbyPublisher:
             return position
         base = self._journal.base
         return position if base is not None and position == base.position else NO_PICTURE
-
-    def _parts(self, publication: Publication) -> SharedParts:
-        # Whoever comes while everything is being sent to another is sent the same, and then what changed since.
-        place = (publication.from_version, publication.to_version if publication.from_version else 0)
-        shared = self._shared.get(place)
-        if shared is None or not (publication.from_version or self._reaches(shared.to_version)):
-            shared = self._shared[place] = SharedParts(
-                parts_of(publication, self._epoch), to_version=publication.to_version
-            )
-            if publication.from_version:
-                self._kept.append(shared)
-            self.encodings += 1
-        return shared
 
 
 def _has_many(publication: Publication) -> bool:

@@ -78,6 +78,7 @@ class StatePart(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of the sender."""
     from_version: _builtins.int
@@ -92,6 +93,12 @@ class StatePart(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowedTopic]:
         """Topics with what is new in them. One topic may go on in the next part."""
 
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowedMember]:
+        """Memberships that states of this part or of later ones name and that no earlier part has listed. All lists of a
+        change, one behind the other, are the one that states name places of.
+        """
+
     def __init__(
         self,
         *,
@@ -101,14 +108,45 @@ class StatePart(_message.Message):
         part: _builtins.int = ...,
         last: _builtins.bool = ...,
         topics: _abc.Iterable[Global___FollowedTopic] | None = ...,
+        members: _abc.Iterable[Global___FollowedMember] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "from_version", b"from_version", "last", b"last", "part", b"part", "to_version", b"to_version", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "from_version", b"from_version", "last", b"last", "members", b"members", "part", b"part", "to_version", b"to_version", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatePart: _TypeAlias = StatePart  # noqa: Y015
+
+@_typing.final
+class FollowedMember(_message.Message):
+    """A log that a partition's state records."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    LOG_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Broker id."""
+    broker_epoch: _builtins.int
+    """Its broker epoch."""
+    log_id: _builtins.str
+    """Id of its log directory."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        log_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "log_id", b"log_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedMember: _TypeAlias = FollowedMember  # noqa: Y015
 
 @_typing.final
 class FollowedTopic(_message.Message):
@@ -179,17 +217,15 @@ class FollowedPartition(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     CREATING_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
     STATE_VERSION_FIELD_NUMBER: _builtins.int
     REPLICAS_OFFLINE_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number."""
     creating: _builtins.bool
     """Whether it may still get a first leader."""
     trouble: _builtins.str
     """Why it is out of the controller's reach; absent where it is not."""
-    state: _builtins.bytes
-    """Content of its leaderAndISR node; empty where it has none."""
     state_version: _builtins.int
     """Version of that node."""
     replicas_offline: _builtins.bool
@@ -198,6 +234,10 @@ class FollowedPartition(_message.Message):
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Assignment; the first is the preferred leader."""
 
+    @_builtins.property
+    def held(self) -> Global___FollowedState:
+        """Content of its leaderAndISR node; absent where it has none."""
+
     def __init__(
         self,
         *,
@@ -205,16 +245,64 @@ class FollowedPartition(_message.Message):
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         creating: _builtins.bool = ...,
         trouble: _builtins.str | None = ...,
-        state: _builtins.bytes = ...,
         state_version: _builtins.int = ...,
         replicas_offline: _builtins.bool = ...,
+        held: Global___FollowedState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "trouble", b"trouble"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "held", b"held", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "creating", b"creating", "partition", b"partition", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state", b"state", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "creating", b"creating", "held", b"held", "partition", b"partition", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__trouble: _TypeAlias = _typing.Literal["trouble"]  # noqa: Y015
     _WhichOneofArgType__trouble: _TypeAlias = _typing.Literal["_trouble", b"_trouble"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__trouble) -> _WhichOneofReturnType__trouble | None: ...
 
 Global___FollowedPartition: _TypeAlias = FollowedPartition  # noqa: Y015
+
+@_typing.final
+class FollowedState(_message.Message):
+    """Content of a leaderAndISR node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    ISR_FIELD_NUMBER: _builtins.int
+    ELR_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    leader: _builtins.int
+    """Leader; -1 means none."""
+    leader_epoch: _builtins.int
+    """Its epoch."""
+    controller_epoch: _builtins.int
+    """Controller epoch of who wrote it."""
+    @_builtins.property
+    def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """In-sync replicas."""
+
+    @_builtins.property
+    def elr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Eligible leader replicas (KIP-966)."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Logs of both, by their places in the lists of the change, from 0."""
+
+    def __init__(
+        self,
+        *,
+        leader: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        controller_epoch: _builtins.int = ...,
+        isr: _abc.Iterable[_builtins.int] | None = ...,
+        elr: _abc.Iterable[_builtins.int] | None = ...,
+        members: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "members", b"members"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedState: _TypeAlias = FollowedState  # noqa: Y015
