@@ -229,9 +229,7 @@ def test_a_change_that_breaks_off_leaves_the_picture_as_it_was() -> None:
         pytest.param(lambda parts: [parts[0], *parts[2:]], id="a part in the middle is missing"),
         pytest.param(lambda parts: [_joining(parts[0], 5), *parts[1:]], id="it joins on to something else"),
         pytest.param(lambda parts: [parts[0], _last(parts[1])], id="a topic is not whole"),
-        pytest.param(
-            lambda parts: [_without_members(parts[0]), *parts[1:]], id="a state names a log that was not listed"
-        ),
+        pytest.param(lambda parts: [_without_members(parts[0]), *parts[1:]], id="a log was not listed"),
     ],
 )
 def test_what_does_not_fit_is_no_picture(
