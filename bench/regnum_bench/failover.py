@@ -59,7 +59,7 @@ async def _once(cluster: Stand, notes: list[str]) -> Round:
     run.progress.step(f"kill -9 of broker {VICTIM}, which leads {len(led):,} of {len(leaders):,} partitions{both}")
     cluster.traces.skip()
     deadline = run.deadline(f"new leaders of {len(led):,} partitions known to every broker")
-    async with cluster.profiled("failover"):
+    async with cluster.watched("failover") as cpu:
         kill = await cluster.kill(f"broker-{VICTIM}", *too)
         named_s = await cluster.next_controller(epoch, deadline) if too else kill.at_s
         known = await cluster.look.until_right(cluster.brokers, names, _moved, deadline)
@@ -71,7 +71,7 @@ async def _once(cluster: Stand, notes: list[str]) -> Round:
     traced = await failover_stages(cluster, VICTIM, kill)
     if not traced:
         notes.append("a failover without a trace: its stages are missing")
-    return {**figures, **traced}
+    return {**figures, **traced, **cpu}
 
 
 def _dead_elections(cluster: Stand) -> tuple[str, ...]:

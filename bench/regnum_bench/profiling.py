@@ -24,8 +24,15 @@ START_S: Final = 15.0
 """Time in which it must have begun to sample."""
 END_S: Final = 15.0
 """Time to write its file."""
-IDLE: Final = ("EpollSelector.select ", "select (selectors.py")
-"""Innermost functions of a loop that waits. py-spy leaves most of such samples out, and not all."""
+IDLE: Final = (
+    "EpollSelector.select ",
+    "select (selectors.py",
+    "_worker (concurrent/futures/thread.py",
+    "Condition.wait (threading.py",
+    "ThreadedChildWatcher._do_waitpid ",
+)
+"""Innermost functions of threads that wait: a loop, a pool's thread without work, an exporter, who waits for a child.
+py-spy leaves most of such samples out where the kernel says which threads sleep, and none where it does not."""
 READY: Final = b"Sampling process"
 """What it prints when it has begun."""
 

@@ -17,6 +17,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_bench.figures import Round
 from regnum_bench.looking import POLL_S, Known, Look
+from regnum_bench.processor_time import ProcessorTime
 from regnum_bench.profiling import profiled
 from regnum_bench.progress import Progress
 from regnum_bench.shape import Shape, placed
@@ -172,8 +173,23 @@ class Stand:
             await self.look.until_right(self.brokers[:1], self.run.shape.names, holds, self.run.deadline(what))
 
     @asynccontextmanager
-    async def profiled(self, phase: str) -> AsyncIterator[None]:
-        """Profile the block, where that is wanted; of several repetitions the last one stays."""
+    async def watched(self, phase: str) -> AsyncIterator[dict[str, float]]:
+        """Profile the block, where that is wanted: of several repetitions the last one stays.
+
+        After the block there are figures of processor time in what is yielded (``processor_time``).
+        """
+        figures: dict[str, float] = {}
+        async with self._profiled(phase):
+            before = self._processor_time()
+            yield figures
+            figures.update(self._processor_time().since(before, phase))
+
+    def _processor_time(self) -> ProcessorTime:
+        rows = self.cluster.status()
+        return ProcessorTime.of([(row.role.value, row.pid) for row in rows if row.pid is not None])
+
+    @asynccontextmanager
+    async def _profiled(self, phase: str) -> AsyncIterator[None]:
         wanted = self.run.profiles
         if wanted is None:
             yield

@@ -29,13 +29,14 @@ async def storm(run: Run) -> Measured:
     async with stand(run) as cluster:
         for number in range(run.shape.warm_up + run.shape.repetitions):
             await cluster.settle()
-            async with cluster.profiled("create"):
+            async with cluster.watched("create") as create_cpu:
                 created = await _create(cluster)
             made = await _write(cluster)
-            async with cluster.profiled("delete"):
+            async with cluster.watched("delete") as delete_cpu:
                 deleted = await _delete(cluster)
             if number >= run.shape.warm_up:
-                rounds.append({**created, **deleted, "directories_count": float(made)})
+                counts = {"directories_count": float(made)}
+                rounds.append({**created, **deleted, **counts, **create_cpu, **delete_cpu})
     return Measured(rounds=tuple(rounds))
 
 

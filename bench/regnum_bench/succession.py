@@ -39,12 +39,13 @@ async def _once(cluster: Stand, notes: list[str]) -> tuple[str, Round]:
     cluster.traces.skip()
     deadline = run.deadline("the next controller known to every broker")
     # INIT included: that is where work is left.
-    async with cluster.profiled("succession"):
+    async with cluster.watched("succession") as cpu:
         kill = await cluster.kill(name)
         from_kill_s = await cluster.next_controller(epoch, deadline) - kill.at_s
         run.progress.detail(f"every broker knows the next controller after {from_kill_s:.3f} s")
         figures: dict[str, float] = {"from_kill_s": from_kill_s}
         found = await trace(cluster, conventions.SUCCESSION, victim=victim, kill=kill, within_s=run.shape.deadline_s)
+    figures.update(cpu)
     if found is None:
         notes.append("a succession without a trace: when INIT was done is not known")
         return name, figures

@@ -16,6 +16,9 @@ STACKS = (
     "main;load 1",
     "main;main;send 3",
     "main;EpollSelector.select (selectors.py:451) 90",
+    "run;_worker (concurrent/futures/thread.py:81) 70",
+    "run;Condition.wait (threading.py:327) 50",
+    "run;ThreadedChildWatcher._do_waitpid (asyncio/unix_events.py:1404) 30",
     "not a stack",
     "",
 )

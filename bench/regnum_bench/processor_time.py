@@ -1,0 +1,77 @@
+"""Processor time that each kind of process spends while something is measured, and how busy the machine was meanwhile.
+
+On a machine that all processes of a cluster share, this tells a limit of the processors from a wait: where they are
+busy all the time, what remains is to need less of them.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+OWN: Final = "bench"
+"""Stands for this process."""
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorTime:
+    """Processor time so far, in seconds. Differences of two say what was spent."""
+
+    spent_s: Mapping[tuple[str, int], float]
+    """By kind and process id."""
+    busy_s: float
+    """Of the whole machine, all processors together."""
+    idle_s: float
+    """The same, idle; waiting for a disk included."""
+
+    @classmethod
+    def of(cls, processes: Iterable[tuple[str, int]], proc: Path = Path("/proc")) -> Self:
+        """As of now.
+
+        Args:
+            processes: kind and process id of each; one that is gone has spent nothing that can be known.
+            proc: where the kernel tells.
+        """
+        spent = {(kind, pid): seconds for kind, pid in processes if (seconds := _of_process(proc, pid)) is not None}
+        busy, idle = _of_machine(proc)
+        return cls(spent_s={**spent, (OWN, 0): time.process_time()}, busy_s=busy, idle_s=idle)
+
+    def since(self, before: "ProcessorTime", phase: str) -> dict[str, float]:
+        """Figures of a phase: seconds by kind, and the share of all processors' time that was spent by anybody.
+
+        A process that is in one of the two only is left out: it was killed, or has just begun.
+        """
+        kinds: defaultdict[str, float] = defaultdict(float)
+        for process, seconds in self.spent_s.items():
+            if process in before.spent_s:
+                kinds[process[0]] += seconds - before.spent_s[process]
+        figures = {f"{phase}_cpu_{kind}_s": kinds[kind] for kind in sorted(kinds)}
+        busy, idle = self.busy_s - before.busy_s, self.idle_s - before.idle_s
+        if busy + idle > 0:
+            figures[f"{phase}_busy_ratio"] = busy / (busy + idle)
+        return figures
+
+
+def _of_process(proc: Path, pid: int) -> float | None:
+    try:
+        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    # The name in parentheses may hold anything; user and system time are the 14th and 15th field of the line.
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def _of_machine(proc: Path) -> tuple[float, float]:
+    try:
+        first = (proc / "stat").read_text(encoding="utf-8").partition("\n")[0]
+    except OSError:
+        return 0.0, 0.0
+    # user nice system idle iowait irq softirq steal; guests are counted in user.
+    ticks = [int(field) for field in first.split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / _TICKS_PER_S, idle / _TICKS_PER_S

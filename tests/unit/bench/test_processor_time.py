@@ -1,0 +1,54 @@
+"""Processor time by kind of process, from what the kernel tells."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from regnum_bench.processor_time import OWN, ProcessorTime
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _written(folder: Path, *, busy_s: int, idle_s: int, processes: dict[int, tuple[int, int]]) -> Path:
+    folder.mkdir()
+    half = busy_s * TICKS // 2
+    (folder / "stat").write_text(f"cpu  {half} 0 {half} {idle_s * TICKS - 3} 3 0 0 0 99 99\ncpu0 1 2 3\n")
+    for pid, (user_s, system_s) in processes.items():
+        (folder / str(pid)).mkdir()
+        ticks = f"{user_s * TICKS} {system_s * TICKS}"
+        (folder / str(pid) / "stat").write_text(f"{pid} (a (b) c) S 1 1 1 0 -1 4194560 1 0 0 0 {ticks} 0 0 20 0 1 0\n")
+    return folder
+
+
+def test_what_is_spent_is_added_up_by_kind_and_set_beside_all_processors(tmp_path: Path) -> None:
+    processes = [("broker", 7), ("broker", 8), ("etcd", 9), ("election", 10)]
+    before = ProcessorTime.of(
+        processes,
+        _written(tmp_path / "1", busy_s=10, idle_s=100, processes={7: (1, 1), 8: (5, 0), 9: (2, 0), 10: (3, 3)}),
+    )
+    after = ProcessorTime.of(
+        processes, _written(tmp_path / "2", busy_s=16, idle_s=102, processes={7: (2, 2), 8: (6, 0), 9: (2, 0)})
+    )
+    figures = after.since(before, "create")
+    own = figures.pop(f"create_cpu_{OWN}_s")
+    assert 0 <= own < 5
+    assert figures == {"create_cpu_broker_s": 3.0, "create_cpu_etcd_s": 0.0, "create_busy_ratio": pytest.approx(0.75)}
+
+
+def test_a_machine_that_tells_nothing_has_no_figures_but_our_own(tmp_path: Path) -> None:
+    before = ProcessorTime.of([("broker", 7)], tmp_path)
+    assert set(ProcessorTime.of([("broker", 7)], tmp_path).since(before, "x")) == {f"x_cpu_{OWN}_s"}
+
+
+def test_this_process_is_found_where_it_works() -> None:
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("no /proc")
+    before = ProcessorTime.of([("me", os.getpid())])
+    began_s = time.process_time()
+    while time.process_time() < began_s + 0.1:
+        pass
+    figures = ProcessorTime.of([("me", os.getpid())]).since(before, "x")
+    assert figures["x_cpu_me_s"] >= 0.08
+    assert figures[f"x_cpu_{OWN}_s"] >= 0.1
+    assert 0 < figures["x_busy_ratio"] <= 1
