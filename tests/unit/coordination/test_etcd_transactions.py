@@ -139,18 +139,26 @@ def test_plain_groups_go_flat_with_every_comparison_once() -> None:
     assert flat_request(parts, KEYS.session(1), fence, 6) is None
 
 
+@pytest.mark.parametrize("group", [[Check("/a")], [Check("/")]])
+def test_what_writes_nothing_does_not_go_flat(group: list[Operation]) -> None:
+    assert flat_request([part(group, KEYS, 1)], KEYS.session(1), (), 128) is None
+
+
 @pytest.mark.parametrize(
     "group",
     [
-        [Delete("/a", 0)],
+        [Delete("/a/b", 3), Delete("/a", 0)],
         [Create("/b", b""), Delete("/a", 0)],
         [Check("/"), Set("/a", b"", 0)],
-        [Check("/a")],
         [Create("/a", b"", ephemeral=True), Create("/a/b", b"")],
     ],
 )
-def test_what_does_not_go_flat(group: list[Operation]) -> None:
-    assert flat_request([part(group, KEYS, 1)], KEYS.session(1), (), 128) is None
+def test_what_has_conditions_of_its_own_takes_them_along(group: list[Operation]) -> None:
+    request = flat_request([part([Set("/c", b"", 1)], KEYS, 1), part(group, KEYS, 1)], KEYS.session(1), (), 128)
+    assert request is not None
+    own = [condition.comparison for condition in conditions(group, KEYS)]
+    assert list(request.compare[2:]) == own
+    assert len(request.success) == 1 + sum(not isinstance(operation, Check) for operation in group)
 
 
 def test_what_is_created_goes_flat_and_shares_guards_and_parents() -> None:

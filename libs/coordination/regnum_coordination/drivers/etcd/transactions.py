@@ -5,10 +5,10 @@ key and the fence (safety rules S3, S4, S6): so each group has its own outcome. 
 the outer list plus the longest list of any nested transaction.
 
 Nested transactions cost the server a third more than one flat transaction that does all or nothing, and the client
-five times as much where nodes are created: each needs a condition for its parent, a check of what may be shared, and a
-branch that says what failed. Conflicts are rare, so what only checks, sets and creates is first sent flat, with every
-comparison once. A refusal is definite, nothing of it has happened, and the same groups follow nested, where each gets
-the outcome it would have had at once.
+several times as much: each group brings its own conditions, and a branch that says which of them failed. Conflicts are
+rare, so everything is first sent flat, and what groups that only check, set and create have to compare is compared
+once. A refusal is definite, nothing of it has happened, and the same groups follow nested, where each gets the outcome
+it would have had at once.
 
 No transaction may be read-only, which etcd takes it for when both its lists hold nothing but ranges. Such a one is
 evaluated outside of raft under the context of its caller, and etcd 3.5 ends its process when that context ends in the
@@ -72,9 +72,9 @@ class Part:
     keys: list[bytes]
     """Key of each operation."""
     wanted: list[Condition] | None
-    """What must hold, of a group that cannot go flat; None for others."""
+    """What must hold; None for a group that only checks, sets and creates, whose comparisons others may share."""
     creates: bool
-    """Whether a group that can go flat creates nodes; in others each key is compared for itself."""
+    """Whether such a group creates nodes; where it does not, each key is compared for itself."""
     size: int
     """Longest of its lists, which counts against the limit."""
     bytes_max: int
@@ -98,7 +98,7 @@ def part(operations: Sequence[Operation], keys: Keys, session_id: int, *, index:
             index=index,
         )
     of_operations: list[bytes] = []
-    plain = flat = True
+    plain = shares = True
     bytes_max = comparisons = 0
     created: dict[str, bool] = {}
     for operation in operations:
@@ -113,14 +113,14 @@ def part(operations: Sequence[Operation], keys: Keys, session_id: int, *, index:
             bytes_max += len(operation.data) + 2 * len(key) + _OVERHEAD_BYTES
             folder = parent(path)
             if folder in created:
-                flat = flat and not created[folder]
+                shares = shares and not created[folder]
             elif folder != ROOT:
                 comparisons += 2
                 bytes_max += 2 * (2 * len(key) + _OVERHEAD_BYTES)
             created[path] = operation.ephemeral
         elif isinstance(operation, Delete) or path == ROOT:
-            plain = flat = False
-    wanted = None if flat else conditions(operations, keys)
+            plain = shares = False
+    wanted = None if shares else conditions(operations, keys)
     if wanted is not None:
         comparisons = len(wanted)
         bytes_max += sum(2 * len(one.at[0]) + 2 * len(one.at[1] or b"") + _OVERHEAD_BYTES for one in wanted)
@@ -132,7 +132,7 @@ def part(operations: Sequence[Operation], keys: Keys, session_id: int, *, index:
         session_id=session_id,
         keys=of_operations,
         wanted=wanted,
-        creates=flat and not plain,
+        creates=shares and not plain,
         size=max(comparisons, len(operations), 1),
         bytes_max=bytes_max,
         index=index,
@@ -237,13 +237,9 @@ class Packer:
 
 
 def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Condition], max_txn_ops: int) -> Any | None:
-    """One transaction that does all groups or nothing; None where they do not fit into one, or one cannot go flat."""
-    if any(item.wanted is not None for item in parts):
-        return None
+    """One transaction that does all groups or nothing; None where they do not fit into one, or nothing is written."""
     shared = _shared(parts)
-    sets = sum(isinstance(operation, Set) for item in parts for operation in item.operations)
-    comparisons = 1 + len(fence) + sets + shared.comparisons
-    if max(comparisons, sets + shared.created) > max_txn_ops:
+    if max(1 + len(fence) + shared.comparisons, shared.writes) > max_txn_ops:
         return None
     message = rpc_pb2.TxnRequest()
     message.compare.append(exists(session_key))
@@ -261,6 +257,9 @@ def flat_request(parts: Sequence[Part], session_key: bytes, fence: Sequence[Cond
 
 def _fill_flat(item: Part, message: Any) -> None:
     """Add the writes of a group, and the comparisons that it shares with no other."""
+    if item.wanted is not None:
+        fill(item, item.wanted, message)
+        return
     for operation, key in zip(item.operations, item.keys, strict=True):
         if isinstance(operation, Check):
             continue
@@ -283,36 +282,46 @@ def _fill_flat(item: Part, message: Any) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Shared:
-    """What groups of one flat transaction compare together, each once."""
+    """What groups of one flat transaction compare together, each once; and how long its lists are."""
 
     checked: set[tuple[bytes, int | None]]
     """Keys and their versions."""
     parents: set[bytes]
     """Keys of folders that must be there and not be ephemeral."""
-    created: int
-    """Nodes that are created."""
+    own: int
+    """Comparisons that are of one group only."""
+    writes: int
+    """Writes."""
 
     @property
     def comparisons(self) -> int:
-        return len(self.checked) + 2 * len(self.parents) + self.created
+        return self.own + len(self.checked) + 2 * len(self.parents)
 
 
 def _shared(parts: Sequence[Part]) -> _Shared:
-    shared = _Shared(checked=set(), parents=set(), created=0)
+    shared = _Shared(checked=set(), parents=set(), own=0, writes=0)
     for item in parts:
-        if len(item.operations) == 1 and isinstance(item.operations[0], Set):  # the usual group of a large batch
+        checks = sum(isinstance(operation, Check) for operation in item.operations)
+        shared.writes += len(item.operations) - checks
+        if item.wanted is not None:
+            shared.own += len(item.wanted)
             continue
-        made: set[bytes] = set()
-        for operation, key in zip(item.operations, item.keys, strict=True):
-            if isinstance(operation, Check):
-                shared.checked.add((key, operation.version))
-            elif isinstance(operation, Create):
-                shared.created += 1
-                made.add(key)
-                in_root = operation.path.rfind("/") == 0
-                if not in_root and (folder := key.rpartition(b"/")[0]) not in made:
-                    shared.parents.add(folder)
+        shared.own += len(item.operations) - checks
+        if checks or item.creates:
+            _share(item, shared)
     return shared
+
+
+def _share(item: Part, shared: _Shared) -> None:
+    made: set[bytes] = set()
+    for operation, key in zip(item.operations, item.keys, strict=True):
+        if isinstance(operation, Check):
+            shared.checked.add((key, operation.version))
+        elif isinstance(operation, Create):
+            made.add(key)
+            in_root = operation.path.rfind("/") == 0
+            if not in_root and (folder := key.rpartition(b"/")[0]) not in made:
+                shared.parents.add(folder)
 
 
 def flat_outcomes(parts: Sequence[Part], answer: Any) -> tuple[Outcome, ...]:
