@@ -17,6 +17,7 @@ from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity
 from regnum_testing.clock import FakeClock
 from regnum_testing.fake_quota_process import FakeQuotaProcess, NoQuotaProcess
 from regnum_testing.reigning import ANYBODY, FakeCluster
+from regnum_testing.waiting import DEADLINE_S
 
 CLUSTER = QuotaEntity()
 
@@ -61,7 +62,7 @@ class QuotaWorld:
         change = EntityChange(
             entity=entity, limits=(LimitChange(key=RATE_KEY, value=rate), LimitChange(key=BURST_KEY, value=burst))
         )
-        (refused,) = await self.controller.alter_client_quotas((change,), validate_only=False, wait_s=5.0)
+        (refused,) = await self.controller.alter_client_quotas((change,), validate_only=False, wait_s=DEADLINE_S)
         if refused is not None:
             raise AssertionError(refused.message)
         self.limits[entity] = Limit(rate=rate, burst=burst)

@@ -30,6 +30,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_testing.fake_metadata import FakeMetadata
 from regnum_testing.fake_quota_process import NoQuotaProcess
+from regnum_testing.waiting import DEADLINE_S
 
 ANYBODY = Account(user="ANONYMOUS", client_id="", strict=True)
 """On whose account most tests ask."""
@@ -39,21 +40,18 @@ NONE: Final = errors_pb2.ERROR_CODE_NONE
 NOT_REGISTERED = BrokerEpoch(0)
 NO_REGISTRATION = Registration(0)
 
-WAIT_S = 10.0
-"""Longest wait for a condition."""
-
 
 async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], *, what: str = "condition") -> None:
     """Wait for a condition, with a deadline."""
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 answer = condition()
                 if answer if isinstance(answer, bool) else await answer:
                     return
                 await asyncio.sleep(0.001)
     except TimeoutError:
-        raise AssertionError(f"{what} did not come true within {WAIT_S} s") from None
+        raise AssertionError(f"{what} did not come true within {DEADLINE_S} s") from None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -90,6 +88,8 @@ class FakeBroker:
     """Whether calls fail."""
     offline: set[PartitionKey] = field(default_factory=set)
     """Replicas that it cannot use, and refuses."""
+    stop_errors: list[errors_pb2.ErrorCode.ValueType] = field(default_factory=list)
+    """What the next stops answer for their first replica, one each, in place of having stopped it."""
     answers_max: int | None = None
     """Results that one answer holds, whatever was ordered; None: all of them."""
     held: asyncio.Event | None = None
@@ -149,12 +149,15 @@ class FakeChannel:
         self._check(request.controller_epoch, request.broker_epoch)
         self._broker.stops.extend(request.partitions)
         self._broker.stop_requests.append(request)
-        return control_pb2.StopReplicaResponse(
+        response = control_pb2.StopReplicaResponse(
             results=[
                 control_pb2.ReplicaResult(topic_id=item.topic_id, partition=item.partition)
                 for item in request.partitions[: self._broker.answers_max]
             ]
         )
+        if self._broker.stop_errors:
+            response.results[0].error_code = self._broker.stop_errors.pop(0)
+        return response
 
     async def get_replica_log_info(
         self, request: control_pb2.GetReplicaLogInfoRequest, *, timeout_s: float
@@ -300,7 +303,7 @@ class FakeCluster:
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")
         if wait:
             ready = asyncio.ensure_future(controller.wait_ready())
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(DEADLINE_S):
                 await asyncio.wait({ready, self.running}, return_when=asyncio.FIRST_COMPLETED)
             if self.running.done():
                 ready.cancel()

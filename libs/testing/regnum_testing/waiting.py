@@ -3,13 +3,20 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 _T = TypeVar("_T")
 
+DEADLINE_S: Final = 60.0
+"""Longest wait for what is promised to come, time-outs of calls that are to be answered included.
+
+No promise in itself: what passes waits no longer than it takes. A machine on which a dozen processes of a cluster start
+at the same time gives a test less than a tenth of a processor for some seconds.
+"""
+
 
 async def eventually(
-    condition: Callable[[], Awaitable[bool]], *, within_s: float = 10.0, what: str = "the condition"
+    condition: Callable[[], Awaitable[bool]], *, within_s: float = DEADLINE_S, what: str = "the condition"
 ) -> None:
     """Return when the condition holds; AssertionError when it does not in time."""
     give_up_s = time.monotonic() + within_s
@@ -21,7 +28,7 @@ async def eventually(
         await asyncio.sleep(0.01)
 
 
-async def within(awaitable: Awaitable[_T], seconds: float = 10.0) -> _T:
+async def within(awaitable: Awaitable[_T], seconds: float = DEADLINE_S) -> _T:
     """The result; AssertionError when there is none in time."""
     try:
         async with asyncio.timeout(seconds):

@@ -7,28 +7,16 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
 from regnum_client.command import app, main
+from regnum_testing.command_here import CommandHere, Ran
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.ports import unused_port
+from regnum_testing.waiting import DEADLINE_S
 from typer.main import get_command
-
-DEADLINE_S = 30.0
-
-
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> dict[str, object]:
-        """The failure as JSON; the last line of stderr."""
-        failure: dict[str, object] = json.loads(self.err.strip().splitlines()[-1])["error"]
-        return failure
 
 
 @pytest.fixture
@@ -91,50 +79,55 @@ def shell(cluster: FakeCluster, tmp_path: Path) -> Shell:
     return Shell(tmp_path, cluster.bootstrap)
 
 
-async def test_topics_from_beginning_to_end(shell: Shell) -> None:
-    created = await shell("topics", "create", "orders", "-p", "2", "-o", "json")
+@pytest.fixture
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
+
+
+async def test_topics_from_beginning_to_end(regnum: CommandHere) -> None:
+    created = await regnum("topics", "create", "orders", "-p", "2", "-o", "json")
     assert created.status == 0, created.err
     assert [(row["name"], row["partitions"]) for row in json.loads(created.out)] == [("orders", 2)]
-    described = await shell("topic", "describe", "orders", "-o", "yaml")
+    described = await regnum("topic", "describe", "orders", "-o", "yaml")
     assert [one["leader"] for one in yaml.safe_load(described.out)[0]["partitions"]] == [1, 2]
-    listed = await shell("topics", "list", "-o", "jsonl")
+    listed = await regnum("topics", "list", "-o", "jsonl")
     assert json.loads(listed.out)["under_replicated_partitions"] == 0
-    table = await shell("topics", "describe", "orders")
+    table = await regnum("topics", "describe", "orders")
     assert table.out.splitlines()[0].split() == ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR"]
-    assert (await shell("topics", "delete", "orders")).status == 0
-    assert json.loads((await shell("topics", "list", "-o", "json")).out) == []
+    assert (await regnum("topics", "delete", "orders")).status == 0
+    assert json.loads((await regnum("topics", "list", "-o", "json")).out) == []
 
 
-async def test_exit_status_says_what_kind_of_failure(shell: Shell, cluster: FakeCluster) -> None:
+async def test_exit_status_says_what_kind_of_failure(regnum: CommandHere, cluster: FakeCluster) -> None:
     cluster.create("orders")
-    missing = await shell("topics", "describe", "nowhere", "-o", "json")
+    missing = await regnum("topics", "describe", "nowhere", "-o", "json")
     assert (missing.status, missing.error["code"], missing.out) == (3, "UNKNOWN_TOPIC_OR_PARTITION", "")
     assert "regnum topics create nowhere" in str(missing.error["message"])
-    twice = await shell("topics", "create", "orders", "-o", "jsonl")
+    twice = await regnum("topics", "create", "orders", "-o", "jsonl")
     assert (twice.status, twice.error["code"]) == (4, "TOPIC_ALREADY_EXISTS")
-    assert (await shell("topics", "create", "orders", "--if-not-exists")).status == 0
-    assert (await shell("topics", "delete", "nowhere")).status == 3
-    assert (await shell("topics", "delete", "nowhere", "--if-exists")).status == 0
-    wrong = await shell("topics", "create", "orders", "--assignment", "one,two", "-o", "json")
+    assert (await regnum("topics", "create", "orders", "--if-not-exists")).status == 0
+    assert (await regnum("topics", "delete", "nowhere")).status == 3
+    assert (await regnum("topics", "delete", "nowhere", "--if-exists")).status == 0
+    wrong = await regnum("topics", "create", "orders", "--assignment", "one,two", "-o", "json")
     assert (wrong.status, wrong.error["code"]) == (2, "WRONG_USE")
-    typing_error = await shell("topics", "crate")
+    typing_error = await regnum("topics", "crate")
     assert typing_error.status == 2
     assert "topics --help" in typing_error.err
 
 
-async def test_one_failure_does_not_hide_the_other_topics(shell: Shell, cluster: FakeCluster) -> None:
+async def test_one_failure_does_not_hide_the_other_topics(regnum: CommandHere, cluster: FakeCluster) -> None:
     cluster.create("old")
-    ran = await shell("topics", "create", "old", "new", "-o", "json")
+    ran = await regnum("topics", "create", "old", "new", "-o", "json")
     assert ran.status == 4
     assert [row["name"] for row in json.loads(ran.out)] == ["new"]
-    described = await shell("topics", "describe", "nowhere", "old", "new", "-o", "json")
+    described = await regnum("topics", "describe", "nowhere", "old", "new", "-o", "json")
     assert (described.status, described.error["code"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
     assert [row["name"] for row in json.loads(described.out)] == ["old", "new"]
 
 
-async def test_an_assignment_says_the_number_of_partitions_itself(shell: Shell) -> None:
+async def test_an_assignment_says_the_number_of_partitions_itself(regnum: CommandHere) -> None:
     for option in ("--partitions", "--replication-factor"):
-        ran = await shell("topics", "create", "orders", "--assignment", "1,2;2,3", option, "2", "-o", "json")
+        ran = await regnum("topics", "create", "orders", "--assignment", "1,2;2,3", option, "2", "-o", "json")
         assert (ran.status, ran.error["code"]) == (2, "WRONG_USE")
 
 
@@ -159,23 +152,23 @@ async def test_produce_and_consume(shell: Shell, cluster: FakeCluster) -> None:
     assert json.loads(offsets.out) == {"topic": "orders", "partition": 0, "offset": 4}
 
 
-async def test_consume_ends_where_it_cannot_go_on(shell: Shell, cluster: FakeCluster) -> None:
+async def test_consume_ends_where_it_cannot_go_on(regnum: CommandHere, cluster: FakeCluster) -> None:
     cluster.create("orders")
-    silent = await shell("consume", "orders", "--timeout", "0.3", "-o", "json")
+    silent = await regnum("consume", "orders", "--timeout", "0.3", "-o", "json")
     assert (silent.status, silent.error["code"]) == (5, "REQUEST_TIMED_OUT")
     assert json.loads(silent.out) == []
-    assert (await shell("consume", "orders", "--until-end")).out == ""
-    gone = await shell("consume", "orders", "--from", "99", "-n", "1", "-o", "json")
+    assert (await regnum("consume", "orders", "--until-end")).out == ""
+    gone = await regnum("consume", "orders", "--from", "99", "-n", "1", "-o", "json")
     assert (gone.status, gone.error["code"]) == (1, "OFFSET_OUT_OF_RANGE")
     assert "--from" in str(gone.error["message"])
-    assert (await shell("consume", "orders", "--from", "soon")).status == 2
-    assert (await shell("consume", "orders", "--until-end", "--follow")).status == 2
+    assert (await regnum("consume", "orders", "--from", "soon")).status == 2
+    assert (await regnum("consume", "orders", "--until-end", "--follow")).status == 2
 
 
-async def test_what_can_be_no_topic_is_not_offered_to_be_created(shell: Shell) -> None:
+async def test_what_can_be_no_topic_is_not_offered_to_be_created(regnum: CommandHere) -> None:
     for command in (["topics", "describe"], ["consume"], ["produce"]):
         for name in ("", "a b"):
-            ran = await shell(*command, name, "-o", "json")
+            ran = await regnum(*command, name, "-o", "json")
             assert (ran.status, ran.error["code"]) == (2, "INVALID_TOPIC_EXCEPTION")
             assert "topics create" not in str(ran.error["message"])
 
@@ -185,10 +178,10 @@ async def test_produce_to_nowhere_fails_also_without_input(shell: Shell) -> None
     assert (ran.status, ran.error["code"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-async def test_the_cluster_and_its_controller(shell: Shell, cluster: FakeCluster) -> None:
-    described = json.loads((await shell("cluster", "describe", "-o", "json")).out)
+async def test_the_cluster_and_its_controller(regnum: CommandHere, cluster: FakeCluster) -> None:
+    described = json.loads((await regnum("cluster", "describe", "-o", "json")).out)
     assert [broker["id"] for broker in described["brokers"]] == [1, 2, 3]
-    controller = json.loads((await shell("controller", "-o", "json")).out)
+    controller = json.loads((await regnum("controller", "-o", "json")).out)
     assert controller == described["controller"]
     assert controller == {"id": 1, "epoch": 1, "address": str(cluster.elections[1].address)}
 
@@ -253,14 +246,14 @@ async def test_help_that_nobody_asked_for_goes_to_stderr(shell: Shell) -> None:
         assert "Commands" in alone.err
 
 
-async def test_messages_on_wrong_use_are_sentences(shell: Shell) -> None:
-    form = await shell("topics", "list", "-o", "xml")
+async def test_messages_on_wrong_use_are_sentences(regnum: CommandHere) -> None:
+    form = await regnum("topics", "list", "-o", "xml")
     assert (form.status, "Value error" in form.err, "'yaml'. See `regnum topics list --help`." in form.err) == (
         2,
         False,
         True,
     )
-    offset = await shell("consume", "orders", "--from", str(2**63), "-o", "json")
+    offset = await regnum("consume", "orders", "--from", str(2**63), "-o", "json")
     assert (offset.status, offset.error["code"]) == (2, "WRONG_USE")
 
 

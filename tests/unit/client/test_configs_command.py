@@ -1,50 +1,18 @@
 """Settings through the SDK and `regnum configs`: what is sent, stdout, stderr, exit status."""
 
-import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
-from typing import NamedTuple
+from collections.abc import AsyncIterator
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, ConfigResource, NewTopic
-from regnum_client.command import main
 from regnum_client.topics import new_topic_to_wire
 from regnum_service.errors import RegnumError
+from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 
 MIN, FACTOR = "min.insync.replicas", "default.replication.factor"
 ORDERS = ConfigResource(topic="orders")
-
-
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-class Shell:
-    """Runs the command in this process, on a thread of its own: it has an event loop of its own."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-
-    async def __call__(self, *arguments: str) -> Ran:
-        return await asyncio.to_thread(self._run, [*arguments, "--bootstrap", self._bootstrap])
-
-    def _run(self, arguments: Sequence[str]) -> Ran:
-        out, err = StringIO(), StringIO()
-        # The command takes the hook of its process for itself; this one is the tests'.
-        hook = sys.excepthook
-        try:
-            with redirect_stdout(out), redirect_stderr(err):
-                status = main(arguments)
-        finally:
-            sys.excepthook = hook
-        return Ran(status, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -55,8 +23,8 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 @pytest.fixture
-def regnum(cluster: FakeCluster) -> Shell:
-    return Shell(cluster.bootstrap)
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
 
 
 async def test_settings_are_changed_and_described(cluster: FakeCluster) -> None:
@@ -101,7 +69,7 @@ def test_a_factor_that_is_left_out_and_one_of_zero_differ_on_the_wire(
     assert (message.replication_factor if message.HasField("replication_factor") else None) == set_on_the_wire
 
 
-async def test_alter_and_describe(regnum: Shell, cluster: FakeCluster) -> None:
+async def test_alter_and_describe(regnum: CommandHere, cluster: FakeCluster) -> None:
     done = await regnum("configs", "alter", "--cluster", "--set", f"{MIN}=3", "--set", f"{FACTOR}=2", "-o", "json")
     assert done.status == 0, done.err
     assert {row["name"]: row["value"] for row in json.loads(done.out)} == {MIN: "3", FACTOR: "2"}
@@ -131,7 +99,7 @@ async def test_alter_and_describe(regnum: Shell, cluster: FakeCluster) -> None:
         (["describe", "--topic", "nowhere"], 3, "nowhere"),
     ],
 )
-async def test_wrong_use_says_what_to_do(regnum: Shell, arguments: list[str], status: int, advice: str) -> None:
+async def test_wrong_use_says_what_to_do(regnum: CommandHere, arguments: list[str], status: int, advice: str) -> None:
     ended = await regnum("configs", *arguments)
     assert (ended.status, ended.out) == (status, "")
     assert advice in ended.err

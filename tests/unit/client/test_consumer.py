@@ -28,8 +28,8 @@ from regnum_records.record import NewRecord
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import DEADLINE_S
 
-DEADLINE_S = 20.0
 T0 = TopicPartition("t", 0)
 
 

@@ -1,46 +1,15 @@
 """`regnum partitions recover`, and the SDK's part of it: stdout, stderr, exit status, pages."""
 
-import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
-from typing import NamedTuple
+from collections.abc import AsyncIterator
 
 import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin
-from regnum_client.command import main
 from regnum_service.errors import RegnumError
+from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
-
-
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-class Shell:
-    """Runs the command in this process, on a thread of its own: it has an event loop of its own."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-
-    async def __call__(self, *arguments: str) -> Ran:
-        return await asyncio.to_thread(self._run, [*arguments, "--bootstrap", self._bootstrap])
-
-    def _run(self, arguments: Sequence[str]) -> Ran:
-        out, err = StringIO(), StringIO()
-        hook = sys.excepthook
-        try:
-            with redirect_stdout(out), redirect_stderr(err):
-                status = main(arguments)
-        finally:
-            sys.excepthook = hook
-        return Ran(status, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -50,8 +19,8 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 @pytest.fixture
-def regnum(cluster: FakeCluster) -> Shell:
-    return Shell(cluster.bootstrap)
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
 
 
 def offline(number: int) -> admin_pb2.PartitionRecovery:
@@ -82,7 +51,7 @@ def offline(number: int) -> admin_pb2.PartitionRecovery:
 
 
 async def test_the_report_names_every_replica_and_says_that_nothing_was_changed(
-    regnum: Shell, cluster: FakeCluster
+    regnum: CommandHere, cluster: FakeCluster
 ) -> None:
     cluster.recoveries.offline = [offline(0)]
     shown = await regnum("partitions", "recover", "t")
@@ -98,7 +67,7 @@ async def test_the_report_names_every_replica_and_says_that_nothing_was_changed(
     assert [replica["error"] for replica in one["replicas"]] == ["BROKER_NOT_AVAILABLE", None]
 
 
-async def test_accept_loss_elects_and_says_in_which_epoch(regnum: Shell, cluster: FakeCluster) -> None:
+async def test_accept_loss_elects_and_says_in_which_epoch(regnum: CommandHere, cluster: FakeCluster) -> None:
     cluster.recoveries.offline = [offline(0), offline(3)]
     done = await regnum("partitions", "recover", "t", "3", "--accept-loss", "--client-id", "ops", "-o", "json")
     assert done.status == 0, done.err
@@ -110,7 +79,7 @@ async def test_accept_loss_elects_and_says_in_which_epoch(regnum: Shell, cluster
 
 
 async def test_what_cannot_be_recovered_ends_with_its_reason_and_the_rest_is_shown(
-    regnum: Shell, cluster: FakeCluster
+    regnum: CommandHere, cluster: FakeCluster
 ) -> None:
     led = admin_pb2.PartitionRecovery(
         partition=1, error_code=errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED, error_message="it has a leader", chosen=-1
@@ -123,7 +92,7 @@ async def test_what_cannot_be_recovered_ends_with_its_reason_and_the_rest_is_sho
     assert json.loads(shown.err)["error"]["metadata"]["partition"] == "1"
 
 
-async def test_nothing_to_recover(regnum: Shell) -> None:
+async def test_nothing_to_recover(regnum: CommandHere) -> None:
     shown = await regnum("partitions", "recover", "t")
     assert shown.status == 0
     assert "has a leader" in shown.err

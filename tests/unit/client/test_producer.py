@@ -19,8 +19,7 @@ from regnum_client import (
 from regnum_records.header import read_header
 from regnum_service.errors import RegnumError
 from regnum_testing.fake_cluster import FakeBroker, FakeCluster
-
-DEADLINE_S = 20.0
+from regnum_testing.waiting import DEADLINE_S
 
 
 @pytest.fixture

@@ -1,46 +1,14 @@
 """`regnum quotas`, and what a quota does to `regnum topics`: stdout, stderr, exit status."""
 
-import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
-from typing import NamedTuple
+from collections.abc import AsyncIterator
 
 import pytest
-from regnum_client.command import main
 from regnum_model.quotas import DEFAULT, QuotaEntity
+from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 
 RATE, BURST = "controller_mutation_rate", "controller_mutation_burst"
-
-
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-class Shell:
-    """Runs the command in this process, on a thread of its own: it has an event loop of its own."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-
-    async def __call__(self, *arguments: str) -> Ran:
-        return await asyncio.to_thread(self._run, [*arguments, "--bootstrap", self._bootstrap])
-
-    def _run(self, arguments: Sequence[str]) -> Ran:
-        out, err = StringIO(), StringIO()
-        # The command takes the hook of its process for itself; this one is the tests'.
-        hook = sys.excepthook
-        try:
-            with redirect_stdout(out), redirect_stderr(err):
-                status = main(arguments)
-        finally:
-            sys.excepthook = hook
-        return Ran(status, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -50,11 +18,11 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 @pytest.fixture
-def regnum(cluster: FakeCluster) -> Shell:
-    return Shell(cluster.bootstrap)
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
 
 
-async def test_set_describe_remove(regnum: Shell, cluster: FakeCluster) -> None:
+async def test_set_describe_remove(regnum: CommandHere, cluster: FakeCluster) -> None:
     done = await regnum("quotas", "set", "--user", "alice", "--default-client-id", "--rate", "5", "--burst", "50")
     assert done.status == 0, done.err
     assert done.out.splitlines()[0].split("  ")[0] == "ENTITY"
@@ -87,7 +55,7 @@ async def test_set_describe_remove(regnum: Shell, cluster: FakeCluster) -> None:
     assert "regnum quotas set" in nothing.err
 
 
-async def test_a_removal_says_what_was_there(regnum: Shell) -> None:
+async def test_a_removal_says_what_was_there(regnum: CommandHere) -> None:
     """A mistyped name must not look like a quota that is gone."""
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "5")
     mistyped = await regnum("quotas", "remove", "--client-id", "laoder", "-o", "json")
@@ -97,18 +65,18 @@ async def test_a_removal_says_what_was_there(regnum: Shell) -> None:
     assert (json.loads(done.out)[0]["removed"], done.err) == ([RATE], "")
 
 
-async def test_a_change_of_one_limit_leaves_the_other(regnum: Shell, cluster: FakeCluster) -> None:
+async def test_a_change_of_one_limit_leaves_the_other(regnum: CommandHere, cluster: FakeCluster) -> None:
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "5", "--burst", "50")
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "7.5")
     assert cluster.quotas.values == {QuotaEntity(client_id="loader"): {RATE: 7.5, BURST: 50.0}}
 
 
-async def test_a_dry_run_sets_nothing(regnum: Shell, cluster: FakeCluster) -> None:
+async def test_a_dry_run_sets_nothing(regnum: CommandHere, cluster: FakeCluster) -> None:
     assert (await regnum("quotas", "set", "--cluster", "--rate", "5", "--dry-run")).status == 0
     assert cluster.quotas.values == {}
 
 
-async def test_a_burst_alone_is_said_to_limit_nothing(regnum: Shell) -> None:
+async def test_a_burst_alone_is_said_to_limit_nothing(regnum: CommandHere) -> None:
     done = await regnum("quotas", "set", "--cluster", "--burst", "5")
     assert done.status == 0
     assert "limits nothing" in done.err
@@ -126,7 +94,7 @@ async def test_a_burst_alone_is_said_to_limit_nothing(regnum: Shell) -> None:
     ],
 )
 async def test_options_that_do_not_go_together(
-    regnum: Shell, cluster: FakeCluster, arguments: list[str], advice: str
+    regnum: CommandHere, cluster: FakeCluster, arguments: list[str], advice: str
 ) -> None:
     refused = await regnum("quotas", *arguments)
     assert (refused.status, refused.out) == (2, "")
@@ -134,7 +102,7 @@ async def test_options_that_do_not_go_together(
     assert cluster.calls["AlterClientQuotas"] == 0
 
 
-async def test_the_command_does_not_wait_for_a_quota_unless_told(regnum: Shell, cluster: FakeCluster) -> None:
+async def test_the_command_does_not_wait_for_a_quota_unless_told(regnum: CommandHere, cluster: FakeCluster) -> None:
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "0.001", "--burst", "1")
     created = await regnum("topics", "create", "a", "b", "c", "--client-id", "loader", "-o", "json")
     assert created.status == 6
@@ -152,7 +120,7 @@ async def test_the_command_does_not_wait_for_a_quota_unless_told(regnum: Shell, 
     assert (await regnum("topics", "create", "c")).status == 0, "another client id has no quota"
 
 
-async def test_the_command_waits_when_told(regnum: Shell, cluster: FakeCluster) -> None:
+async def test_the_command_waits_when_told(regnum: CommandHere, cluster: FakeCluster) -> None:
     await regnum("quotas", "set", "--cluster", "--rate", "20", "--burst", "1")
     names = [f"t{number}" for number in range(6)]
     created = await regnum("topics", "create", *names, "--wait", "60", "-o", "json")
@@ -172,7 +140,7 @@ async def test_the_command_waits_when_told(regnum: Shell, cluster: FakeCluster) 
         ("topics", "create", "\udcff"),
     ],
 )
-async def test_what_is_no_text_is_wrong_use(regnum: Shell, arguments: tuple[str, ...]) -> None:
+async def test_what_is_no_text_is_wrong_use(regnum: CommandHere, arguments: tuple[str, ...]) -> None:
     """A shell passes on whatever bytes it is given."""
     refused = await regnum(*arguments, "-o", "json")
     assert refused.status == 2

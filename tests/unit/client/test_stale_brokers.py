@@ -15,8 +15,7 @@ from regnum_records.record import NewRecord
 from regnum_service.channel import Channels
 from regnum_testing.clock import SkippingClock
 from regnum_testing.fake_cluster import FakeCluster
-
-DEADLINE_S = 20.0
+from regnum_testing.waiting import DEADLINE_S
 
 
 @pytest.fixture

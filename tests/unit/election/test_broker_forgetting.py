@@ -15,6 +15,7 @@ from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import DeletionNode
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 TOPICS = 3
 
@@ -33,13 +34,13 @@ async def deleted_without(cluster: FakeCluster, controller: Controller, *away: i
         TopicRequest(name=f"t{i}", partitions=2, replication_factor=3, assignment=(), mutation=None)
         for i in range(TOPICS)
     ]
-    answered = await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     for id in away:
         cluster.kill(id)
         await until(lambda id=id: BrokerId(id) not in controller.picture.brokers)
     await controller.topics.delete(
         [DeletionRequest(name=request.name, topic_id="", mutation=None) for request in requests],
-        wait_s=5.0,
+        wait_s=DEADLINE_S,
         account=ANYBODY,
     )
     ids = [outcome.topic_id for outcome in answered.outcomes if isinstance(outcome, Created)]
@@ -59,7 +60,9 @@ async def recorded(cluster: FakeCluster, id: TopicId) -> set[int] | None:
 
 
 async def forget(controller: Controller, broker: int, *, validate_only: bool = False) -> Forgotten:
-    return await controller.forgetting.forget(BrokerId(broker), validate_only=validate_only, who="a test", wait_s=5.0)
+    return await controller.forgetting.forget(
+        BrokerId(broker), validate_only=validate_only, who="a test", wait_s=DEADLINE_S
+    )
 
 
 async def test_deletions_wait_for_it_no_more_and_its_guard_stays(cluster: FakeCluster) -> None:
@@ -105,7 +108,7 @@ async def test_a_mistyped_id_is_refused(cluster: FakeCluster) -> None:
 async def test_partitions_assigned_to_it_are_counted_and_stay(cluster: FakeCluster) -> None:
     controller = await cluster.reign()
     request = TopicRequest(name="kept", partitions=4, replication_factor=3, assignment=(), mutation=None)
-    await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)
+    await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     cluster.kill(3)
     await until(lambda: BrokerId(3) not in controller.picture.brokers)
     assert await forget(controller, 3) == Forgotten(deletions=0, deletions_ended=0, assigned_partitions=4)

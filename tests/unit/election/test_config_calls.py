@@ -23,6 +23,7 @@ from regnum_model.configs import (
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 NONE = errors_pb2.ERROR_CODE_NONE
 LOOK_S = 0.02
@@ -93,7 +94,7 @@ async def described(controller: Controller, *topics: str) -> dict[str, dict[str,
 async def create(controller: Controller, name: str = "t") -> PartitionKey:
     assignment = ((0, (BrokerId(1), BrokerId(2), BrokerId(3))),)
     request = TopicRequest(name=name, partitions=0, replication_factor=None, assignment=assignment, mutation=None)
-    answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create((request,), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created)
     return PartitionKey(outcome.topic_id, 0)
@@ -202,7 +203,7 @@ async def test_settings_go_with_their_topic(cluster: FakeCluster) -> None:
     await create(controller)
     await alter(controller, alteration("t", min="3"))
     request = DeletionRequest(name="t", topic_id="", mutation=None)
-    await controller.topics.delete((request,), wait_s=5.0, account=ANYBODY)
+    await controller.topics.delete((request,), wait_s=DEADLINE_S, account=ANYBODY)
     assert await stored(cluster, topic_config("t")) is None
     key = await create(controller)
     assert cluster.told(1)[key].min_insync_replicas == 2

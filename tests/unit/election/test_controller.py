@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
-from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_coordination.port import Check, Group, Refused, Written
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.port import Check, Group, Outcome
 from regnum_election.controller import Controller
 from regnum_election.events import BrokerDead, IsrsWritten, LeaderCutOff, Superseded
 from regnum_election.reign import DeposedError, Reign
@@ -15,13 +15,13 @@ from regnum_election.relief import CutOff
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
 from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
-from regnum_election.writing import FencedStore
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership, TopicNode
 from regnum_service.errors import RegnumError
-from regnum_testing.reigning import ANYBODY, FakeChannel, FakeCluster, until
+from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -41,7 +41,9 @@ def assigned(name: str, *replicas: int) -> TopicRequest:
 
 
 async def create(controller: Controller, *requests: TopicRequest) -> list[TopicId]:
-    outcomes = (await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
+    outcomes = (
+        await controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    ).outcomes
     ids: list[TopicId] = []
     for outcome in outcomes:
         assert isinstance(outcome, Created), outcome
@@ -190,7 +192,7 @@ async def test_creation_goes_on_under_the_next_controller(cluster: FakeCluster) 
     controller = await cluster.reign()
     held = cluster.server.hold_write(touching=paths.leader_and_isr("t", 0))
     creating = asyncio.ensure_future(
-        controller.topics.create((wanted("t"),), validate_only=False, wait_s=5.0, account=ANYBODY)
+        controller.topics.create((wanted("t"),), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     )
     await held.arrived.wait()
     assert cluster.controller_store is not None
@@ -213,7 +215,7 @@ async def test_delete_topic_with_a_broker_away(cluster: FakeCluster) -> None:
     await until(lambda: BrokerId(3) not in controller.picture.brokers)
     outcomes = (
         await controller.topics.delete(
-            (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0, account=ANYBODY
+            (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=DEADLINE_S, account=ANYBODY
         )
     ).outcomes
     assert outcomes == (Deleted(name="t", topic_id=id),)
@@ -227,7 +229,7 @@ async def test_delete_topic_with_a_broker_away(cluster: FakeCluster) -> None:
     await until(remaining)
     repeat = (
         await controller.topics.delete(
-            (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=5.0, account=ANYBODY
+            (DeletionRequest(name="t", topic_id="", mutation="m1"),), wait_s=DEADLINE_S, account=ANYBODY
         )
     ).outcomes
     assert repeat == outcomes
@@ -386,7 +388,7 @@ async def test_a_fenced_write_deposes(cluster: FakeCluster) -> None:
     await cluster.outside.set(paths.CONTROLLER_EPOCH, b"9", version=stat.version)
     assert cluster.controller is not None
     with pytest.raises(Exception, match="controller changed"):
-        await cluster.controller.topics.create((wanted("t"),), validate_only=False, wait_s=5.0, account=ANYBODY)
+        await cluster.controller.topics.create((wanted("t"),), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     assert cluster.running is not None
     with pytest.raises(DeposedError):
         await cluster.running
@@ -416,7 +418,9 @@ async def test_creation_is_refused_item_by_item(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
     requests = (wanted("ok"), wanted("bad name!"), wanted("many", factor=4), wanted("none", partitions=0))
-    outcomes = (await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
+    outcomes = (
+        await controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    ).outcomes
     assert isinstance(outcomes[0], Created)
     codes = [outcome.code for outcome in outcomes[1:] if isinstance(outcome, Rejection)]
     assert codes == [
@@ -435,7 +439,9 @@ async def test_a_repeated_mutation_is_answered_and_not_carried_out_again(cluster
     following = await cluster.reign(2)
     assert await create(following, wanted("t", mutation="m")) == first
     (other,) = (
-        await following.topics.create((wanted("t", mutation="n"),), validate_only=False, wait_s=5.0, account=ANYBODY)
+        await following.topics.create(
+            (wanted("t", mutation="n"),), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY
+        )
     ).outcomes
     assert isinstance(other, Rejection)
     assert other.code == errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
@@ -445,7 +451,7 @@ async def test_validate_only_changes_nothing(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2, 3)
     controller = await cluster.reign()
     (outcome,) = (
-        await controller.topics.create((wanted("t"),), validate_only=True, wait_s=5.0, account=ANYBODY)
+        await controller.topics.create((wanted("t"),), validate_only=True, wait_s=DEADLINE_S, account=ANYBODY)
     ).outcomes
     assert outcome == Created(topic_id=TopicId(""), partitions=1, replication_factor=3)
     assert await cluster.outside.exists(paths.topic("t")) is None
@@ -456,7 +462,7 @@ async def test_controlled_shutdown_moves_leaders_and_isrs(cluster: FakeCluster) 
     controller = await cluster.reign()
     (led, followed, alone) = await create(controller, assigned("a", 1, 2), assigned("b", 2, 1), assigned("c", 1))
     broker = cluster.brokers[BrokerId(1)]
-    remaining = await controller.controlled_shutdown(broker.id, broker.epoch, wait_s=5.0)
+    remaining = await controller.controlled_shutdown(broker.id, broker.epoch, wait_s=DEADLINE_S)
     assert remaining == 1
     assert (await cluster.state("a", 0)).leader == 2
     assert (await cluster.state("a", 0)).isr == (2,)
@@ -473,17 +479,17 @@ async def test_controlled_shutdown_of_an_earlier_registration_is_refused(cluster
     await cluster.register(1)
     controller = await cluster.reign()
     with pytest.raises(Exception, match="registered again"):
-        await controller.controlled_shutdown(BrokerId(1), old, wait_s=5.0)
+        await controller.controlled_shutdown(BrokerId(1), old, wait_s=DEADLINE_S)
 
 
 async def test_producer_ids_never_repeat(cluster: FakeCluster) -> None:
     await cluster.begin(1)
     controller = await cluster.reign()
     broker = cluster.brokers[BrokerId(1)]
-    first = await controller.allocate_producer_ids(broker.id, broker.epoch, wait_s=5.0)
+    first = await controller.allocate_producer_ids(broker.id, broker.epoch, wait_s=DEADLINE_S)
     await cluster.end_reign()
     following = await cluster.reign(2)
-    second = await following.allocate_producer_ids(broker.id, broker.epoch, wait_s=5.0)
+    second = await following.allocate_producer_ids(broker.id, broker.epoch, wait_s=DEADLINE_S)
     assert first == (0, 1000)
     assert second == (1000, 1000)
 
@@ -580,56 +586,54 @@ async def test_a_deletion_record_outlives_the_nodes_of_a_damaged_topic(cluster: 
     await until(gone)
 
 
-async def test_a_broker_that_refuses_to_delete_and_then_obeys_has_confirmed(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_broker_that_refuses_to_delete_and_then_obeys_has_confirmed(cluster: FakeCluster) -> None:
     await cluster.begin(1)
     controller = await cluster.reign()
     (id,) = await create(controller, wanted("t", factor=1))
-    stop_replica = FakeChannel.stop_replica
-    refusals = [errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR]
-
-    async def refuse_once(
-        channel: FakeChannel, request: control_pb2.StopReplicaRequest
-    ) -> control_pb2.StopReplicaResponse:
-        response = await stop_replica(channel, request)
-        if refusals:
-            response.results[0].error_code = refusals.pop()
-        return response
-
-    monkeypatch.setattr(FakeChannel, "stop_replica", refuse_once)
-    await controller.topics.delete([DeletionRequest(name="t", topic_id="", mutation=None)], wait_s=5.0, account=ANYBODY)
+    broker = cluster.brokers[BrokerId(1)]
+    broker.stop_errors.append(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
+    await controller.topics.delete(
+        [DeletionRequest(name="t", topic_id="", mutation=None)], wait_s=DEADLINE_S, account=ANYBODY
+    )
 
     async def gone() -> bool:
         return await cluster.outside.exists(paths.deletion(id)) is None
 
     await until(gone)
-    assert not refusals
+    assert not broker.stop_errors
+    assert len(broker.stops) == 2
 
 
-async def test_a_guard_that_goes_while_a_deletion_is_recorded_does_not_end_the_reign(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class HandsBeforeARecord(MemoryStore):
+    """Somebody removes the topic's guard by hand between a controller's look and its record of the deletion."""
+
+    def __init__(self, server: MemoryServer, topics: list[TopicId]) -> None:
+        super().__init__(server)
+        self._server = server
+        self._topics = topics
+        """Whose guards go, each once."""
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        written = {operation.path for group in groups for operation in group}
+        for id in [id for id in self._topics if paths.deletion(id) in written]:
+            self._topics.remove(id)
+            await MemoryStore(self._server).delete(paths.topic_id(id), version=None)
+        return await super().write_batch(groups, fence=fence)
+
+
+async def test_a_guard_that_goes_while_a_deletion_is_recorded_does_not_end_the_reign(cluster: FakeCluster) -> None:
     await cluster.begin(1)
+    guards_to_go: list[TopicId] = []
+    cluster.open_store = lambda server: HandsBeforeARecord(server, guards_to_go)
     controller = await cluster.reign()
     (id,) = await create(controller, wanted("t", factor=1))
-    write_batch = FencedStore.write_batch
-
-    async def delete(path: str) -> None:
-        stat = await cluster.outside.exists(path)
-        assert stat is not None
-        await cluster.outside.delete(path, version=stat.version)
-
-    async def without_guard(store: FencedStore, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
-        if any(group[-1].path == paths.deletion(id) for group in groups):
-            await delete(paths.topic_id(id))
-        return await write_batch(store, groups)
-
-    monkeypatch.setattr(FencedStore, "write_batch", without_guard)
+    guards_to_go.append(id)
     for path in (paths.leader_and_isr("t", 0), paths.partition("t", 0), paths.topic("t")):
-        await delete(path)
+        await cluster.outside.delete(path, version=None)
     await until(lambda: controller.picture.partitions[PartitionKey(id, 0)].trouble is not None)
     await create(controller, wanted("other", factor=1))
+    assert not guards_to_go, "the deletion was about to be recorded"
+    assert await cluster.outside.exists(paths.deletion(id)) is None
 
 
 async def test_a_mistyped_topic_id_deletes_nothing(cluster: FakeCluster) -> None:
@@ -655,7 +659,7 @@ async def cut_off(cluster: FakeCluster, controller: Controller, leader: int, *fo
     )
     controller.queue.put(event)
     # The queue is empty, and what came after the event has been done.
-    await controller.controlled_shutdown(BrokerId(4), cluster.brokers[BrokerId(4)].epoch, wait_s=5.0)
+    await controller.controlled_shutdown(BrokerId(4), cluster.brokers[BrokerId(4)].epoch, wait_s=DEADLINE_S)
 
 
 async def test_a_leader_cut_off_from_its_followers_hands_over_once_in_a_while(cluster: FakeCluster) -> None:

@@ -27,6 +27,7 @@ from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.alone
 
@@ -284,7 +285,7 @@ def test_a_call_of_many_topics_is_admitted_and_refused() -> None:
             entity=QuotaEntity(),
             limits=(LimitChange(key=RATE_KEY, value=0.001), LimitChange(key=BURST_KEY, value=250.0)),
         )
-        await controller.alter_client_quotas((change,), validate_only=False, wait_s=5.0)
+        await controller.alter_client_quotas((change,), validate_only=False, wait_s=DEADLINE_S)
 
         def requests(prefix: str, count: int) -> list[TopicRequest]:
             return [

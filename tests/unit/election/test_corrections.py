@@ -13,6 +13,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.election_values import state, surroundings
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 SOON_S = 0.02
 
@@ -26,7 +27,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 async def create(controller: Controller, name: str, partitions: int = 1) -> TopicId:
     request = TopicRequest(name=name, partitions=partitions, replication_factor=2, assignment=(), mutation=None)
-    answered = await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created)
     return outcome.topic_id

@@ -12,6 +12,7 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_telemetry import conventions, tracing
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
+from regnum_testing.waiting import DEADLINE_S
 
 BOUNDARIES = (
     conventions.DETECTED_UNIX_NANO,
@@ -40,7 +41,9 @@ async def _reign_with_topic(cluster: FakeCluster) -> TopicId:
     controller = await cluster.reign()
     assignment = tuple((number, tuple(BrokerId(id) for id in (1, 2, 3))) for number in range(4))
     request = TopicRequest(name="t", partitions=0, replication_factor=None, assignment=assignment, mutation=None)
-    (outcome,) = (await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
+    (outcome,) = (
+        await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    ).outcomes
     assert isinstance(outcome, Created)
     return outcome.topic_id
 

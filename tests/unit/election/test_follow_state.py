@@ -20,6 +20,7 @@ from regnum_model.picture_line import CHANGES_KEPT, NO_PICTURE, PictureVersion
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import FakeClock, settle
 from regnum_testing.election_values import broker, cluster, topic
+from regnum_testing.waiting import DEADLINE_S
 
 EPOCH = ControllerEpoch(7)
 ADDRESS = Address(host="h", port=1)
@@ -376,7 +377,7 @@ async def test_a_winner_reads_to_the_end_what_its_predecessor_sent(standing: Sta
 
 
 async def test_a_winner_does_not_wait_for_a_predecessor_that_hangs(standing: Standing) -> None:
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(DEADLINE_S):
         taken = await standing.follower.take()
     assert taken is not None
     assert taken.version == 1

@@ -25,6 +25,7 @@ from regnum_model.nodes import LeaderAndIsr, TopicIdNode
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster, until
 from regnum_testing.standing_by import FakeStandby, RecordingServer
+from regnum_testing.waiting import DEADLINE_S
 
 SEEDS = 12
 """Histories of one test."""
@@ -115,7 +116,7 @@ def deletion(name: str) -> DeletionRequest:
 
 
 async def create(controller: Controller, *requests: TopicRequest) -> list[TopicId]:
-    answered = await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     return [outcome.topic_id for outcome in answered.outcomes if isinstance(outcome, Created)]
 
 
@@ -145,7 +146,7 @@ async def test_a_standby_holds_what_was_published(stage: Stage) -> None:
     (_, gone) = await create(controller, assigned("after", (3, 1, 2)), assigned("gone", (1, 2, 3)))
     stage.cluster.kill(1)
     await until(lambda: stage.cluster.all_told((2, 3), PartitionKey(controller.picture.names["before"], 0), 2))
-    await controller.topics.delete([deletion("gone")], wait_s=5.0, account=ANYBODY)
+    await controller.topics.delete([deletion("gone")], wait_s=DEADLINE_S, account=ANYBODY)
     await until(stage.standby.has_all)
     held = stage.standby.follower.followed
     assert gone not in held.picture.topics
@@ -229,7 +230,7 @@ async def test_leadership_that_moved_between_live_brokers_unheard_is_found_and_t
     await stage.follow()
     stage.standby.hold()
     leaving = stage.cluster.brokers[BrokerId(1)]
-    await controller.controlled_shutdown(BrokerId(1), leaving.epoch, wait_s=5.0)
+    await controller.controlled_shutdown(BrokerId(1), leaving.epoch, wait_s=DEADLINE_S)
     await stage.cluster.end_reign()
     at_win = stage.server.newest()
     await stage.succeed()
@@ -283,7 +284,7 @@ async def test_a_life_of_a_name_that_the_picture_does_not_know_is_the_one_that_t
     await stage.follow()
     followed = await stage.standby.follower.take()
     assert followed is not None
-    await controller.topics.delete([deletion("t")], wait_s=5.0, account=ANYBODY)
+    await controller.topics.delete([deletion("t")], wait_s=DEADLINE_S, account=ANYBODY)
     (present,) = await create(controller, assigned("t", (2, 3, 1)))
     await until(lambda: all(any(stop.topic_id == former for stop in b.stops) for b in stage.live()))
     await stage.cluster.end_reign()

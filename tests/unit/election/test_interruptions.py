@@ -20,6 +20,7 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 HARDLY_S = 60.0
 """A deadline that nobody should wait for."""
@@ -52,7 +53,7 @@ async def test_a_call_taken_from_the_queue_as_the_session_ends_is_answered_at_on
     # One of them is taken, and waits for the session to be confirmed.
     await until(lambda: len(controller.queue._cluster) == 2)
     cluster.server.expire(session)
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(DEADLINE_S):
         answers = await asyncio.gather(*stopping, return_exceptions=True)
     for answer in answers:
         assert isinstance(answer, RegnumError)
@@ -63,7 +64,7 @@ async def test_a_topic_is_created_though_a_metadata_process_dies_meanwhile(clust
     await cluster.begin(1)
     controller = await cluster.reign()
     cluster.metadata.dies = True
-    answered = await controller.topics.create([wanted("t")], validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create([wanted("t")], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     assert isinstance(answered.outcomes[0], Created)
 
 
@@ -96,7 +97,7 @@ async def test_what_a_short_answer_leaves_out_is_ordered_again(cluster: FakeClus
 async def delete(cluster: FakeCluster, name: str) -> Sequence[DeletionOutcome]:
     assert cluster.controller is not None
     request = DeletionRequest(name=name, topic_id="", mutation="m1")
-    return (await cluster.controller.topics.delete([request], wait_s=5.0, account=ANYBODY)).outcomes
+    return (await cluster.controller.topics.delete([request], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
 
 
 class Contested(FencedStore):
@@ -117,7 +118,7 @@ class Contested(FencedStore):
 async def test_a_topic_whose_nodes_cannot_be_deleted_is_not_called_deleted_and_goes_later(cluster: FakeCluster) -> None:
     await cluster.begin(1)
     controller = await cluster.reign(corrections_interval_s=0.05)
-    answered = await controller.topics.create([wanted("t")], validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create([wanted("t")], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (created,) = answered.outcomes
     assert isinstance(created, Created)
     contested = Contested(controller._context.store, paths.topic("t"))

@@ -14,6 +14,7 @@ from regnum_model.epochs import EPOCH_LEAP_MAX
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey
 from regnum_testing.election_values import replicas
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 SOON_S = 0.02
 
@@ -33,7 +34,7 @@ async def create(controller: Controller, name: str = "t", partitions: int = 1) -
         assignment=tuple((number, replicas(1, 2)) for number in range(partitions)),
         mutation=None,
     )
-    answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create((request,), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created), outcome
     return [PartitionKey(outcome.topic_id, number) for number in range(partitions)]

@@ -14,6 +14,7 @@ from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, TopicNode
 from regnum_testing.election_values import broker, replicas, topic
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 SOON_S = 0.02
 
@@ -83,7 +84,7 @@ async def create(controller: Controller, *ids: int) -> PartitionKey:
     request = TopicRequest(
         name="t", partitions=0, replication_factor=None, assignment=((0, replicas(*ids)),), mutation=None
     )
-    answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create((request,), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created), outcome
     return PartitionKey(outcome.topic_id, 0)

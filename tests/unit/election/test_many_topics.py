@@ -16,6 +16,7 @@ from regnum_model.configs import topic_config
 from regnum_model.ids import NO_LEADER, BrokerId, TopicId
 from regnum_model.nodes import DeletionNode
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 TOPICS = 50
 """Topics of one call."""
@@ -69,7 +70,7 @@ async def create(controller: Controller, count: int, *, partitions: int = 4) -> 
         TopicRequest(name=f"t{i}", partitions=partitions, replication_factor=3, assignment=(), mutation=None)
         for i in range(count)
     ]
-    answered = await controller.topics.create(requests, validate_only=False, wait_s=10.0, account=ANYBODY)
+    answered = await controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     ids: dict[str, TopicId] = {}
     for request, outcome in zip(requests, answered.outcomes, strict=True):
         assert isinstance(outcome, Created), outcome
@@ -82,7 +83,7 @@ def asked(name: str, mutation: str | None = None) -> DeletionRequest:
 
 
 async def delete(controller: Controller, requests: Sequence[DeletionRequest]) -> tuple[DeletionOutcome, ...]:
-    return (await controller.topics.delete(requests, wait_s=10.0, account=ANYBODY)).outcomes
+    return (await controller.topics.delete(requests, wait_s=DEADLINE_S, account=ANYBODY)).outcomes
 
 
 async def records_gone(controller: Controller) -> None:

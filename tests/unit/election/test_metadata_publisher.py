@@ -12,6 +12,7 @@ from regnum_election.writing import FencedStore
 from regnum_model import paths
 from regnum_model.nodes import Address
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -23,7 +24,9 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 async def create(controller: Controller, name: str) -> None:
     request = TopicRequest(name=name, partitions=1, replication_factor=1, assignment=(), mutation=None)
-    (outcome,) = (await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
+    (outcome,) = (
+        await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    ).outcomes
     assert isinstance(outcome, Created), outcome
 
 
@@ -74,7 +77,7 @@ async def test_creation_does_not_wait_for_a_process_that_is_down_for_ever(cluste
     controller = await cluster.reign()
     await until(lambda: cluster.metadata.version > 0)
     cluster.metadata.down = True
-    async with asyncio.timeout(3.0):
+    async with asyncio.timeout(DEADLINE_S):
         await create(controller, "t")
 
 

@@ -16,6 +16,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 NOT_NEEDED = errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED
 NOBODY = errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE
@@ -31,7 +32,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 async def create(controller: Controller, name: str, *replicas: int, partitions: int = 1) -> TopicId:
     assignment = tuple((number, tuple(BrokerId(id) for id in replicas)) for number in range(partitions))
     request = TopicRequest(name=name, partitions=0, replication_factor=None, assignment=assignment, mutation=None)
-    answered = await controller.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created)
     return outcome.topic_id
@@ -220,7 +221,7 @@ async def test_a_missing_guard_is_made_with_the_last_write_and_the_topic_is_whol
     assert json.loads(guard.data)["topic"] == "t"
     for key in keys:
         await until(lambda key=key: cluster.all_told((1, 2), key, 1))
-    assert (await following.topics.delete([_deletion("t")], wait_s=5.0, account=ANYBODY)).outcomes
+    assert (await following.topics.delete([_deletion("t")], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
 
 
 async def test_a_topic_whose_guard_and_states_are_all_gone_is_had_back_from_its_logs(cluster: FakeCluster) -> None:
@@ -293,7 +294,7 @@ async def test_a_mute_broker_costs_its_deadline_once_and_is_named(cluster: FakeC
     await lose_all_logs(cluster, 1, 2)
     await until(lambda: _offline(controller, id) == 30)
     cluster.brokers[BrokerId(2)].mute = True
-    async with asyncio.timeout(3.0):
+    async with asyncio.timeout(DEADLINE_S):
         found = (await recover(controller, wait_s=1.0)).recoveries
     assert [one.partition for one in found] == list(range(30))
     for one in found:

@@ -20,6 +20,7 @@ from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import QuotaWorld, made
 from regnum_testing.reigning import until
+from regnum_testing.waiting import DEADLINE_S
 
 INVALID = errors_pb2.ERROR_CODE_INVALID_REQUEST
 ANN = QuotaEntity(user="ann")
@@ -44,12 +45,12 @@ def change(entity: QuotaEntity, **limits: float | None) -> EntityChange:
 
 
 async def alter(world: QuotaWorld, *changes: EntityChange | Rejection, validate_only: bool = False) -> list[int]:
-    outcomes = await world.controller.alter_client_quotas(changes, validate_only=validate_only, wait_s=10.0)
+    outcomes = await world.controller.alter_client_quotas(changes, validate_only=validate_only, wait_s=DEADLINE_S)
     return [0 if outcome is None else outcome.code for outcome in outcomes]
 
 
 async def described(world: QuotaWorld, entity: QuotaEntity | None = None) -> dict[QuotaEntity, dict[str, float]]:
-    found = await world.controller.describe_client_quotas(entity, wait_s=10.0)
+    found = await world.controller.describe_client_quotas(entity, wait_s=DEADLINE_S)
     return {one: dict(values) for one, values in found}
 
 
@@ -79,7 +80,7 @@ async def test_each_kind_of_entity_gets_its_node(world: QuotaWorld) -> None:
     assert await alter(world, *(change(entity, rate=5.0) for entity in entities)) == [0] * len(entities)
     for entity in entities:
         assert await config(world, entity) == {RATE_KEY: "5"}
-    found = await world.controller.describe_client_quotas(None, wait_s=10.0)
+    found = await world.controller.describe_client_quotas(None, wait_s=DEADLINE_S)
     assert [one for one, _ in found] == [
         CLUSTER,
         QuotaEntity(client_id=DEFAULT),
@@ -156,7 +157,9 @@ async def test_a_limit_beside_one_that_nobody_can_read_is_refused(world: QuotaWo
     """It would be in the store and not in force."""
     node = QuotaNode(config={BURST_KEY: "lots"}).encode()
     await world.cluster.outside.create(ANN.path, node)
-    (refused,) = await world.controller.alter_client_quotas((change(ANN, rate=5.0),), validate_only=False, wait_s=10.0)
+    (refused,) = await world.controller.alter_client_quotas(
+        (change(ANN, rate=5.0),), validate_only=False, wait_s=DEADLINE_S
+    )
     assert refused is not None
     assert "controller_mutation_burst is a number from 0.000001 to 1e+12, not 'lots'" in refused.message
     assert (await world.cluster.outside.get(ANN.path)).data == node
@@ -261,8 +264,8 @@ async def test_a_controller_that_is_none_any_more_changes_nothing(world: QuotaWo
     await world.cluster.end_reign()
     await world.reign(2)
     for call in (
-        former.alter_client_quotas((change(ANN, rate=5.0),), validate_only=False, wait_s=5.0),
-        former.describe_client_quotas(None, wait_s=5.0),
+        former.alter_client_quotas((change(ANN, rate=5.0),), validate_only=False, wait_s=DEADLINE_S),
+        former.describe_client_quotas(None, wait_s=DEADLINE_S),
     ):
         with pytest.raises(RegnumError) as raised:
             await call

@@ -9,6 +9,7 @@ from regnum_election.topic_requests import TopicRequest
 from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 async def create(controller: Controller, *replicas: int) -> PartitionKey:
     assignment = ((0, tuple(BrokerId(id) for id in replicas)),)
     request = TopicRequest(name="t", partitions=0, replication_factor=None, assignment=assignment, mutation=None)
-    answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create((request,), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created)
     return PartitionKey(outcome.topic_id, 0)

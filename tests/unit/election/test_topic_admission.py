@@ -21,6 +21,7 @@ from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import QuotaWorld, made
 from regnum_testing.reigning import ANYBODY, until
+from regnum_testing.waiting import DEADLINE_S
 
 OLD = Account(user="ANONYMOUS", client_id="", strict=False)
 APP = Account(user="ANONYMOUS", client_id="app", strict=True)
@@ -118,7 +119,7 @@ async def test_a_repeat_is_answered_and_not_charged(world: QuotaWorld) -> None:
     requests = [TopicRequest(name="t", partitions=10, replication_factor=1, assignment=(), mutation="m1")]
 
     def call() -> "asyncio.Task[object]":
-        creating = world.controller.topics.create(requests, validate_only=False, wait_s=10.0, account=ANYBODY)
+        creating = world.controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
         return asyncio.create_task(creating)
 
     go_on = asyncio.Event()
@@ -140,7 +141,7 @@ async def test_a_repeat_is_answered_and_not_charged(world: QuotaWorld) -> None:
     assert process.tokens(CLUSTER_KEY) == 40
     deletion = [DeletionRequest(name="t", topic_id="", mutation="m2")]
     for _ in range(2):
-        deleted = await world.controller.topics.delete(deletion, wait_s=10.0, account=ANYBODY)
+        deleted = await world.controller.topics.delete(deletion, wait_s=DEADLINE_S, account=ANYBODY)
         assert isinstance(deleted.outcomes[0], Deleted)
     assert process.tokens(CLUSTER_KEY) == 30
 
@@ -156,9 +157,9 @@ async def test_a_mutation_pays_for_nothing_but_itself(world: QuotaWorld) -> None
     creation = [TopicRequest(name="t", partitions=10, replication_factor=1, assignment=(), mutation="m")]
     deletion = [DeletionRequest(name="t", topic_id="", mutation="m")]
     topics = world.controller.topics
-    creating = asyncio.create_task(topics.create(creation, validate_only=False, wait_s=10.0, account=ANYBODY))
+    creating = asyncio.create_task(topics.create(creation, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY))
     await held.arrived.wait()
-    deleting = asyncio.create_task(topics.delete(deletion, wait_s=10.0, account=ANYBODY))
+    deleting = asyncio.create_task(topics.delete(deletion, wait_s=DEADLINE_S, account=ANYBODY))
     await settle()
     assert not creating.done()
     assert [permits for _, permits in sorted(process.charged.items())] == [10, 10]
@@ -194,7 +195,7 @@ async def test_a_repeat_beside_a_refused_request_is_refused_too(world: QuotaWorl
     process.held = asyncio.Event()
     calls = [
         asyncio.create_task(
-            world.controller.topics.create([request], validate_only=False, wait_s=10.0, account=ANYBODY)
+            world.controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
         )
         for _ in range(3)
     ]
@@ -223,7 +224,9 @@ async def test_the_refused_do_not_wait_for_the_controller_and_stay_refused(world
     )
 
     async def call(*requests: TopicRequest) -> list[int]:
-        answered = await world.controller.topics.create(requests, validate_only=False, wait_s=10.0, account=ANYBODY)
+        answered = await world.controller.topics.create(
+            requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY
+        )
         return codes(answered.outcomes)
 
     first = asyncio.create_task(call(paid, refused))
@@ -275,7 +278,7 @@ async def test_a_broker_failure_does_not_wait_for_a_hanging_quota_process(world:
     process = await world.start_process()
     await world.set_quota(5.0, 50.0)
     topic = TopicRequest(name="t", partitions=6, replication_factor=3, assignment=(), mutation=None)
-    await world.controller.topics.create([topic], validate_only=False, wait_s=5.0, account=ANYBODY)
+    await world.controller.topics.create([topic], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     process.hangs = True
     waiting = [asyncio.create_task(world.create([f"w{number}"])) for number in range(30)]
     await until(lambda: process.in_flight == 1)
@@ -457,7 +460,7 @@ async def test_the_end_of_the_reign_answers_those_who_wait(world: QuotaWorld) ->
         assert raised.value.code == errors_pb2.ERROR_CODE_NOT_CONTROLLER
     request = TopicRequest(name="late", partitions=1, replication_factor=1, assignment=(), mutation=None)
     with pytest.raises(RegnumError) as raised:
-        await former.topics.create([request], validate_only=False, wait_s=5.0, account=ANYBODY)
+        await former.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     assert raised.value.code == errors_pb2.ERROR_CODE_NOT_CONTROLLER
 
 

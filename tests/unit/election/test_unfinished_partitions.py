@@ -17,6 +17,7 @@ from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId, PartitionKey
 from regnum_testing.election_values import broker, replicas, topic
 from regnum_testing.election_values import cluster as picture_of
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 
 class BusyStore(MemoryStore):
@@ -50,7 +51,7 @@ async def create(controller: Controller, name: str, *ids: int) -> PartitionKey:
     request = TopicRequest(
         name=name, partitions=0, replication_factor=None, assignment=((0, replicas(*ids)),), mutation=None
     )
-    answered = await controller.topics.create((request,), validate_only=False, wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.create((request,), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
     (outcome,) = answered.outcomes
     assert isinstance(outcome, Created), outcome
     return PartitionKey(outcome.topic_id, 0)

@@ -18,6 +18,7 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode
 from regnum_model.quotas import RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
 
 FIRST = 2_000_000_000
 """Broker ids of ten digits make nodes large."""
@@ -50,7 +51,7 @@ def wanted(name: str, *, partitions: int = 1, factor: int = 1) -> TopicRequest:
 
 
 async def create(controller: Controller, *requests: TopicRequest) -> tuple[Created | Rejection, ...]:
-    return (await controller.topics.create(requests, validate_only=False, wait_s=5.0, account=ANYBODY)).outcomes
+    return (await controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)).outcomes
 
 
 async def works(cluster: FakeCluster, controller: Controller, name: str = "after") -> None:
@@ -79,7 +80,7 @@ async def test_a_deletion_with_a_mutation_id_of_a_megabyte_is_refused(cluster: F
     controller = await cluster.reign()
     await create(controller, wanted("t"))
     request = DeletionRequest(name="t", topic_id="", mutation="m" * (MAX_BYTES + 1))
-    answered = await controller.topics.delete((request,), wait_s=5.0, account=ANYBODY)
+    answered = await controller.topics.delete((request,), wait_s=DEADLINE_S, account=ANYBODY)
     (refused,) = answered.outcomes
     assert isinstance(refused, Rejection)
     assert "t" in controller.picture.names
@@ -93,7 +94,7 @@ async def test_a_deletion_that_cannot_be_recorded_is_refused(cluster: FakeCluste
     await create(controller, wanted("t"))
     RefusingStore.refused.add(paths.deletion(controller.picture.names["t"]))
     answered = await controller.topics.delete(
-        (DeletionRequest(name="t", topic_id="", mutation=None),), wait_s=5.0, account=ANYBODY
+        (DeletionRequest(name="t", topic_id="", mutation=None),), wait_s=DEADLINE_S, account=ANYBODY
     )
     (refused,) = answered.outcomes
     assert isinstance(refused, Rejection)
@@ -141,7 +142,7 @@ async def test_a_quota_whose_node_would_grow_too_large_is_refused(cluster: FakeC
     standing = QuotaNode(config={"other": "x" * (MAX_BYTES - 70)}).encode()
     await cluster.outside.create(entity.path, standing, make_parents=True)
     change = EntityChange(entity=entity, limits=(LimitChange(key=RATE_KEY, value=1.5),))
-    (refused,) = await controller.alter_client_quotas((change,), validate_only=False, wait_s=5.0)
+    (refused,) = await controller.alter_client_quotas((change,), validate_only=False, wait_s=DEADLINE_S)
     assert isinstance(refused, Rejection)
     await works(cluster, controller)
 

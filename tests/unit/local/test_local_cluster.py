@@ -16,8 +16,7 @@ from regnum_local.probes import accepts, serves
 from regnum_local.runtime_record import read_record, record_path
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_testing.fake_launcher import fake_command
-
-DEADLINE_S = 20.0
+from regnum_testing.waiting import DEADLINE_S
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -12,8 +12,7 @@ from regnum_local.lifecycle import read_status, run_down
 from regnum_local.profile import read_profile
 from regnum_local.runtime_record import read_record
 from regnum_service.errors import ExitStatus, StartRefusedError
-
-DEADLINE_S = 20.0
+from regnum_testing.waiting import DEADLINE_S
 
 
 async def until(holds) -> None:
@@ -148,7 +147,7 @@ async def test_a_second_signal_ends_at_once_what_does_not_heed_the_first(launch)
     await until(lambda: not identities["broker-2"].alive())
     assert identities["broker-1"].alive()
     process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(DEADLINE_S):
         assert await process.wait() == ExitStatus.DONE
     assert not any(identity.alive() for identity in identities.values())
 

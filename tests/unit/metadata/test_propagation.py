@@ -15,10 +15,10 @@ from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
+from regnum_testing.waiting import DEADLINE_S
 
 ONE, TWO = MetadataId(1), MetadataId(2)
 EPOCH = ControllerEpoch(1)
-WAIT_S = 10.0
 
 
 async def anybody(_epoch: int) -> bool:
@@ -81,7 +81,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -280,14 +280,14 @@ async def test_waiting_for_the_brokers_ends_when_the_last_has_it(world: World) -
     world.brokers[2].down = True
     process = await world.process()
     await process.take(change(0, 1, brokers=live(1, 2)))
-    waiting: Awaitable[None] = asyncio.ensure_future(process.reached(EPOCH, 1, WAIT_S))
+    waiting: Awaitable[None] = asyncio.ensure_future(process.reached(EPOCH, 1, DEADLINE_S))
     await until(lambda: world.brokers[1].version == 1)
     assert not waiting.done()  # type: ignore[attr-defined]
     world.brokers[2].recover()
     await waiting
     assert world.all_at(1)
     await process.reached(EPOCH, 99, 0.001)
-    await process.reached(ControllerEpoch(0), 99, WAIT_S)
+    await process.reached(ControllerEpoch(0), 99, DEADLINE_S)
 
 
 async def test_a_broker_that_leaves_is_hung_up_on(world: World) -> None:

@@ -39,10 +39,10 @@ from regnum_model.nodes import Address
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.errors import RegnumError
 from regnum_testing.election_values import broker, cluster, topic
+from regnum_testing.waiting import DEADLINE_S
 
 BROKERS: Final = tuple(BrokerId(id) for id in range(1, 5))
 PROCESSES: Final = (MetadataId(1), MetadataId(2))
-WAIT_S: Final = 30.0
 
 View = tuple[dict[str, tuple[str, dict[int, int]]], dict[int, int]]
 """Leader epochs by topic and partition, with topic ids; broker epochs by id."""
@@ -335,7 +335,7 @@ class World:
             everybody = all(life.cache.version == wanted for life in self.lives.values())
             return everybody and all(process.head == head for process in self.processes.values())
 
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not quiet():
                 for process_id in PROCESSES:
                     await self.deliver(self.office, process_id)

@@ -15,11 +15,11 @@ from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
+from regnum_testing.waiting import DEADLINE_S
 
 BROKERS = range(1, 201)
 SILENT = range(1, 71)
 HEALTHY = range(71, 201)
-WAIT_S = 20.0
 FOR_EVER = Patience(lend_s=3_600.0, write_s=3_600.0, answer_s=3_600.0)
 LARGE = [topic(f"t{number:04}", *[1] * 50) for number in range(60)]
 """A picture too large to go out without asking."""
@@ -37,7 +37,7 @@ async def nowhere(_epoch: int) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.sleep(0.001)
 

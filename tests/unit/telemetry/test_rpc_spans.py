@@ -17,6 +17,7 @@ from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, propagation, tracing
 from regnum_telemetry.tracing import Kind
 from regnum_testing.span_recorder import SpanRecorder, recorded_spans
+from regnum_testing.waiting import DEADLINE_S
 
 NAME = "regnum.test.v1.EchoService"
 
@@ -83,7 +84,7 @@ def _unary(channel: grpc.aio.Channel, method: str) -> Any:
 
 
 async def _ended(recorder: SpanRecorder, count: int) -> None:
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(DEADLINE_S):
         while sum(span.end_unix_nano is not None for span in recorder.spans) < count:
             await asyncio.sleep(0)
 
