@@ -54,8 +54,10 @@ async def test_a_failover_is_measured_with_its_stages() -> None:
     assert figures["leaders_moved"] == 5
     stages = ("detection", "fence", "decision", "store_write", "become_leader", "dispatch", "metadata")
     assert sum(figures[f"{stage}_ms"] for stage in stages) == pytest.approx(figures["traced_total_ms"], rel=1e-3)
-    # Looking comes after the fact: what the traces saw cannot have taken longer than what the client saw.
-    assert 0 < figures["notice_ms"] + figures["traced_total_ms"] <= figures["from_kill_s"] * 1000 + 50
+    # Looking comes after the fact: no client sees a leader before it is written. The traces go on from there, until the
+    # last acknowledgement is back, which may be later than what the client saw.
+    written_ms = figures["notice_ms"] + sum(figures[f"{stage}_ms"] for stage in stages[:4])
+    assert 0 < written_ms <= figures["from_kill_s"] * 1000 + 50
     assert report["machine"]["cpus"] >= 1
     assert report["commit"].keys() == {"id", "dirty"}
 

@@ -255,8 +255,9 @@ async def test_without_any_quota_process_admission_goes_on_at_the_same_rate_and_
             for name in QUOTAS:
                 await cluster.wait_healthy(name)
             outcome = await creating
-            assert outcome.complaints == ()
-            assert (outcome.at_once, outcome.created) == (21, 60)
+            assert outcome.complaints == (), "not one more than the quota allows by then"
+            assert outcome.at_once >= 21, "the burst, and one that goes into debt"
+            assert outcome.created == 60
 
             async def equal() -> bool:
                 found = await pictures(cluster)

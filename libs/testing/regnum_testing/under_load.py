@@ -14,10 +14,12 @@ from regnum_local.demo.workload import Load, read_everything
 from regnum_service.clock import SystemClock
 from rich.console import Console
 
+from regnum_testing.waiting import DEADLINE_S
+
 CLOCK: Final = SystemClock()
 
 
-async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float = 30.0) -> None:
+async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:
     """Wait for a condition with a deadline."""
     deadline = CLOCK.monotonic() + within_s
     while not await holds():
