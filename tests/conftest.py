@@ -2,16 +2,33 @@
 
 import gc
 import signal
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
 
 # A shell starts a background job with SIGINT ignored, and a process hands that on to all that it starts: tests that
 # interrupt a command would wait for ever. Whatever started the tests, the processes that they start hear SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+OBJECTS_LEFT_MAX: Final = 500_000
+"""Objects of the garbage collector that the modules of a session may leave behind, all together."""
+
 
 def pytest_collection_finish() -> None:
-    """Three thousand collected tests stay until the end: the garbage collector need not look through them each time.
-
-    It would, in the middle of a test, and where a dozen processes share two processors that takes seconds.
-    """
+    """Three thousand collected tests stay until the end: the garbage collector need not look through them each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_large_is_left_behind() -> Iterator[None]:
+    """A module that keeps what it has read makes every collection in later tests slow.
+
+    A heap of two million objects stops the process for more than a second each time, and for five to eighteen where a
+    dozen processes share two processors: calls that a later test makes then go without their answer.
+    """
+    yield
+    if len(gc.get_objects()) > OBJECTS_LEFT_MAX:
+        gc.collect()
+        assert len(gc.get_objects()) <= OBJECTS_LEFT_MAX, "kept by a cache or a fixture beyond its module"

@@ -9,6 +9,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -50,17 +51,6 @@ def numbers_run_together(lines: list[str]) -> bool:
     return first is not None and second is not None and re.search(r"^2\. ", text, re.MULTILINE) is None
 
 
-@functools.cache
-def parsed() -> tuple[tuple[str, ast.Module], ...]:
-    """Every module that is written by hand."""
-    return tuple(
-        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if "gen" not in path.parts
-    )
-
-
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -72,18 +62,54 @@ def documented(node: Documented) -> Iterator[Documented]:
             yield from documented(inner)
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    for path, module in parsed():
-        for node in documented(module):
-            text = ast.get_docstring(node, clean=True)
-            if text:
-                yield f"{path}:{getattr(node, 'lineno', 1)}", text
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What all modules that are written by hand say of themselves, each with its place."""
+
+    docstrings: tuple[tuple[str, str], ...]
+    """Of modules, classes and functions."""
+    fields: tuple[tuple[str, str, str], ...]
+    """Declarations of fields (``timeout_s: float``) that have a sentence below them, and the sentence."""
+
+
+@functools.cache
+def said() -> Said:
+    """Read once. Strings only: trees of that many modules are a heap that the collector walks in all later tests."""
+    docstrings: list[tuple[str, str]] = []
+    fields: list[tuple[str, str, str]] = []
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "gen" not in path.parts:
+                where, module = str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+                docstrings.extend((f"{where}:{line}", text) for line, text in docstrings_of(module))
+                fields.extend((f"{where}:{line}", field, sentence) for line, field, sentence in fields_of(module))
+    return Said(docstrings=tuple(docstrings), fields=tuple(fields))
+
+
+def docstrings_of(module: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in documented(module):
+        text = ast.get_docstring(node, clean=True)
+        if text:
+            yield getattr(node, "lineno", 1), text
+
+
+def fields_of(module: ast.Module) -> Iterator[tuple[int, str, str]]:
+    for body in (node.body for node in documented(module) if isinstance(node, ast.ClassDef)):
+        for field, below in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and (sentence := sentence_of(below)) is not None:
+                yield below.lineno, f"{ast.unparse(field.target)}: {ast.unparse(field.annotation)}", sentence
+
+
+def sentence_of(node: ast.stmt) -> str | None:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 
 def test_lists_in_docstrings_read_as_lists() -> None:
+    assert len(said().docstrings) > 1_000
     wrong = {
         f"{where} {check.__name__}: {lines[0].strip()[:60]}"
-        for where, text in docstrings()
+        for where, text in said().docstrings
         for lines in paragraphs(text)
         for check in (labels_run_together, table_broken, numbers_run_together)
         if check(lines)
@@ -100,27 +126,14 @@ def words(text: str) -> set[str]:
     return {word.rstrip("s") for word in re.findall(r"[a-z]+", spaced.replace("_", " ").lower())}
 
 
-def only_repeats(field: ast.AnnAssign, sentence: str) -> bool:
+def only_repeats(field: str, sentence: str) -> bool:
     """Whether a field's sentence has no word beyond its name and its type; a typed id says enough by itself."""
-    said = words(ast.unparse(field.target)) | words(ast.unparse(field.annotation))
-    return words(sentence) - ARTICLES <= said
-
-
-def field_sentences() -> Iterator[tuple[str, ast.AnnAssign, str]]:
-    for path, module in parsed():
-        for body in (node.body for node in documented(module) if isinstance(node, ast.ClassDef)):
-            for field, below in itertools.pairwise(body):
-                if isinstance(field, ast.AnnAssign) and (sentence := sentence_of(below)) is not None:
-                    yield f"{path}:{below.lineno}", field, sentence
-
-
-def sentence_of(node: ast.stmt) -> str | None:
-    value = node.value if isinstance(node, ast.Expr) else None
-    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+    return words(sentence) - ARTICLES <= words(field)
 
 
 def test_no_sentence_under_a_field_only_repeats_its_name() -> None:
-    wrong = [f"{where}: {sentence}" for where, field, sentence in field_sentences() if only_repeats(field, sentence)]
+    assert len(said().fields) > 500
+    wrong = [f"{where}: {sentence}" for where, field, sentence in said().fields if only_repeats(field, sentence)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -135,9 +148,7 @@ def test_no_sentence_under_a_field_only_repeats_its_name() -> None:
     ],
 )
 def test_what_a_sentence_under_a_field_adds(field: str, sentence: str, repeats: bool) -> None:
-    (parsed,) = ast.parse(field).body
-    assert isinstance(parsed, ast.AnnAssign)
-    assert only_repeats(parsed, sentence) is repeats
+    assert only_repeats(field, sentence) is repeats
 
 
 RUN_TOGETHER = """
