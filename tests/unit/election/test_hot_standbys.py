@@ -202,10 +202,17 @@ async def test_what_the_predecessor_wrote_and_told_nobody_is_found_and_told(stag
     stage.standby.hold()
     for broker in stage.live():
         broker.held = asyncio.Event()
-    await create(controller, assigned("untouched", (3, 2, 1)))
+    # No broker answers: whoever asked for these would wait.
+    creating = asyncio.create_task(create(controller, assigned("untouched", (3, 2, 1))))
+    await until(lambda: "untouched" in controller.picture.names)
     stage.cluster.kill(1)
     await until(lambda: _leads(controller, "elected", 2))
-    await controller.topics.delete([deletion("deleted")], wait_s=0.2, account=ANYBODY)
+    deleting = asyncio.create_task(
+        controller.topics.delete([deletion("deleted")], wait_s=DEADLINE_S, account=ANYBODY), name="deleting"
+    )
+    await until(lambda: "deleted" not in controller.picture.names)
+    for asked in (creating, deleting):
+        assert asked.cancel()
     await stage.leader_writes("shrunk", 0, (2,))
     for broker in stage.live():
         assert broker.held is not None
