@@ -1,16 +1,13 @@
 """Stands in for a process of a local cluster: ``python -m regnum_testing.fake_member ROLE PORT [MODE]``.
 
 Roles: ``etcd`` answers ``/health`` over HTTP, ``service`` answers grpc.health.v1. Modes: ``good`` ends on SIGTERM,
-``deaf`` ignores it, ``broken`` prints a reason and exits with status 3, ``mute`` never serves.
+``deaf`` ignores it, ``broken`` prints a reason and exits with status 3, ``mute`` never serves. Some hundred of them
+are started in the tests, so that it loads little: gRPC for a service only, and nothing of the services.
 """
 
 import asyncio
 import signal
 import sys
-
-from regnum_model.nodes import Address
-from regnum_service.server import GrpcServer
-from regnum_service.supervisor import Supervisor
 
 
 async def _etcd(port: int) -> None:
@@ -26,16 +23,22 @@ async def _etcd(port: int) -> None:
 
 
 async def _service(port: int, mode: str) -> None:
-    supervisor = Supervisor("fake")
-    server = GrpcServer(Address(host="127.0.0.1", port=port), [], supervisor=supervisor)
+    import grpc  # noqa: PLC0415 - a quarter of a second that the store's stand-in does without
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
+    from grpc_health.v1.health import aio  # noqa: PLC0415
+
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    health = aio.HealthServicer()
+    status = health_pb2.HealthCheckResponse.NOT_SERVING if mode == "mute" else health_pb2.HealthCheckResponse.SERVING
+    await health.set("", status)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
-    if mode != "mute":
-        await server.set_serving(serving=True)
     if mode == "deaf":
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sys.stderr.write, "I do not hear\n")
         await asyncio.Event().wait()
     await _until_sigterm()
-    await server.stop(0)
+    await server.stop(None)
 
 
 async def _until_sigterm() -> None:
