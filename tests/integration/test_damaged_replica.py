@@ -26,7 +26,7 @@ def damage(broker: Path) -> Path:
 
 async def test_a_healthy_copy_leads_in_place_of_a_damaged_one_and_nothing_is_lost(tmp_path: Path) -> None:
     async with (
-        LocalCluster(tmp_path, brokers=3, elections=3, report=lambda _text: None) as cluster,
+        LocalCluster(tmp_path, brokers=3, elections=1, metadata=1, report=lambda _text: None) as cluster,
         Admin(cluster.bootstrap) as admin,
     ):
         await admin.create_topic("t", partitions=0, assignment={0: [1, 2, 3]})

@@ -22,7 +22,7 @@ async def test_a_full_follower_leaves_the_isr_and_a_full_broker_starts_deletes_a
     with small_filesystem(mount, size_bytes=20 * MIB) as small:
         (place / "broker-1").symlink_to(small)
         async with (
-            LocalCluster(place, brokers=3, elections=3, report=lambda _text: None) as cluster,
+            LocalCluster(place, brokers=3, elections=1, metadata=1, report=lambda _text: None) as cluster,
             Admin(cluster.bootstrap) as admin,
         ):
             await admin.create_topic("large", partitions=0, assignment={0: [2, 3, 1]})
@@ -62,7 +62,7 @@ async def test_a_broker_whose_disk_answers_no_more_ends_and_another_one_leads(
     """A pipe in place of the file that a checkpoint writes: whoever opens it waits for a reader, and none comes."""
     monkeypatch.setenv("REGNUM_DISK_TIMEOUT_S", "2")
     async with (
-        LocalCluster(tmp_path, brokers=3, elections=3, report=lambda _text: None) as cluster,
+        LocalCluster(tmp_path, brokers=3, elections=1, metadata=1, report=lambda _text: None) as cluster,
         Admin(cluster.bootstrap) as admin,
     ):
         await admin.create_topic("t", partitions=0, assignment={0: [1, 2, 3]})

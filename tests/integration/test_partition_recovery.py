@@ -22,8 +22,8 @@ ALONE = "alone"
 ONLY = TopicPartition(TOPIC, 0)
 
 
-def quiet(data_dir: Path) -> LocalCluster:
-    return LocalCluster(data_dir, brokers=3, elections=2, report=lambda _text: None)
+def quiet(data_dir: Path, *, elections: int = 1) -> LocalCluster:
+    return LocalCluster(data_dir, brokers=3, elections=elections, metadata=1, report=lambda _text: None)
 
 
 async def regnum(cluster: LocalCluster, *arguments: str) -> tuple[int | None, Any]:
@@ -117,7 +117,7 @@ async def test_two_disks_are_gone_and_the_third_lost_power_and_what_it_has_is_ha
 
 
 async def test_a_state_and_a_guard_that_were_removed_by_hand_are_made_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    async with quiet(tmp_path) as cluster, hand_for(cluster.coordination) as hand:
+    async with quiet(tmp_path, elections=2) as cluster, hand_for(cluster.coordination) as hand:
         async with Admin(cluster.bootstrap) as admin:
             created = await admin.create_topic(TOPIC, partitions=2, replication_factor=3)
         await write(cluster, range(100))

@@ -54,7 +54,7 @@ async def test_what_was_acknowledged_is_seen_at_once_by_whoever_asks_the_only_re
     """
     both = {BUSY.partition: (1, 2, 3), QUIET.partition: (1, 2, 3)}
     async with (
-        LocalCluster(tmp_path, brokers=3, elections=2, report=lambda _text: None) as cluster,
+        LocalCluster(tmp_path, brokers=3, elections=1, metadata=1, report=lambda _text: None) as cluster,
         Admin(cluster.bootstrap) as admin,
         # The leader alone answers for these, so the stream goes on whatever becomes of the followers.
         Producer(cluster.bootstrap, settings=ProducerSettings(acks=1, linger_ms=0)) as busy,

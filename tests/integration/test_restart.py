@@ -19,6 +19,11 @@ def quiet(data_dir: Path) -> LocalCluster:
     return LocalCluster(data_dir, brokers=3, elections=3, report=lambda _text: None)
 
 
+def smallest(data_dir: Path, *, brokers: int) -> LocalCluster:
+    """Nobody stands by: for what brokers do by themselves."""
+    return LocalCluster(data_dir, brokers=brokers, elections=1, metadata=1, report=lambda _text: None)
+
+
 async def test_everything_is_there_after_a_stop_and_a_start(tmp_path: Path) -> None:
     partitions = [TopicPartition("kept", number) for number in range(3)]
     async with (
@@ -57,7 +62,7 @@ async def test_everything_is_there_after_a_stop_and_a_start(tmp_path: Path) -> N
 
 async def test_a_topic_deleted_while_a_broker_is_away_is_deleted_there_too(tmp_path: Path) -> None:
     """And its name, taken anew, does not bring the old records back (safety rule S13)."""
-    async with quiet(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
+    async with smallest(tmp_path, brokers=3) as cluster, Admin(cluster.bootstrap) as admin:
         async with Producer(cluster.bootstrap) as producer:
             await admin.create_topic("reborn", partitions=1, replication_factor=3)
             for number in range(50):
@@ -89,7 +94,7 @@ def _logs_of(broker: Path) -> dict[str, bytes]:
 
 
 async def test_a_data_directory_in_use_and_a_taken_port_are_refused_clearly(tmp_path: Path) -> None:
-    async with quiet(tmp_path / "one") as cluster:
+    async with smallest(tmp_path / "one", brokers=1) as cluster:
         broker = next(row for row in cluster.status() if row.name == "broker-1")
         command = [
             sys.executable,
