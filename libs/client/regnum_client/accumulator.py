@@ -9,6 +9,7 @@ waits for very long is closed too, so that the records that came last have nearl
 fails as a whole, by the time of its first record.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Generic
 
@@ -50,8 +51,9 @@ class Accumulator(Generic[R]):
         self._delivery_timeout_s: Final = delivery_timeout_s
         self._on_turned: Final = on_turned
         """Called when a batch is ready or full: the next record without a key goes to another partition."""
-        self._open: dict[TopicPartition, _Open[R]] = {}
-        """Batches that wait for company, in the order in which they were opened."""
+        self._open: Final = OrderedDict[TopicPartition, _Open[R]]()
+        """Batches that wait for company, in the order in which they were opened. (A dict goes through all that were
+        taken from it to find its first.)"""
         self._ready: dict[TopicPartition, _Open[R]] = {}
         """Batches that have waited long enough and that nobody has taken yet."""
         self._closed: list[tuple[TopicPartition, Batch[R]]] = []
@@ -99,7 +101,8 @@ class Accumulator(Generic[R]):
             partition, oldest = next(iter(self._open.items()))
             if oldest.batch.opened_s + self._linger_s > now_s:
                 break
-            self._ready[partition] = self._open.pop(partition)
+            self._ready[partition] = oldest
+            del self._open[partition]
             self._on_turned(partition)
             ready.append(partition)
         return ready
@@ -117,6 +120,11 @@ class Accumulator(Generic[R]):
         """The ready batch of a partition, if its time is up."""
         ready = self._ready.get(partition)
         return self.take(partition) if ready is not None and ready.batch.deadline_s <= now_s else None
+
+    def deadline_s(self, partition: TopicPartition) -> float:
+        """When the time of the ready batch of a partition is up; infinity when there is none."""
+        ready = self._ready.get(partition)
+        return float("inf") if ready is None else ready.batch.deadline_s
 
     def close_all(self) -> None:
         """Close every batch."""

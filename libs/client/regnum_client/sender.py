@@ -3,22 +3,21 @@
 Goals: what ``lane`` decides, with few calls and short outages.
 
 Algorithm: one task turns whenever something happened: it gives up what is too old, and for every leader that may take
-another call gathers the next batch of each of its partitions into one call. Full batches go up to five at a time; one
-that is not full stays open in the ``accumulator``, and takes records, until nothing of its partition is on its way. A
-partition whose leader failed goes on when metadata, asked for after the failure, shows another term; to the same term
-it is sent again after a pause that grows with the trouble; one batch alone to a leader that could not be reached.
+another call gathers the next batch of each of its partitions into one call; ``departures`` knows which may go. Full
+batches go up to five at a time; one that is not full stays open in the ``accumulator``, and takes records, until
+nothing of its partition is on its way. A partition whose leader failed goes on when metadata, asked for after the
+failure, shows another term; to the same term it is sent again after a pause that grows with the trouble; one batch
+alone to a leader that could not be reached.
 A call without an answer for half a second makes the sender look again, with other brokers than the one that is
 silent: if a partition of it has another leader by now the call is abandoned (the leader is frozen or cut off, not
 slow) and its batches go on with the same numbers. Without numbers it takes all partitions to have moved.
 """
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
 from typing import Final, NamedTuple
 
-from regnum.broker.v1.group_pb2 import InitProducerIdRequest
 from regnum.broker.v1.log_pb2 import Acks, ProducePartition, ProduceRequest, ProduceResponse
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
@@ -31,12 +30,13 @@ from regnum_telemetry import conventions, propagation, tracing
 from regnum_client.accumulator import Accumulator
 from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call, call_asking
+from regnum_client.departures import Alarms, Departures, Place
 from regnum_client.hints import hints_of
-from regnum_client.lane import Batch, Identity
+from regnum_client.identities import Identities
+from regnum_client.lane import Batch
 from regnum_client.metadata import Metadata
 from regnum_client.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.outcomes import Outcomes, Receipt
-from regnum_client.pace import retry_delay_ms
 from regnum_client.records import TopicPartition
 from regnum_client.route import Route
 from regnum_client.unreachable import UnreachableLeaders
@@ -121,22 +121,26 @@ class Sender:
         self._request_timeout_s: Final = request_timeout_s
         self._outages: Final = outages
         self._routes: dict[TopicPartition, Route] = {}
-        self._active: dict[TopicPartition, Route] = {}
-        """Routes with batches that can be sent, as far as they themselves go; whoever has sent goes to the end."""
+        self._departures: Final = Departures()
+        """Routes with batches to send."""
+        self._deadlines: Final = Alarms()
+        """When the time of their first batches is up, or before."""
         self._calls: dict[_Call, None] = {}
         self._calls_to: Counter[BrokerId] = Counter()
         self._unreachable: Final = UnreachableLeaders()
         self._expire_at_s = float("-inf")
-        self._identity: Identity | None = None
-        self._identity_task: asyncio.Task[None] | None = None
+        self._identities: Final = Identities(
+            connections, metadata, outcomes, clock=clock, chance=chance, header=self._header
+        )
 
     def take_in(self, now_s: float) -> None:
         """Look what the accumulator has: closed batches, and open ones that may be taken."""
         for partition in self._accumulator.become_ready(now_s):
-            self._active[partition] = self._route(partition)
+            self._enter(partition, self._route(partition))
         for partition, batch in self._accumulator.take_closed():
-            route = self._active[partition] = self._route(partition)
+            route = self._route(partition)
             route.lane.add(batch)
+            self._enter(partition, route)
 
     def _route(self, partition: TopicPartition) -> Route:
         route = self._routes.get(partition)
@@ -151,7 +155,7 @@ class Sender:
             self._expire(now_s)
         view = self._metadata.view
         self._look_at_slow_calls(now_s, view)
-        again_s = now_s + (EXPIRE_EVERY_S if self._active else IDLE_S)
+        again_s = now_s + (EXPIRE_EVERY_S if self._departures else IDLE_S)
         gathered, paused_s = self._gather(view, now_s)
         for leader, items in gathered.items():
             self._send(leader, items, view, now_s)
@@ -163,38 +167,57 @@ class Sender:
     async def close(self) -> None:
         """End all calls. What is not acknowledged is left to ``Outcomes.abandon``."""
         tasks = [under_way.task for under_way in self._calls if under_way.task is not None]
-        if self._identity_task is not None:
-            tasks.append(self._identity_task)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._identities.close()
 
     def _gather(self, view: ClusterView, now_s: float) -> tuple[dict[BrokerId, list[Item]], float]:
         """One call's worth of batches for each leader that may take one, and when the first pause ends."""
+        departures = self._departures
+        for partition, route in departures.look_at(view, now_s, identity=not self._identities.under_way):
+            term = self._term(partition, route, view, now_s)
+            if term is not None:
+                departures.line_up(partition, route, term.leader)
+        if departures.lack_metadata:
+            self._metadata.request()
         gathered: dict[BrokerId, list[Item]] = {}
-        sizes: Counter[BrokerId] = Counter()
-        paused_s = float("inf")
-        for partition, route in tuple(self._active.items()):
-            term = self._term(partition, route, view)
-            if term is None:
-                continue
-            if self._outages.enabled:
-                self._outages.learned(partition, term, tracing.now_unix_nano())
-            free_s = max(self._free_from_s(term.leader, view, sizes[term.leader]), route.trouble.pause_until_s(term))
+        paused_s = departures.next_pause_s
+        for leader, line in departures.lines():
+            items, free_s = self._gather_for(leader, line, view, now_s)
+            paused_s = min(paused_s, free_s)
+            if items:
+                gathered[leader] = items
+        return gathered, paused_s
+
+    def _gather_for(self, leader: BrokerId, line: Place, view: ClusterView, now_s: float) -> tuple[list[Item], float]:
+        """The same for one leader; infinity where no pause is waited for."""
+        items: list[Item] = []
+        again: list[tuple[TopicPartition, Route]] = []
+        size_bytes = 0
+        free_s = float("inf")
+        while line:
+            free_s = self._free_from_s(leader, view, size_bytes)
             if now_s < free_s:
-                paused_s = min(paused_s, free_s)
+                break
+            partition, route = next(iter(line.items()))
+            term = self._term(partition, route, view, now_s)
+            if term is None:
                 continue
             batch = self._next_batch(partition, route, term)
             if batch is not None:
-                gathered.setdefault(term.leader, []).append(Item(partition, batch, term))
-                sizes[term.leader] += batch.size_bytes
-                del self._active[partition]
-                if route.lane.waiting:
-                    self._active[partition] = route
-            elif not route.lane.waiting:
-                # An open batch that fills while another one is under way: it comes back when that one ends.
-                del self._active[partition]
-        return gathered, paused_s
+                items.append(Item(partition, batch, term))
+                size_bytes += batch.size_bytes
+            if not route.lane.waiting:
+                # An open batch that fills while this one is under way comes back when this one ends.
+                self._departures.leave(partition)
+                continue
+            self._departures.wait_for_answer(partition, route)
+            if batch is not None:
+                again.append((partition, route))
+        for partition, route in again:
+            self._departures.line_up(partition, route, leader)
+        return items, free_s if now_s < free_s else float("inf")
 
     def _free_from_s(self, leader: BrokerId, view: ClusterView, gathered_bytes: int) -> float:
         """When a leader takes a batch besides those gathered for it; infinity: when a call to it has ended."""
@@ -212,19 +235,42 @@ class Sender:
                 route.lane.add(ready)
         return route.lane.next_batch(term, in_flight_max=self._in_flight_max)
 
-    def _term(self, partition: TopicPartition, route: Route, view: ClusterView) -> LeaderTerm | None:
-        """The leadership to send to; None: not now."""
-        if route.lane.lacks_identity and not self._give_identity(route):
+    def _term(self, partition: TopicPartition, route: Route, view: ClusterView, now_s: float) -> LeaderTerm | None:
+        """The leadership to send to; None: not now, and the partition waits for what it lacks."""
+        if route.lane.lacks_identity and not self._identities.give(route):
+            self._departures.wait_for_identity(partition, route)
             return None
         term = view.leader_term(*partition)
-        if term is None or route.trouble.needs_metadata(view, term):
-            self._metadata.request()
+        if route.trouble.needs_metadata(view, term):
+            self._departures.wait_for_picture(partition, route)
+            return None
+        if term is None:
+            self._departures.wait_for_news(partition, route)
+            return None
+        if self._outages.enabled:
+            self._outages.learned(partition, term, tracing.now_unix_nano())
+        pause_until_s = route.trouble.pause_until_s(term)
+        if now_s < pause_until_s:
+            self._departures.wait_for_pause(partition, route, pause_until_s)
             return None
         return term
 
+    def _enter(self, partition: TopicPartition, route: Route, *, answered: bool = False) -> None:
+        self._departures.enter(partition, route, answered=answered)
+        if partition not in self._deadlines:
+            self._deadlines.set(partition, self._deadline_s(partition, route))
+
+    def _deadline_s(self, partition: TopicPartition, route: Route) -> float:
+        """Of its first batch: later ones were opened later."""
+        first = next(route.lane.batches(), None)
+        return self._accumulator.deadline_s(partition) if first is None else first.deadline_s
+
     def _expire(self, now_s: float) -> None:
         self._expire_at_s = now_s + EXPIRE_EVERY_S
-        for partition, route in tuple(self._active.items()):
+        for partition in self._deadlines.take(now_s):
+            route = self._routes[partition]
+            if not self._has_work(partition, route):
+                continue
             expired = route.lane.expire(now_s)
             ready = self._accumulator.take_expired(partition, now_s)
             if ready is not None:
@@ -236,7 +282,12 @@ class Sender:
                     because = "the batch before it was not acknowledged in time"
                     self._outcomes.sequence_broken(partition, batch, because=because)
             if not self._has_work(partition, route):
-                del self._active[partition]
+                self._departures.leave(partition)
+                continue
+            # (One that is under way ends by the deadline of its call.)
+            self._deadlines.set(partition, max(self._deadline_s(partition, route), self._expire_at_s))
+            if expired:
+                self._departures.enter(partition, route, answered=True)
 
     def _has_work(self, partition: TopicPartition, route: Route) -> bool:
         return route.lane.waiting or self._accumulator.is_ready(partition)
@@ -395,7 +446,9 @@ class Sender:
             else:
                 self._outcomes.sequence_broken(item.partition, lost, because=message)
         if self._has_work(item.partition, route):
-            self._active[item.partition] = route
+            self._enter(item.partition, route, answered=True)
+        else:
+            self._departures.leave(item.partition)
 
     def _look_at_slow_calls(self, now_s: float, view: ClusterView) -> None:
         for under_way in self._calls:
@@ -410,35 +463,6 @@ class Sender:
             if any(moved) if self._idempotent else all(moved):
                 under_way.abandoned = True
                 under_way.task.cancel()
-
-    def _give_identity(self, route: Route) -> bool:
-        if self._identity is not None and self._identity != route.identity_spent:
-            route.identity_spent = self._identity
-            route.lane.take_identity(self._identity)
-            return True
-        if self._identity_task is None or self._identity_task.done():
-            self._identity = None
-            self._identity_task = asyncio.create_task(self._acquire_identity(), name="producer-identity")
-            self._identity_task.add_done_callback(self._outcomes.task_ended)
-        return False
-
-    async def _acquire_identity(self) -> None:
-        began_s = self._clock.monotonic()
-        while True:
-            for address in self._metadata.candidates():
-                with contextlib.suppress(RegnumError):
-                    answer = await call(
-                        self._connections.groups(address).InitProducerId,
-                        InitProducerIdRequest(header=self._header),
-                        timeout_s=5.0,
-                    )
-                    if answer.error_code == errors_pb2.ERROR_CODE_NONE:
-                        self._identity = Identity(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
-                        self._outcomes.wake()
-                        return
-            self._metadata.request()
-            trouble_ms = (self._clock.monotonic() - began_s) * 1000
-            await self._clock.sleep(retry_delay_ms(trouble_ms, self._chance.random()) / 1000)
 
 
 def _moved(item: Item, view: ClusterView) -> bool:
