@@ -148,8 +148,6 @@ class Consumer:
         self._fetcher: Fetcher | None = None
         self._reading: _Reading | None = None
         self._handed_out = 0
-        self._turn: list[Cursor] = []
-        """Assigned partitions, the one that is served next first."""
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
@@ -234,25 +232,19 @@ class Consumer:
         else:
             offsets = dict.fromkeys(chosen, int(start))
         for partition in chosen:
-            self.unassign(partition)
-            cursor = Cursor(partition, view.topic_id, offsets[partition])
-            fetcher.cursors[partition] = cursor
-            self._turn.append(cursor)
-        fetcher.wake()
+            fetcher.unassign(partition)
+            fetcher.assign(Cursor(partition, view.topic_id, offsets[partition]))
         return chosen
 
     def unassign(self, partition: TopicPartition) -> None:
         """Stop reading a partition; nothing happens when it is not assigned."""
-        _, fetcher = self._open()
-        cursor = fetcher.cursors.pop(partition, None)
-        if cursor is not None:
-            cursor.seek(cursor.position)
-            self._turn.remove(cursor)
+        self._open()[1].unassign(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on reading an assigned partition at ``offset``."""
-        self._cursor(partition).seek(offset)
-        self._open()[1].wake()
+        cursor = self._cursor(partition)
+        cursor.seek(offset)
+        self._open()[1].go_on(cursor)
 
     def position(self, partition: TopicPartition) -> int:
         """Offset of the record that comes next from an assigned partition."""
@@ -261,7 +253,7 @@ class Consumer:
     @property
     def unread_bytes(self) -> int:
         """What was fetched and not yet begun to be read, of all partitions."""
-        return sum(cursor.unread_bytes for cursor in self._turn)
+        return 0 if self._fetcher is None else self._fetcher.arrivals.unread_bytes
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """First offset of each log. Waits for leaders for ``offsets_timeout_s`` at most."""
@@ -341,7 +333,7 @@ class Consumer:
     async def _something_arrives(self, within_s: float | None) -> bool:
         _, fetcher = self._open()
         fetcher.arrived.clear()
-        if any(cursor.has_chunk or cursor.error is not None for cursor in self._turn):
+        if fetcher.arrivals:
             return True
         try:
             async with asyncio.timeout(within_s):
@@ -370,6 +362,7 @@ class Consumer:
                 self._reading = None
                 at = cursor.position if error.base_offset is None else max(error.base_offset, cursor.position)
                 cursor.seek(at)
+                self._open()[1].go_on(cursor)
                 raise UnreadableBatchError(
                     cursor.partition, offset=at, next_offset=error.next_offset, reason=str(error)
                 ) from error
@@ -392,14 +385,5 @@ class Consumer:
 
     def _begin(self) -> _Reading | None:
         """Begin with the next chunk, of the partition whose turn it is."""
-        _, fetcher = self._open()
-        for cursor in tuple(self._turn):
-            chunk = cursor.next_chunk()
-            if chunk is not None:
-                self._turn.remove(cursor)
-                self._turn.append(cursor)
-                fetcher.wake()
-                return _Reading(cursor, chunk)
-            if cursor.error is not None:
-                raise cursor.error
-        return None
+        begun = self._open()[1].begin_chunk()
+        return None if begun is None else _Reading(*begun)

@@ -35,7 +35,6 @@ class Cursor:
         "error",
         "fetch_offset",
         "generation",
-        "heard_s",
         "in_flight",
         "partition",
         "position",
@@ -53,8 +52,6 @@ class Cursor:
         self.generation = 0
         self.in_flight = False
         """A fetch is under way."""
-        self.heard_s: float | None = None
-        """Monotonic time of the last records, or from which on none came; None: nobody has looked yet."""
         self.error: RegnumError | None = None
         """Raised to the reader until a ``seek``; nothing is fetched meanwhile."""
         self.trouble: Final = Trouble()

@@ -1,28 +1,29 @@
-"""Where partitions with batches wait for their departure. Pure. All times are monotonic seconds.
+"""Where partitions wait for their departure to a leader. Pure. All times are monotonic seconds.
 
-Goals: a turn of the sender costs what goes and what changed, and not what waits: thousands of partitions may wait for
-an answer, a leader or a pause while batches of a few others come and go.
+Goals: a turn of the sender or the fetcher costs what goes and what changed, and not what waits: thousands of
+partitions may wait for an answer, a leader or a pause while a few others come and go.
 
-Algorithm: a partition with batches stands at exactly one place: in the *line* of its leader, or it waits for a pause
-to end, for news of its topic, for a picture asked for after its failure, for a producer id, or for an answer to its
-own last batch. It is *looked at* when that happens, and then says itself where it stands from now on. A leader that can
-take no call keeps its line waiting unseen. Whoever looks may look too often, never too seldom, so what goes out is
-decided anew at the head of the line.
+Algorithm: a partition with something to send or to ask for stands at exactly one place: in the *line* of its leader, or
+it waits for a pause to end, for news of its topic, for a picture asked for after its failure, for a producer id, or for
+an answer that concerns it. It is *looked at* when that happens, and then says itself where it stands from now on. A
+leader that can take no call keeps its line waiting unseen. Whoever looks may look too often, never too seldom, so what
+goes out is decided anew at the head of the line.
 """
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from regnum_model.ids import BrokerId
 
 from regnum_client.cluster_view import ClusterView
 from regnum_client.records import TopicPartition
-from regnum_client.route import Route
 
-Place = OrderedDict[TopicPartition, Route]
+W = TypeVar("W")
+"""What is known of a partition that waits."""
+Place = OrderedDict[TopicPartition, W]
 """Partitions at one place, first come first. (A dict goes through all that were taken from it to find its first.)"""
 
 
@@ -61,25 +62,30 @@ class Alarms:
             yield partition
 
 
-class Departures:
-    """Of one producer."""
+class Departures(Generic[W]):
+    """Of one producer or consumer."""
 
     def __init__(self) -> None:
-        self._place: dict[TopicPartition, Place] = {}
-        self._by_topic: dict[str, dict[TopicPartition, Route]] = {}
-        self._to_look_at: Final = Place()
-        self._lines: dict[BrokerId, Place] = {}
-        self._without_news: Final = Place()
-        self._without_picture: Final = Place()
-        self._without_identity: Final = Place()
-        self._unanswered: Final = Place()
-        self._paused: Final = Place()
+        self._place: dict[TopicPartition, Place[W]] = {}
+        self._by_topic: dict[str, dict[TopicPartition, W]] = {}
+        self._to_look_at: Final = Place[W]()
+        self._lines: dict[BrokerId, Place[W]] = {}
+        self._without_news: Final = Place[W]()
+        self._without_picture: Final = Place[W]()
+        self._without_identity: Final = Place[W]()
+        self._unanswered: Final = Place[W]()
+        self._paused: Final = Place[W]()
         self._pauses: Final = Alarms()
         self._view = ClusterView()
 
     def __len__(self) -> int:
-        """Partitions with batches to send."""
+        """Partitions that are here."""
         return len(self._place)
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """Their topics."""
+        return self._by_topic.keys()
 
     @property
     def lack_metadata(self) -> bool:
@@ -91,16 +97,16 @@ class Departures:
         """When a pause ends; infinity when there is none."""
         return self._pauses.next_s
 
-    def enter(self, partition: TopicPartition, route: Route, *, answered: bool = False) -> None:
-        """It has batches to send; looked at, unless it waits for something else than an answer.
+    def enter(self, partition: TopicPartition, waiting: W, *, answered: bool = False) -> None:
+        """It has something to send; looked at, unless it waits for something else than an answer.
 
-        ``answered``: a batch of its own has come to an end, so it is looked at wherever it stands.
+        ``answered``: what it waited for has come to an end, so it is looked at wherever it stands.
         """
         place = self._place.get(partition)
         if place is None:
-            self._by_topic.setdefault(partition.topic, {})[partition] = route
+            self._by_topic.setdefault(partition.topic, {})[partition] = waiting
         if place is None or answered or place is self._unanswered:
-            self._put(partition, route, self._to_look_at)
+            self._put(partition, waiting, self._to_look_at)
 
     def leave(self, partition: TopicPartition) -> None:
         """It has none any more; nothing happens when it is not here."""
@@ -113,32 +119,37 @@ class Departures:
         if not of_topic:
             del self._by_topic[partition.topic]
 
-    def line_up(self, partition: TopicPartition, route: Route, leader: BrokerId) -> None:
+    def line_up(self, partition: TopicPartition, waiting: W, leader: BrokerId) -> None:
         """It goes when it is its turn; at the end of the line."""
-        self._put(partition, route, self._lines.setdefault(leader, Place()))
+        line = self._lines.get(leader)
+        if not line:
+            # A line that was emptied begins anew behind those that were not: where room is scarce, leaders take turns.
+            self._lines.pop(leader, None)
+            line = self._lines[leader] = Place[W]()
+        self._put(partition, waiting, line)
 
-    def wait_for_pause(self, partition: TopicPartition, route: Route, until_s: float) -> None:
+    def wait_for_pause(self, partition: TopicPartition, waiting: W, until_s: float) -> None:
         """It goes later."""
-        self._put(partition, route, self._paused)
+        self._put(partition, waiting, self._paused)
         self._pauses.set(partition, until_s)
 
-    def wait_for_news(self, partition: TopicPartition, route: Route) -> None:
+    def wait_for_news(self, partition: TopicPartition, waiting: W) -> None:
         """It goes when another leader is known, or one at all."""
-        self._put(partition, route, self._without_news)
+        self._put(partition, waiting, self._without_news)
 
-    def wait_for_picture(self, partition: TopicPartition, route: Route) -> None:
+    def wait_for_picture(self, partition: TopicPartition, waiting: W) -> None:
         """It goes when there is a picture asked for later than the one there is, or news of its topic."""
-        self._put(partition, route, self._without_picture)
+        self._put(partition, waiting, self._without_picture)
 
-    def wait_for_identity(self, partition: TopicPartition, route: Route) -> None:
+    def wait_for_identity(self, partition: TopicPartition, waiting: W) -> None:
         """It goes under a producer id that it has not had."""
-        self._put(partition, route, self._without_identity)
+        self._put(partition, waiting, self._without_identity)
 
-    def wait_for_answer(self, partition: TopicPartition, route: Route) -> None:
-        """It goes when a batch of its own has come to an end, or another has joined."""
-        self._put(partition, route, self._unanswered)
+    def wait_for_answer(self, partition: TopicPartition, waiting: W) -> None:
+        """It goes when something of its own has come to an end, or joined."""
+        self._put(partition, waiting, self._unanswered)
 
-    def look_at(self, view: ClusterView, now_s: float, *, identity: bool) -> Iterator[tuple[TopicPartition, Route]]:
+    def look_at(self, view: ClusterView, now_s: float, *, identity: bool) -> Iterator[tuple[TopicPartition, W]]:
         """Partitions for which something may have happened. Put each somewhere before the next.
 
         Args:
@@ -156,8 +167,8 @@ class Departures:
         while self._to_look_at:
             yield next(iter(self._to_look_at.items()))
 
-    def lines(self) -> list[tuple[BrokerId, Place]]:
-        """Leaders that somebody has batches for, and who, first come first."""
+    def lines(self) -> list[tuple[BrokerId, Place[W]]]:
+        """Leaders that somebody stands in line for, and who, first come first."""
         self._lines = {leader: line for leader, line in self._lines.items() if line}
         return list(self._lines.items())
 
@@ -167,17 +178,17 @@ class Departures:
             self._look_at_all(self._without_picture)
         for topic, of_topic in self._by_topic.items():
             if view.topics.get(topic) is not before.topics.get(topic):
-                for partition, route in of_topic.items():
+                for partition, waiting in of_topic.items():
                     if self._place[partition] is not self._unanswered:
-                        self._put(partition, route, self._to_look_at)
+                        self._put(partition, waiting, self._to_look_at)
 
-    def _look_at_all(self, place: Place) -> None:
-        for partition, route in tuple(place.items()):
-            self._put(partition, route, self._to_look_at)
+    def _look_at_all(self, place: Place[W]) -> None:
+        for partition, waiting in tuple(place.items()):
+            self._put(partition, waiting, self._to_look_at)
 
-    def _put(self, partition: TopicPartition, route: Route, place: Place) -> None:
+    def _put(self, partition: TopicPartition, waiting: W, place: Place[W]) -> None:
         before = self._place.get(partition)
         if before is not None:
             del before[partition]
         self._place[partition] = place
-        place[partition] = route
+        place[partition] = waiting

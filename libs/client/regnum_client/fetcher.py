@@ -3,18 +3,19 @@
 Goals: the reader never waits for a broker that has records; a change of leader skips nothing and repeats nothing.
 
 Algorithm: one task turns whenever something happened; for every leader it gathers the partitions that have room for
-another chunk and are not being asked for, into one long poll. Several polls to one leader may be under way, so that a
-partition that has just been read does not wait for a poll of idle ones. A position only moves by what was read from
-answers of its own generation, so a change of leader is nothing but a pause. A leader that was deposed without having
-heard of it answers every poll, with nothing: while nothing comes from a partition, other brokers are asked every few
-seconds who leads it (KIP-320 asks the leader itself, which is no help here). A poll to a leader that is known to be
-replaced is abandoned as in ``sender``.
+another chunk and are not being asked for, into one long poll; ``departures`` knows them. Several polls to one leader
+may be under way, so that a partition that has just been read does not wait for a poll of idle ones. A position only
+moves by what was read from answers of its own generation, so a change of leader is nothing but a pause. A leader that
+was deposed without having heard of it answers every poll, with nothing: while nothing comes from a partition, other
+brokers are asked every few seconds who leads it (KIP-320 asks the leader itself, which is no help here). A poll to a
+leader that is known to be replaced is abandoned as in ``sender``.
 """
 
 import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from regnum.broker.v1.log_pb2 import RECORD_FORM_BATCHES, FetchPartition, FetchRequest, FetchResult
@@ -26,9 +27,11 @@ from regnum_records.errors import CorruptBatchError
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, traits_of
 
+from regnum_client.arrivals import Arrivals
 from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call
-from regnum_client.cursor import Cursor
+from regnum_client.cursor import Chunk, Cursor
+from regnum_client.departures import Departures, Place
 from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
 from regnum_client.hints import hints_of
 from regnum_client.metadata import Metadata
@@ -36,6 +39,7 @@ from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.positions import ResetPolicy
 from regnum_client.read_ahead import ReadAhead
 from regnum_client.records import TopicPartition
+from regnum_client.silence import Silence
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -62,7 +66,7 @@ IDLE_S: Final = 60.0
 class _Poll:
     """A fetch call under way."""
 
-    __slots__ = ("abandoned", "address", "asked", "leader", "look_s", "share_bytes", "task")
+    __slots__ = ("_by_topic", "abandoned", "address", "asked", "leader", "look_s", "share_bytes", "task")
 
     def __init__(
         self,
@@ -80,6 +84,14 @@ class _Poll:
         self.share_bytes: Final = share_bytes
         self.abandoned = False
         self.task: asyncio.Task[None] | None = None
+        self._by_topic: dict[str, list[tuple[Cursor, LeaderTerm]]] = {}
+        for cursor, _, term in asked:
+            self._by_topic.setdefault(cursor.partition.topic, []).append((cursor, term))
+
+    def has_moved(self, view: ClusterView, topics: Iterable[str] | None) -> bool:
+        """A partition of one of these topics (None: of any) has another leader by now."""
+        asked = self._by_topic.keys() if topics is None else topics
+        return any(_moved(cursor, term, view) for topic in asked for cursor, term in self._by_topic.get(topic, ()))
 
 
 class Fetcher:
@@ -115,7 +127,9 @@ class Fetcher:
         self._partition_max_bytes: Final = partition_max_bytes
         self._request_timeout_s: Final = request_timeout_s
         self.cursors: Final[dict[TopicPartition, Cursor]] = {}
-        """Assigned partitions; those that were served last come last."""
+        """Assigned partitions."""
+        self.arrivals: Final = Arrivals()
+        """Those with something to read."""
         self.arrived: Final = asyncio.Event()
         """Set when a chunk or an error came in."""
         self.failure: BaseException | None = None
@@ -124,7 +138,9 @@ class Fetcher:
         self._polls: dict[_Poll, None] = {}
         self._polls_to: Counter[BrokerId] = Counter()
         self._compared_s = float("-inf")
-        self._looked_with: ClusterView | None = None
+        self._looked_with = ClusterView()
+        self._departures: Final = Departures[Cursor]()
+        self._silence: Final = Silence(quiet_s=QUIET_S)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -142,6 +158,36 @@ class Fetcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def assign(self, cursor: Cursor) -> None:
+        """Fetch for a partition."""
+        self.cursors[cursor.partition] = cursor
+        self._silence.heard(cursor, self._clock.monotonic())
+        self.go_on(cursor)
+
+    def unassign(self, partition: TopicPartition) -> None:
+        """Fetch for it no more; nothing happens when it is not assigned."""
+        cursor = self.cursors.pop(partition, None)
+        if cursor is None:
+            return
+        cursor.seek(cursor.position)
+        self.arrivals.discard(cursor)
+        self._silence.forget(cursor)
+        self._departures.leave(partition)
+
+    def go_on(self, cursor: Cursor) -> None:
+        """There may be room for what comes next from an assigned partition, or it is another offset."""
+        if self.cursors.get(cursor.partition) is cursor:
+            self._departures.enter(cursor.partition, cursor)
+            self._event.set()
+
+    def begin_chunk(self) -> tuple[Cursor, Chunk] | None:
+        """The next chunk to read. Raises an error of a partition whose turn it is."""
+        begun = self.arrivals.take()
+        if begun is not None:
+            self._silence.heard(begun[0], self._clock.monotonic())
+            self.go_on(begun[0])
+        return begun
 
     def wake(self) -> None:
         """Let the task turn."""
@@ -161,69 +207,77 @@ class Fetcher:
         now_s = self._clock.monotonic()
         view = self._metadata.view
         self._look_at_slow_polls(now_s, view)
-        again_s = now_s + IDLE_S
-        gathered: dict[BrokerId, list[tuple[Cursor, int, LeaderTerm]]] = {}
-        again_s = min(again_s, self._compare_quiet(now_s, view))
-        for cursor in self.cursors.values():
-            if not cursor.wants_more(CHUNKS_MAX):
-                continue
+        again_s = min(now_s + IDLE_S, self._compare_quiet(now_s, view))
+        departures = self._departures
+        for partition, cursor in departures.look_at(view, now_s, identity=False):
             term = self._term(cursor, view, now_s)
-            if term is None:
-                continue
-            pause_s = cursor.trouble.pause_until_s(term)
-            if now_s < pause_s:
-                again_s = min(again_s, pause_s)
-            elif self._polls_to[term.leader] < POLLS_MAX:
-                gathered.setdefault(term.leader, []).append((cursor, cursor.generation, term))
-        if gathered:
-            unread_bytes = sum(cursor.unread_bytes for cursor in self.cursors.values())
+            if term is not None:
+                departures.line_up(partition, cursor, term.leader)
+        if departures.lack_metadata:
+            self._metadata.request()
+        lines = [(leader, line) for leader, line in departures.lines() if self._polls_to[leader] < POLLS_MAX]
+        if lines:
+            unread_bytes = self.arrivals.unread_bytes
             polled = {leader for leader, polls in self._polls_to.items() if polls}
-            share_bytes = self._read_ahead.share_bytes(len(polled | gathered.keys()))
-            for leader, asked in gathered.items():
+            share_bytes = self._read_ahead.share_bytes(len(polled.union(leader for leader, _ in lines)))
+            for leader, line in lines:
                 # Without room, the next record that is read or the next poll that ends lets the task turn again.
                 if self._read_ahead.reserve(share_bytes, unread_bytes=unread_bytes):
-                    self._poll(leader, asked, view, now_s, share_bytes)
-        again_s = min([again_s, *(poll.look_s for poll in self._polls)])
+                    self._poll(leader, self._gathered(line, view), view, now_s, share_bytes)
+        again_s = min([again_s, departures.next_pause_s, *(poll.look_s for poll in self._polls)])
         return max(0.0, again_s - now_s)
 
+    def _gathered(self, line: Place[Cursor], view: ClusterView) -> list[tuple[Cursor, int, LeaderTerm]]:
+        """All partitions in line, with the leaderships to ask; from now on they wait for the answer."""
+        asked: list[tuple[Cursor, int, LeaderTerm]] = []
+        for partition, cursor in tuple(line.items()):
+            term = view.leader_term(*partition)
+            if term is None:
+                self._departures.enter(partition, cursor, answered=True)
+                continue
+            self._departures.wait_for_answer(partition, cursor)
+            asked.append((cursor, cursor.generation, term))
+        return asked
+
     def _term(self, cursor: Cursor, view: ClusterView, now_s: float) -> LeaderTerm | None:
-        """The leadership to ask; None: not now."""
-        topic = cursor.partition.topic
-        term = view.leader_term(*cursor.partition)
-        if cursor.trouble.needs_metadata(view, term):
-            self._metadata.request()
-            return None
-        known = view.topics.get(topic)
-        if known is not None and known.topic_id != cursor.topic_id:
+        """The leadership to ask; None: not now, and the partition waits for what it lacks."""
+        partition = cursor.partition
+        term = view.leader_term(*partition)
+        known = view.topics.get(partition.topic)
+        if not cursor.wants_more(CHUNKS_MAX):
+            self._departures.wait_for_answer(partition, cursor)
+        elif cursor.trouble.needs_metadata(view, term):
+            self._departures.wait_for_picture(partition, cursor)
+        elif known is not None and known.topic_id != cursor.topic_id:
+            self._departures.wait_for_answer(partition, cursor)
             self._give_up(
                 cursor,
                 errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
-                f"topic {topic!r} was deleted and created again, so positions in it mean nothing; assign it anew",
+                f"topic {partition.topic!r} was deleted and created again, so positions in it mean nothing; "
+                "assign it anew",
             )
-            return None
-        if known is None and cursor.trouble.lasted_s(now_s) > GONE_S:
+        elif known is None and cursor.trouble.lasted_s(now_s) > GONE_S:
+            self._departures.wait_for_answer(partition, cursor)
             self._give_up(
                 cursor,
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic!r} does not exist any more; see `regnum topics list`",
+                f"topic {partition.topic!r} does not exist any more; see `regnum topics list`",
             )
-            return None
-        if term is None:
-            self._metadata.request()
-        return term
+        elif known is None:
+            # Looked at with every picture: at some moment it has been gone for too long.
+            self._departures.wait_for_picture(partition, cursor)
+        elif term is None:
+            self._departures.wait_for_news(partition, cursor)
+        elif now_s < (pause_until_s := cursor.trouble.pause_until_s(term)):
+            self._departures.wait_for_pause(partition, cursor, pause_until_s)
+        else:
+            return term
+        return None
 
     def _compare_quiet(self, now_s: float, view: ClusterView) -> float:
         """Ask other brokers about leaders from which nothing comes. Returns when to look again."""
-        again_s = float("inf")
-        quiet: tuple[float, Cursor] | None = None
-        for cursor in self.cursors.values():
-            if cursor.heard_s is None or cursor.has_chunk or cursor.error is not None:
-                cursor.heard_s = now_s
-            if now_s - cursor.heard_s < QUIET_S:
-                again_s = min(again_s, cursor.heard_s + QUIET_S)
-            elif quiet is None or cursor.heard_s > quiet[0]:
-                # The one that became quiet last: the others have been compared before.
-                quiet = cursor.heard_s, cursor
+        quiet = self._silence.last(now_s)
+        again_s = self._silence.next_s
         if quiet is None:
             return again_s
         heard_s, cursor = quiet
@@ -236,7 +290,13 @@ class Fetcher:
 
     def _give_up(self, cursor: Cursor, code: Code, message: str) -> None:
         cursor.error = RegnumError(code, message, metadata={"topic": cursor.partition.topic})
-        self.arrived.set()
+        self._arrived(cursor)
+
+    def _arrived(self, cursor: Cursor) -> None:
+        """There is something to read, if anybody still reads that partition."""
+        if self.cursors.get(cursor.partition) is cursor:
+            self.arrivals.add(cursor)
+            self.arrived.set()
 
     def _poll(
         self,
@@ -249,8 +309,9 @@ class Fetcher:
         address = view.address_of(leader)
         if address is None:
             self._read_ahead.release(share_bytes)
-            for cursor, _, term in asked:
+            for cursor, generation, term in asked:
                 self._failed(cursor, term, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not live")
+                self._answered(cursor, generation)
             return
         for cursor, _, _ in asked:
             cursor.in_flight = True
@@ -306,12 +367,17 @@ class Fetcher:
                         await self._take_in(cursor, term, result)
         finally:
             for cursor, generation, _ in poll.asked:
-                if cursor.generation == generation:
-                    cursor.in_flight = False
+                self._answered(cursor, generation)
             self._read_ahead.release(poll.share_bytes)
             del self._polls[poll]
             self._polls_to[poll.leader] -= 1
             self.wake()
+
+    def _answered(self, cursor: Cursor, generation: int) -> None:
+        if cursor.generation == generation:
+            cursor.in_flight = False
+        if self.cursors.get(cursor.partition) is cursor:
+            self._departures.enter(cursor.partition, cursor, answered=True)
 
     def _poll_failed(self, poll: _Poll, error: RegnumError) -> None:
         if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
@@ -325,15 +391,12 @@ class Fetcher:
             cursor.trouble.succeeded()
             try:
                 if result.record_batches and cursor.take_in(result.record_batches):
-                    cursor.heard_s = None
-                    if self.cursors.get(cursor.partition) is cursor:
-                        self.cursors[cursor.partition] = self.cursors.pop(cursor.partition)
-                    self.arrived.set()
+                    self._arrived(cursor)
             except CorruptBatchError as error:
                 cursor.error = UnreadableBatchError(
                     cursor.partition, offset=cursor.fetch_offset, next_offset=error.next_offset, reason=str(error)
                 )
-                self.arrived.set()
+                self._arrived(cursor)
         elif result.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
             await self._out_of_range(cursor, result)
         else:
@@ -345,7 +408,7 @@ class Fetcher:
                 cursor.error = OffsetOutOfRangeError(
                     cursor.partition, offset=cursor.fetch_offset, answer=result.error_message
                 )
-                self.arrived.set()
+                self._arrived(cursor)
                 return
             case ResetPolicy.EARLIEST:
                 query = FIRST
@@ -357,7 +420,7 @@ class Fetcher:
         except RegnumError as error:
             if not error.traits.retriable:
                 cursor.error = error
-                self.arrived.set()
+                self._arrived(cursor)
             return
         if cursor.generation == generation:
             cursor.go_on_at(found[cursor.partition])
@@ -393,15 +456,19 @@ class Fetcher:
             _LOG.warning("%s cannot be read for %.0f s and is tried again: %s", where, lasted_s, message)
 
     def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> None:
-        news, self._looked_with = view is not self._looked_with, view
+        before, self._looked_with = self._looked_with, view
+        changed = [
+            topic
+            for topic in (self._departures.topics if view is not before else ())
+            if view.topics.get(topic) is not before.topics.get(topic)
+        ]
         for poll in self._polls:
-            if now_s >= poll.look_s:
+            slow = now_s >= poll.look_s
+            if slow:
                 poll.look_s = now_s + SLOW_S
                 self._metadata.request(doubted=poll.address)
                 self._metadata.suspect(poll.address)
-            elif not news:
-                continue
-            if poll.task is not None and any(_moved(cursor, term, view) for cursor, _, term in poll.asked):
+            if poll.task is not None and poll.has_moved(view, None if slow else changed):
                 poll.abandoned = True
                 poll.task.cancel()
 

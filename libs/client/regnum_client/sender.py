@@ -121,7 +121,7 @@ class Sender:
         self._request_timeout_s: Final = request_timeout_s
         self._outages: Final = outages
         self._routes: dict[TopicPartition, Route] = {}
-        self._departures: Final = Departures()
+        self._departures: Final = Departures[Route]()
         """Routes with batches to send."""
         self._deadlines: Final = Alarms()
         """When the time of their first batches is up, or before."""
@@ -190,7 +190,9 @@ class Sender:
                 gathered[leader] = items
         return gathered, paused_s
 
-    def _gather_for(self, leader: BrokerId, line: Place, view: ClusterView, now_s: float) -> tuple[list[Item], float]:
+    def _gather_for(
+        self, leader: BrokerId, line: Place[Route], view: ClusterView, now_s: float
+    ) -> tuple[list[Item], float]:
         """The same for one leader; infinity where no pause is waited for."""
         items: list[Item] = []
         again: list[tuple[TopicPartition, Route]] = []

@@ -43,7 +43,7 @@ def route() -> Route:
 
 def test_a_long_line_is_looked_at_once_and_then_only_where_something_happened(route: Route) -> None:
     """A leader that takes no call keeps a thousand partitions waiting, while others come and go."""
-    departures, old, new = Departures(), topic("busy"), topic("free")
+    departures, old, new = Departures[Route](), topic("busy"), topic("free")
     view = picture(old, new)
     for number in range(MANY):
         departures.enter(at("busy", number), route)
@@ -59,7 +59,7 @@ def test_a_long_line_is_looked_at_once_and_then_only_where_something_happened(ro
 
 
 def test_lines_are_first_come_first_served(route: Route) -> None:
-    departures = Departures()
+    departures = Departures[Route]()
     for number in range(3):
         departures.enter(at("t", number), route)
     look(departures, picture())
@@ -75,7 +75,7 @@ def test_lines_are_first_come_first_served(route: Route) -> None:
 
 
 def test_each_waits_for_what_it_lacks_and_for_nothing_else(route: Route) -> None:
-    departures, known = Departures(), topic("known")
+    departures, known = Departures[Route](), topic("known")
     names = ["pause", "news", "picture", "identity", "answer"]
     for name in names:
         departures.enter(at(name), route)
@@ -109,7 +109,7 @@ def test_each_waits_for_what_it_lacks_and_for_nothing_else(route: Route) -> None
 
 
 def test_news_of_a_topic_end_pauses_and_an_end_of_a_batch_does_too(route: Route) -> None:
-    departures = Departures()
+    departures = Departures[Route]()
     for name in ("a", "b"):
         departures.enter(at(name), route)
     view = picture()
@@ -124,8 +124,18 @@ def test_news_of_a_topic_end_pauses_and_an_end_of_a_batch_does_too(route: Route)
     assert look(departures, view, now_s=6.0) == [], "pauses that nobody waits for any more"
 
 
+def test_a_line_that_was_emptied_comes_after_those_that_were_not(route: Route) -> None:
+    """With room for one call only, every leader has its turn."""
+    departures = Departures[Route]()
+    for leader in (ONE, OTHER):
+        departures.line_up(at("t", leader), route, leader)
+    departures.wait_for_answer(at("t", ONE), route)
+    departures.line_up(at("t", ONE), route, ONE)
+    assert [leader for leader, _ in departures.lines()] == [OTHER, ONE]
+
+
 def test_who_leaves_is_nowhere(route: Route) -> None:
-    departures = Departures()
+    departures = Departures[Route]()
     departures.enter(at("t"), route)
     assert len(departures) == 1
     departures.leave(at("t"))
