@@ -9,12 +9,13 @@ their versions; at equal epochs the higher version does. Both numbers mean nothi
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import NamedTuple
 
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
 from regnum.types.v1.errors_pb2 import ErrorCode
-from regnum.types.v1.types_pb2 import Endpoint
+from regnum.types.v1.types_pb2 import Endpoint, PartitionState, TopicState
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 
@@ -269,18 +270,25 @@ def _controller(known: ControllerView | None, answer: GetMetadataResponse) -> Co
 
 
 def _topic(known: TopicView | None, item: TopicMetadata) -> TopicView:
-    """The topic as it is told, but for leader epochs that are known to be later; what is known if that says the same.
+    """The topic as it is told, but for leader epochs that are known to be later; what is known where it says the same.
 
-    To compare bytes takes a tenth of the time that it takes to go through the partitions.
+    To compare bytes takes a tenth of the time that it takes to go through the partitions, and to compare messages a
+    third.
     """
     state = item.topic
     said = state.SerializeToString(deterministic=True)
     if known is not None and known.said == said:
         return known
-    before = known.partitions if known is not None and known.topic_id == state.topic_id else {}
+    before: Mapping[int, PartitionView] = {}
+    told: Iterable[PartitionState] = ()
+    if known is not None and known.topic_id == state.topic_id:
+        before, told = known.partitions, TopicState.FromString(known.said).partitions
     partitions: dict[int, PartitionView] = {}
-    for one in state.partitions:
+    for one, same in zip(state.partitions, chain(told, repeat(None)), strict=False):
         present = before.get(one.partition)
+        if present is not None and one == same:
+            partitions[one.partition] = present
+            continue
         if present is not None and present.leader_epoch > one.leader_epoch:
             partitions[one.partition] = present
             said = b""

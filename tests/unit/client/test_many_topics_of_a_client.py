@@ -172,6 +172,12 @@ def test_what_did_not_change_is_shared_from_picture_to_picture() -> None:
     after = merge(before, answer(1_000, changed=7, version=2), asked=None, as_of_s=2.0)
     made = [name for name, view in after.topics.items() if view is not before.topics[name]]
     assert made == ["t7"]
+    said = answer(1_000, changed=7, version=3)
+    said.topics[7].topic.partitions[2].leader_epoch = 9
+    last = merge(after, said, asked=None, as_of_s=3.0)
+    made_of = [n for n, one in last.topics["t7"].partitions.items() if one is not after.topics["t7"].partitions[n]]
+    assert made_of == [2]
+    assert last.leader_term("t7", 2) == ("id7", 1, 9)
     assert after.leader_term("t7", 3) == ("id7", 1, 2)
 
 
