@@ -17,8 +17,10 @@ from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.partition import Partition
 from regnum_broker.replication import truncation
 
-UNSENT: Final = -1
-"""In place of a high watermark that the follower is known to have: none."""
+UNSENT: Final = 0
+"""In place of a high watermark that the follower is known to have. None is below 0, and one of 0 is no news to anybody:
+a new partition is never named in an answer just for that.
+"""
 
 
 class Watched(Protocol):

@@ -189,7 +189,11 @@ class FetchSession:
             position.awaited = position.counted = False
             partition = self._subscribe(position)
             self._count(position, partition, stream)
-            self._dirty[key] = self._watermarks[key] = None
+            if not position.counted or partition is None or position.offset != partition.log.log_end_offset:
+                # Else there is nothing to say: it stands at the end of a log like its own, and hears of what comes.
+                self._dirty[key] = None
+            if partition is None or partition.high_watermark != UNSENT:
+                self._watermarks[key] = None
             await turns.took()
 
     def _subscribe(self, position: Position) -> Partition | None:
@@ -202,7 +206,8 @@ class FetchSession:
                 partition.committed.attach(position.commits)
             position.subscribed = partition
             position.sent_high_watermark = UNSENT
-            self._watermarks[position.key] = None
+            if partition is None or partition.high_watermark != UNSENT:
+                self._watermarks[position.key] = None
         return partition
 
     def _count(self, position: Position, partition: Partition | None, stream: FollowerStream) -> None:

@@ -58,6 +58,7 @@ class Leadership(Role):
     """This broker's leadership of one partition in one leader epoch."""
 
     __slots__ = (
+        "_end",
         "_progress",
         "_removed_s",
         "_streams",
@@ -120,6 +121,8 @@ class Leadership(Role):
         """ISR of a write whose outcome is not known; counts beside the present one (safety rule S1)."""
         self.retry_isr_s = NEVER_S
         """Not before this moment is another ISR write tried, after one was refused."""
+        self._end = epoch_start
+        """Log end as far as this loop has heard: records that the writer has added since are not yet looked at."""
         self._progress: Final[dict[BrokerId, FollowerProgress]] = {
             id: isr.at_new_epoch(in_sync=id in state.isr, now_s=now_s) for id in replicas if id != broker
         }
@@ -175,6 +178,7 @@ class Leadership(Role):
 
     def appended(self, base_offset: int, *, now_s: float) -> None:
         """Take up that records from ``base_offset`` on were appended; wakes followers, moves the high watermark."""
+        self._end = self.partition.log.log_end_offset
         for id, stream in self._streams.items():
             progress = self._progress[id]
             if stream.open and progress.log_end_offset == base_offset:
@@ -208,7 +212,9 @@ class Leadership(Role):
             self.state.isr,
             self._progress,
             leader=self.broker,
-            leader_end=self.partition.log.log_end_offset,
+            # Not what the writer has added meanwhile: a follower that stood at the end of a partition that was idle for
+            # longer than the lag limit is known to have been there until just now only once ``appended`` has said so.
+            leader_end=self._end,
             now_s=now_s,
             lag_s=self.lag_s,
         )

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from regnum.types.v1 import errors_pb2
 from regnum_broker.fetch_session import WATERMARKS_MAX
+from regnum_model.ids import LeaderEpoch
 from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
 from regnum_testing.waiting import within
 
@@ -89,8 +91,30 @@ async def test_high_watermarks_that_did_not_move_cost_nothing(tmp_path: Path) ->
 async def test_thousands_of_high_watermarks_come_in_answers_that_do_not_wait(tmp_path: Path) -> None:
     count = WATERMARKS_MAX + 10
     async with LeadingReplicas(tmp_path, partitions=count) as leader:
+        for number in range(count):
+            await leader.append(number)
         follower = FetchingFollower(leader.session())
-        first = await within(follower.asking(*((number, 0) for number in range(count)), wait_ms=LONG_MS))
+        first = await within(follower.asking(*((number, 1) for number in range(count)), wait_ms=LONG_MS))
         assert len(first.partitions) == WATERMARKS_MAX
         await follower.ask()
         assert len(follower.high_watermarks) == count
+
+
+async def test_new_partitions_are_looked_at_once_and_named_in_no_answer(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path, partitions=300) as leader:
+        follower = FetchingFollower(leader.session())
+        assert not (await follower.ask(*((number, 0) for number in range(300)))).partitions
+        assert leader.looked_at == 300
+        await leader.append(7)
+        assert [item.partition for item in (await follower.ask(wait_ms=LONG_MS)).partitions if item.records] == [7]
+
+
+async def test_a_partition_that_changes_hands_after_the_follower_named_it_is_answered(leader: LeadingReplicas) -> None:
+    follower = FetchingFollower(leader.session())
+    assert not (await follower.ask((QUIET, 0))).partitions
+    waiting = follower.asking(wait_ms=LONG_MS)
+    partition = leader.partition(QUIET)
+    partition.leader_epoch = LeaderEpoch(1)
+    leader.replicas.give(partition, None)
+    answer = await within(waiting)
+    assert [item.error_code for item in answer.partitions] == [errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH]
