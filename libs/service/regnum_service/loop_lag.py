@@ -8,20 +8,22 @@ import structlog
 from regnum_service.clock import Clock
 
 PERIOD_S: Final = 0.020
-"""Time between two measurements."""
+"""Time between two measurements, unless told otherwise."""
 LIMIT_S: Final = 0.050
 """Lag that is worth a log line (safety rule S22)."""
 LOG_PERIOD_S: Final = 5.0
 """Shortest time between two such lines."""
 SAMPLES_MAX: Final = 3_000
-"""Measurements kept: one minute on a loop that is not late."""
+"""Measurements kept: one minute on a loop that is not late, with the usual period."""
 
 
 class LoopLag:
     """Measures the loop that ``run`` runs on. The properties may be read from other threads."""
 
-    def __init__(self, clock: Clock, *, loop_name: str = "main") -> None:
+    def __init__(self, clock: Clock, *, loop_name: str = "main", period_s: float = PERIOD_S) -> None:
+        """``period_s``: time between two measurements; what holds the loop for longer than that is never missed."""
         self._clock = clock
+        self._period_s = period_s
         self._log = structlog.get_logger("loop_lag").bind(loop=loop_name)
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._due: float | None = None
@@ -46,8 +48,8 @@ class LoopLag:
         """Measure for ever; a task of the supervisor."""
         try:
             while True:
-                self._due = self._clock.monotonic() + PERIOD_S
-                await self._clock.sleep(PERIOD_S)
+                self._due = self._clock.monotonic() + self._period_s
+                await self._clock.sleep(self._period_s)
                 now = self._clock.monotonic()
                 self._record(now, max(0.0, now - self._due))
         finally:

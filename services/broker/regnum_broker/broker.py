@@ -57,6 +57,9 @@ from regnum_broker.storage import Storage
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
+LOOP_LAG_PERIOD_S: Final = 0.050
+"""Time between two measurements of the loop's lag: nothing here is decided by it, and each wakes a process at rest."""
+
 STORAGE_CLOSE_TIMEOUT_S: Final = 60.0
 """Flushing what the operating system holds may take long; without it the next start cannot trust the log."""
 
@@ -207,7 +210,7 @@ class Broker:
         supervisor.start("session", sessions.run())
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
-        supervisor.start("loop lag", LoopLag(clock).run())
+        supervisor.start("loop lag", LoopLag(clock, period_s=LOOP_LAG_PERIOD_S).run())
         self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
         self._start_upkeep(checkpointing, offline, storage)
         registering = Registering(

@@ -272,10 +272,12 @@ class LeaderStream:
 
     async def _store(self, work: Sequence[tuple[Followed, replication_pb2.FetchedPartition]]) -> None:
         directory = self._storage.directory
-        storing = await self._storage.write_later(
-            lambda: [store(directory, followed, answer) for followed, answer in work],
-            size_bytes=sum(len(answer.records) for _, answer in work),
-        )
+
+        def append() -> list[Outcome]:
+            with directory.many_appends():
+                return [store(directory, followed, answer) for followed, answer in work]
+
+        storing = await self._storage.write_later(append, size_bytes=sum(len(answer.records) for _, answer in work))
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
         storing.add_done_callback(take_truncations)
         outcomes = await asyncio.shield(storing)

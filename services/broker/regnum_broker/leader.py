@@ -59,6 +59,7 @@ class Leadership(Role):
 
     __slots__ = (
         "_end",
+        "_incomplete",
         "_progress",
         "_removed_s",
         "_streams",
@@ -128,6 +129,22 @@ class Leadership(Role):
         }
         self._streams: Final[dict[BrokerId, FollowerStream]] = {}
         self._removed_s: Final[dict[BrokerId, float]] = {}
+        self._incomplete: dict[Leadership, None] | None = None
+
+    def keep_in(self, incomplete: "dict[Leadership, None] | None") -> None:
+        """Be in there from now on whenever the ISR is not ``complete``; None: nowhere any more."""
+        if self._incomplete is not None:
+            self._incomplete.pop(self, None)
+        self._incomplete = incomplete
+        self._show()
+
+    def _show(self) -> None:
+        if self._incomplete is None:
+            return
+        if self.complete:
+            self._incomplete.pop(self, None)
+        else:
+            self._incomplete[self] = None
 
     @property
     def isr_sufficient(self) -> bool:
@@ -272,6 +289,7 @@ class Leadership(Role):
         self.state = state
         self.version = self.partition.version = version
         self.proposed_isr = None
+        self._show()
         self.advance(now_s)
 
     def _counted(self, now_s: float) -> set[BrokerId]:

@@ -31,6 +31,9 @@ EXPIRY_INTERVAL_S: Final = 600.0
 SLICE: Final = 200
 """Partitions looked at before the event loop gets a turn."""
 
+CHECKED_AT_ONCE: Final = 2_000
+"""Replicas whose high watermark is compared with what was saved, before the event loop gets a turn."""
+
 
 class IsrWatch:
     """Finds followers that lag or could join without any fetch saying so."""
@@ -54,9 +57,9 @@ class IsrWatch:
 
     async def _look(self, *, look_at_all: bool) -> None:
         turns = Turns(SLICE)
-        for leadership in self._replicas.leading():
+        for leadership in self._replicas.leading() if look_at_all else self._replicas.incomplete():
             await turns.took()
-            if leadership.partition.role is not leadership or (leadership.complete and not look_at_all):
+            if leadership.partition.role is not leadership:
                 continue
             now_s = self._clock.monotonic()
             # A follower that was about to join and has stopped no longer holds the high watermark up.
@@ -72,7 +75,6 @@ class Checkpointing:
         self._replicas: Final = replicas
         self._storage: Final = storage
         self._clock: Final = clock
-        self._saved: Final[dict[PartitionKey, int]] = {}
 
     async def run(self) -> None:
         """Save for ever; a task of the supervisor."""
@@ -83,18 +85,18 @@ class Checkpointing:
     async def save(self) -> None:
         """Save once."""
         moved: dict[PartitionKey, int] = {}
-        turns = Turns(SLICE)
-        for partition in self._replicas:
-            await turns.took()
-            if self._saved.get(partition.key) != partition.high_watermark:
-                moved[partition.key] = partition.high_watermark
+        directory = self._storage.directory
+        async for part in slices(self._replicas, CHECKED_AT_ONCE):
+            for partition in part:
+                key, high_watermark = partition.key, partition.high_watermark
+                if high_watermark != directory.stored_high_watermark(key) and key in directory.replicas:
+                    moved[key] = high_watermark
         if moved:
             try:
                 await self._storage.write(lambda: _save(self._storage.directory, moved))
             except ResourceExhaustedError:
                 # Those of the last time stand, which are lower; the next time brings these.
                 return
-            self._saved.update(moved)
 
 
 class ProducerExpiry:

@@ -186,10 +186,13 @@ class Producing:
 
     async def _hand_in(self, items: tuple[_Item, ...], size_bytes: int, now_ms: int) -> asyncio.Future[list[_Outcome]]:
         """Hand a job to the writer; the future is its outcome."""
-        bytes_max = self._batch_bytes_max
-        appending = await self._storage.write_later(
-            lambda: [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in items], size_bytes=size_bytes
-        )
+        bytes_max, directory = self._batch_bytes_max, self._storage.directory
+
+        def append() -> list[_Outcome]:
+            with directory.many_appends():
+                return [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in items]
+
+        appending = await self._storage.write_later(append, size_bytes=size_bytes)
         # The followers hear of it even when the caller is gone: the completion does not hang on this call.
         appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(items, done)))
         return appending

@@ -37,6 +37,7 @@ class Replicas:
         self._topics: Final[dict[TopicId, dict[PartitionKey, None]]] = {}
         self._named: Final[dict[tuple[str, int], Partition]] = {}
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
+        self._incomplete: Final[dict[Leadership, None]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
         self._client_listeners: Final[dict[BrokerId, types_pb2.Endpoint]] = {}
         self._fetches: Final[dict[BrokerId, int]] = {}
@@ -76,10 +77,12 @@ class Replicas:
 
     def give(self, partition: Partition, role: Role | None) -> None:
         """Change a replica's role; the name belongs to the replica that got a role last."""
+        former = self._leading.pop(partition.key, None)
+        if former is not None:
+            former.keep_in(None)
         if isinstance(role, Leadership):
             self._leading[partition.key] = role
-        else:
-            self._leading.pop(partition.key, None)
+            role.keep_in(self._incomplete)
         if role is not None:
             self._named[partition.topic, partition.key.partition] = partition
         partition.take_role(role)
@@ -92,6 +95,10 @@ class Replicas:
     def leading(self) -> tuple[Leadership, ...]:
         """All leaderships."""
         return tuple(self._leading.values())
+
+    def incomplete(self) -> tuple[Leadership, ...]:
+        """Leaderships whose ISR lacks an assigned replica, or has something else left to be written."""
+        return tuple(self._incomplete)
 
     def step_down(self, leadership: Leadership, reason: str) -> None:
         """Give one leadership up; the replica waits for the next order."""

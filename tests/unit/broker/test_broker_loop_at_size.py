@@ -68,11 +68,20 @@ def fetched_by(follower: int, numbers: Sequence[int], *, forgotten: Sequence[int
         max_bytes=1 << 20,
         positions=[
             replication_pb2.FetchPosition(
-                topic_id=TOPIC_ID, partition=n, current_leader_epoch=epoch, fetch_offset=0, last_fetched_epoch=-1
+                topic_id=TOPIC_ID, partition=n, current_leader_epoch=epoch, fetch_offset=1, last_fetched_epoch=0
             )
             for n in numbers
         ],
         forgotten=[replication_pb2.ForgottenPartition(topic_id=TOPIC_ID, partition=n) for n in forgotten],
+    ).SerializeToString()
+
+
+def produced_to(numbers: Sequence[int], acks: log_pb2.Acks.ValueType) -> bytes:
+    batch = batch_of(b"v")
+    return log_pb2.ProduceRequest(
+        acks=acks,
+        timeout_ms=60_000,
+        partitions=[log_pb2.ProducePartition(topic="t", partition=n, record_batch=batch) for n in numbers],
     ).SerializeToString()
 
 
@@ -90,6 +99,8 @@ def test_a_follower_that_names_ten_thousand_partitions(tmp_path: Path) -> None:
         await world.begin()
         await world.start(1)
         await led(world, leader=1, isr=(1, 2))
+        for start in range(0, PARTITIONS, PRODUCED_MAX):
+            await ask(world, f"{LOG}/Produce", produced_to(range(start, start + PRODUCED_MAX), log_pb2.ACKS_LEADER))
         channel = world.channel(world.brokers[BrokerId(1)].settings.internal_listen)
         stream = channel.stream_stream(
             f"{REPLICATION}/FetchReplica", request_serializer=bytes, response_deserializer=bytes
@@ -127,12 +138,7 @@ def test_a_follower_that_names_ten_thousand_partitions(tmp_path: Path) -> None:
 
 
 def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
-    batch = batch_of(b"v")
-    produced = log_pb2.ProduceRequest(
-        acks=log_pb2.ACKS_ALL,
-        timeout_ms=60_000,
-        partitions=[log_pb2.ProducePartition(topic="t", partition=n, record_batch=batch) for n in range(PRODUCED_MAX)],
-    ).SerializeToString()
+    produced = produced_to(range(PRODUCED_MAX), log_pb2.ACKS_ALL)
     fetched = log_pb2.FetchRequest(
         partitions=[log_pb2.FetchPartition(topic="t", partition=n) for n in range(FETCHED_MAX)]
     ).SerializeToString()

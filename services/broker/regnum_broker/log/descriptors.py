@@ -10,12 +10,14 @@ from contextlib import contextmanager
 class _OpenFile:
     """A descriptor and how many use it."""
 
-    __slots__ = ("descriptor", "dropped", "pins")
+    __slots__ = ("descriptor", "dropped", "pins", "seen")
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.pins = 0
         self.dropped = False
+        self.seen = False
+        """Whether anybody has used it before."""
 
 
 class Descriptors:
@@ -49,6 +51,7 @@ class Descriptors:
                 self._evict()
             else:
                 file.pins += 1
+                file.seen = True
                 self._files.move_to_end(path)
             return file
 

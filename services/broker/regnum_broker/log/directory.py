@@ -8,15 +8,16 @@ there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-wat
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from regnum_model.ids import BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
 
+from regnum_broker.log.begun_files import BegunFiles
 from regnum_broker.log.checkpoint import encode_checkpoint
 from regnum_broker.log.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.errors import (
@@ -46,6 +47,8 @@ RESERVE_BYTES: Final = 16 * 1024 * 1024
 """Room held back on the disk for a directory's own bookkeeping, unless told otherwise."""
 OPEN_FILES_MAX: Final = 256
 """Segment files held open, unless told otherwise."""
+
+T = TypeVar("T")
 
 _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -79,6 +82,7 @@ class LogDirectory:
         self.notes: Final = notes
         """What people should know of the state in which the directory was found."""
         self._hung = False
+        self._begun_files = BegunFiles(journal)
         self._leaving = LeavingFolders(path, disk)
         self._growing: deque[str] = deque()
         self._on_damage: Callable[[CorruptLogError], None] | None = None
@@ -318,13 +322,13 @@ class LogDirectory:
             return
         self.before_change()
         self.record([ReplicaDeleted(key=key) for key in doomed], sync=True)
-        removed = [replica for key, replica in self._replicas.items() if key in doomed]
-        self._replicas = MappingProxyType({key: log for key, log in self._replicas.items() if key not in doomed})
-        self._offline = MappingProxyType({key: error for key, error in self._offline.items() if key not in doomed})
+        removed = [self._replicas[key] for key in doomed if key in self._replicas]
+        self._replicas = _without(self._replicas, doomed)
+        self._offline = _without(self._offline, doomed)
         for replica in removed:
             replica.mark_deleted()
         self._leaving.add(doomed)
-        kept = {key: value for key, value in self._high_watermarks.items() if key not in doomed}
+        kept = _without(self._high_watermarks, doomed)
         # Nobody asks for what the checkpoint says of replicas that are gone.
         with suppress(ResourceExhaustedError):
             self._save_high_watermarks(kept)
@@ -376,6 +380,10 @@ class LogDirectory:
             for entry in new:
                 self._replicas[entry.key].assign_epoch(entry.epoch, entry.start_offset)
 
+    def stored_high_watermark(self, key: PartitionKey) -> int:
+        """What the checkpoint says of a replica; 0 if nothing. From any thread."""
+        return self._high_watermarks.get(key, 0)
+
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[PartitionKey, int]) -> None:
         """Save high watermarks; those of replicas not named stay as they were saved last.
 
@@ -388,7 +396,7 @@ class LogDirectory:
         known = {
             key: value
             for key, value in high_watermarks.items()
-            if key in self._replicas and self._high_watermarks.get(key) != value
+            if key in self._replicas and self._high_watermarks.get(key, 0) != value
         }
         if known:
             self._save_high_watermarks({**self._high_watermarks, **known})
@@ -450,7 +458,19 @@ class LogDirectory:
 
     def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
         """Write to the journal. For replicas."""
-        self._journal.append(entries, sync=sync)
+        self._begun_files.append(entries, sync=sync)
+
+    def note_files(self, key: PartitionKey, noted: Callable[[], None]) -> None:
+        """Write to the journal that a replica has a file, by the end of ``many_appends``. For replicas."""
+        self._begun_files.add(key, noted)
+
+    def many_appends(self) -> AbstractContextManager[None]:
+        """Around appends to many replicas: what the journal is to say of them is one write. For the writer thread.
+
+        Raises:
+            DirectoryFailedError: it could not be written.
+        """
+        return self._begun_files.gathering()
 
     def _replica(self, key: PartitionKey, topic: str, recovered: Recovered) -> ReplicaLog:
         return ReplicaLog(
@@ -504,3 +524,11 @@ class LogDirectory:
             temporary = self._path / "meta.json.failed"
             temporary.write_bytes(self._identity.failed().encode())
             temporary.replace(self._path / "meta.json")
+
+
+def _without(present: Mapping[PartitionKey, T], doomed: Collection[PartitionKey]) -> Mapping[PartitionKey, T]:
+    """A copy without some of the keys; costs a copy, and what goes."""
+    left = dict(present)
+    for key in doomed:
+        left.pop(key, None)
+    return MappingProxyType(left)

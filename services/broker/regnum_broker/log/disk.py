@@ -122,22 +122,27 @@ class GuardedDisk:
     def _write(self, path: str, buffers: Sequence[WriteBuffer], position: int) -> None:
         self._refuse_if_failed()
         try:
-            with self.operations, self._files.pinned(path, create=position == 0) as descriptor:
-                status = os.fstat(descriptor)
-                if status.st_nlink == 0 or status.st_size < position:
-                    raise DamagedFileError(
-                        f"{path} was removed, or cut to {status.st_size} bytes, while it was in use; it had {position}"
-                    )
+            with self.operations:
+                file = self._files.pin(path, create=position == 0)
                 try:
-                    self._write_all(descriptor, buffers, position)
-                except OSError as error:
-                    if error.errno in EXHAUSTED:
-                        self._disk.ftruncate(descriptor, position)
-                    raise
+                    if position > 0 or file.seen:
+                        _check_length(file.descriptor, path, position)
+                    # Else it was opened just now, and made if it was not there: no call more than a first record takes.
+                    self._write_at_end(file.descriptor, buffers, position)
+                finally:
+                    self._files.unpin(file)
         except FileNotFoundError as error:
             raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
         except OSError as error:
             raise self._refusal("writing", path, error) from error
+
+    def _write_at_end(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
+        try:
+            self._write_all(descriptor, buffers, position)
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                self._disk.ftruncate(descriptor, position)
+            raise
 
     def _write_all(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
         for start in range(0, len(buffers), IOV_MAX):
@@ -345,6 +350,15 @@ class GuardedDisk:
             if lost and self._on_failure is not None:
                 self._on_failure()
         return DirectoryFailedError(message)
+
+
+def _check_length(descriptor: int, path: str, position: int) -> None:
+    """Refuse to write at the end of a file that has no name any more, or does not reach so far."""
+    status = os.fstat(descriptor)
+    if status.st_nlink == 0 or status.st_size < position:
+        raise DamagedFileError(
+            f"{path} was removed, or cut to {status.st_size} bytes, while it was in use; it had {position}"
+        )
 
 
 DELETED_SUFFIX: Final = ".deleted"

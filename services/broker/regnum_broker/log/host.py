@@ -1,7 +1,9 @@
 """What a replica asks of the directory that it lies in."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
+
+from regnum_model.ids import PartitionKey
 
 from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.log.journal import JournalEntry
@@ -18,6 +20,9 @@ class ReplicaHost(Protocol):
 
     def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
         """Write to the journal."""
+
+    def note_files(self, key: PartitionKey, noted: Callable[[], None]) -> None:
+        """Write to the journal that a replica has a file, at the end of the job at the latest; then call ``noted``."""
 
     def write_back(self, path: str) -> None:
         """Bring a segment that grows to the disk soon, so that little is left to be brought when it is closed."""

@@ -27,7 +27,7 @@ from regnum_broker.log.errors import (
 )
 from regnum_broker.log.folders import NAME_FILE, name_folder
 from regnum_broker.log.host import ReplicaHost
-from regnum_broker.log.journal import EpochBegun, FilesBegun, Truncated
+from regnum_broker.log.journal import EpochBegun, Truncated
 from regnum_broker.log.parts import (
     Appended,
     AppendOutcome,
@@ -492,10 +492,10 @@ class ReplicaLog:
             return
         if not self._has_files:
             self._has_files = self._names_unsynced = True
-        # The batch is written: without room for the note, the next one brings it.
-        with suppress(ResourceExhaustedError):
-            self._host.record([FilesBegun(key=self._key)], sync=False)
-            self._files_noted = True
+        self._host.note_files(self._key, self._take_note)
+
+    def _take_note(self) -> None:
+        self._files_noted = True
 
     def _roll(self) -> None:
         """Close the last segment for good, with all that it holds on the disk, and begin the next one."""

@@ -1,0 +1,55 @@
+"""What upkeep costs a broker at rest: nothing that grows with its partitions but a look at each."""
+
+from pathlib import Path
+
+from regnum_broker.maintenance import Checkpointing
+from regnum_model.ids import BrokerId
+from regnum_testing.disk import FaultyDisk
+from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, LeadingReplicas
+
+COUNT = 20
+
+
+async def test_new_partitions_bring_no_checkpoint(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with LeadingReplicas(tmp_path, partitions=COUNT, disk=disk) as leader:
+        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        before = disk.writes
+        await checkpointing.save()
+        assert disk.writes == before
+        await FetchingFollower(leader.session()).ask((7, 0))
+        await leader.append(7)
+        leader.leadership(7).partition.commit(1)
+        before = disk.writes
+        await checkpointing.save()
+        await checkpointing.save()
+        assert disk.writes == before + 1
+        assert leader.storage.directory.stored_high_watermark(leader.partition(7).key) == 1
+
+
+async def test_a_high_watermark_that_went_back_to_nothing_is_saved(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path, partitions=1) as leader:
+        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        await leader.append()
+        leader.partition().commit(1)
+        await checkpointing.save()
+        leader.partition().truncated(0)
+        await checkpointing.save()
+        assert leader.storage.directory.stored_high_watermark(leader.partition().key) == 0
+
+
+async def test_only_leaderships_whose_isr_is_incomplete_are_looked_at_often(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path, partitions=COUNT) as leader:
+        assert leader.replicas.incomplete() == ()
+        alone = leader.lead(3, epoch=1, isr=(LEADER,))
+        assert leader.replicas.incomplete() == (alone,)
+        both = (LEADER, FOLLOWER)
+        state = leader.lead(4, epoch=1).state
+        alone.take(state, version=2, now_s=leader.clock.monotonic(), replicas=both, min_insync=1)
+        assert leader.replicas.incomplete() == ()
+        three = (*both, BrokerId(3))
+        alone.take(state, version=3, now_s=leader.clock.monotonic(), replicas=three, min_insync=1)
+        assert leader.replicas.incomplete() == (alone,)
+        leader.replicas.give(leader.partition(3), None)
+        alone.take(state, version=4, now_s=leader.clock.monotonic(), replicas=three, min_insync=1)
+        assert leader.replicas.incomplete() == (), "it leads no more, whatever is still said of it"
