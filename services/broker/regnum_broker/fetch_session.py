@@ -126,6 +126,7 @@ class FetchSession:
         await self._take_positions(request, stream)
         bytes_max = min(max(request.max_bytes, 1), ANSWER_BYTES_MAX)
         deadline_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
+        loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
             answer = await self._collect(bytes_max)
@@ -134,10 +135,13 @@ class FetchSession:
             remaining_s = deadline_s - self._clock.monotonic()
             if remaining_s <= 0:
                 break
+            # A timer, and no time-out: idle streams are what a broker at rest spends its time on.
+            patience = loop.call_later(remaining_s, self._wake.set)
             try:
-                async with asyncio.timeout(remaining_s):
-                    await self._wake.wait()
-            except TimeoutError:
+                await self._wake.wait()
+            finally:
+                patience.cancel()
+            if loop.time() >= patience.when():
                 break
         self._add_watermarks(answer)
         return answer

@@ -124,8 +124,9 @@ class Leadership(Role):
         """Not before this moment is another ISR write tried, after one was refused."""
         self._end = epoch_start
         """Log end as far as this loop has heard: records that the writer has added since are not yet looked at."""
+        in_sync = isr.at_new_epoch(in_sync=True, now_s=now_s)
         self._progress: Final[dict[BrokerId, FollowerProgress]] = {
-            id: isr.at_new_epoch(in_sync=id in state.isr, now_s=now_s) for id in replicas if id != broker
+            id: in_sync if id in state.isr else isr.UNSEEN for id in replicas if id != broker
         }
         self._streams: Final[dict[BrokerId, FollowerStream]] = {}
         self._removed_s: Final[dict[BrokerId, float]] = {}
@@ -236,9 +237,11 @@ class Leadership(Role):
             lag_s=self.lag_s,
         )
         joining = tuple(
-            Joining(broker=id, broker_epoch=stream.broker_epoch, registration=stream.registration)
-            for id, stream in self._streams.items()
-            if id not in self.state.isr and self._may_join(id, stream)
+            [
+                Joining(broker=id, broker_epoch=stream.broker_epoch, registration=stream.registration)
+                for id, stream in self._streams.items()
+                if id not in self.state.isr and self._may_join(id, stream)
+            ]
         )
         if not leaving and not joining and not may_let_go(self.state, min_insync=self.min_insync):
             return None

@@ -77,8 +77,7 @@ class OrderReader:
             and leader >= NO_LEADER
             and 0 <= controller_epoch <= MAX_EPOCH
         )
-        known = members.keys()
-        if not fits or not isr or not known >= set(isr) or not known >= set(elr):
+        if not fits or not isr or not all(map(members.__contains__, isr)) or not all(map(members.__contains__, elr)):
             return None
         name, topic_id = topic
         return Order(

@@ -142,23 +142,22 @@ class Orders:
         began_unix_nano = tracing.now_unix_nano()
         results: list[Code] = [NONE] * len(partitions)
         taking: dict[PartitionKey, tuple[int, Order]] = {}
-        turns = Turns(SLICE)
-        for index, message in enumerate(partitions):
-            await turns.took()
-            order = self._reader.read(message)
-            if (
-                order is None
-                or order.key in taking
-                or not (self._is_plausible(order) or await self._is_recorded(order))
-            ):
-                results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
-                continue
-            verdict, results[index] = self._judge(order)
-            if verdict is Verdict.NEW_ROLE:
-                taking[order.key] = (index, order)
-                self._prepare(order)
-            else:
-                self._go_on(order, verdict)
+        async for part in slices(enumerate(partitions), SLICE):
+            for index, message in part:
+                order = self._reader.read(message)
+                if (
+                    order is None
+                    or order.key in taking
+                    or not (self._is_plausible(order) or await self._is_recorded(order))
+                ):
+                    results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
+                    continue
+                verdict, results[index] = self._judge(order)
+                if verdict is Verdict.NEW_ROLE:
+                    taking[order.key] = (index, order)
+                    self._prepare(order)
+                else:
+                    self._go_on(order, verdict)
         if taking:
             orders = [order for _, order in taking.values()]
             try:
@@ -273,38 +272,38 @@ class Orders:
                 tracing.between(name, began_unix_nano, now_unix_nano, parent=cause, attributes=attributes)
 
     async def _give_roles(self, orders: Sequence[Order], starts: dict[PartitionKey, int], cause: str) -> None:
-        directory = self._storage.directory
         added = False
-        turns = Turns(SLICE)
-        for order in orders:
-            await turns.took()
-            partition = self._replicas.get(order.key)
-            if partition is None:
-                partition = self._replicas.add(order.key, order.topic, directory.replicas[order.key])
-                added = True
-            state = order.state
-            partition.leader_epoch, partition.version = state.leader_epoch, order.version
-            partition.ordered = state
-            if state.leader == self._replicas.broker:
-                leadership = Leadership(
-                    partition,
-                    state,
-                    version=order.version,
-                    replicas=order.replicas,
-                    min_insync=order.min_insync,
-                    epoch_start=starts[order.key],
-                    broker=self._replicas.broker,
-                    lag_s=self._lag_s,
-                    now_s=self._clock.monotonic(),
-                    cause=cause,
-                    began_unix_nano=tracing.now_unix_nano() if cause else 0,
-                )
-                self._replicas.give(partition, leadership)
-                leadership.advance(self._clock.monotonic())
-            else:
-                following = Following(leader=state.leader, leader_epoch=state.leader_epoch, cause=cause)
-                self._replicas.give(partition, following)
-                self._fetchers.follow(partition, following)
+        async for part in slices(orders, SLICE):
+            now_s, now_unix_nano = self._clock.monotonic(), tracing.now_unix_nano() if cause else 0
+            for order in part:
+                partition = self._replicas.get(order.key)
+                if partition is None:
+                    log = self._storage.directory.replicas[order.key]
+                    partition = self._replicas.add(order.key, order.topic, log)
+                    added = True
+                state = order.state
+                partition.leader_epoch, partition.version = state.leader_epoch, order.version
+                partition.ordered = state
+                if state.leader == self._replicas.broker:
+                    leadership = Leadership(
+                        partition,
+                        state,
+                        version=order.version,
+                        replicas=order.replicas,
+                        min_insync=order.min_insync,
+                        epoch_start=starts[order.key],
+                        broker=self._replicas.broker,
+                        lag_s=self._lag_s,
+                        now_s=now_s,
+                        cause=cause,
+                        began_unix_nano=now_unix_nano,
+                    )
+                    self._replicas.give(partition, leadership)
+                    leadership.advance(now_s)
+                else:
+                    following = Following(leader=state.leader, leader_epoch=state.leader_epoch, cause=cause)
+                    self._replicas.give(partition, following)
+                    self._fetchers.follow(partition, following)
         if added:
             self._replicas.arrivals.fire()
 

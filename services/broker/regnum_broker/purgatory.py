@@ -46,6 +46,8 @@ class AckQueue:
 
     def depose(self) -> None:
         """Complete everything: the leadership is over."""
+        if not self._waiting:
+            return
         waiting = [entry[2] for entry in self._waiting]
         self._waiting.clear()
         for future in waiting:

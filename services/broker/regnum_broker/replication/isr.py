@@ -50,9 +50,13 @@ class FollowerProgress:
         return self.log_end_offset != UNKNOWN_OFFSET
 
 
+UNSEEN: Final = FollowerProgress()
+"""Progress of one that has not been heard of."""
+
+
 def at_new_epoch(*, in_sync: bool, now_s: float) -> FollowerProgress:
     """Progress of a follower as a leader epoch begins: members get the whole lag limit to appear."""
-    return FollowerProgress(caught_up_s=now_s if in_sync else NEVER_S)
+    return FollowerProgress(caught_up_s=now_s) if in_sync else UNSEEN
 
 
 def at_same_epoch(progress: FollowerProgress, *, in_sync: bool, leader_end: int, now_s: float) -> FollowerProgress:
@@ -88,11 +92,13 @@ def lagging(
     lag_s: float,
 ) -> tuple[BrokerId, ...]:
     """Members of the ISR that have to leave it. The leader never does."""
-    unseen = FollowerProgress()
     return tuple(
-        id
-        for id in members
-        if id != leader and not is_caught_up(followers.get(id, unseen), leader_end=leader_end, now_s=now_s, lag_s=lag_s)
+        [
+            id
+            for id in members
+            if id != leader
+            and not is_caught_up(followers.get(id, UNSEEN), leader_end=leader_end, now_s=now_s, lag_s=lag_s)
+        ]
     )
 
 
