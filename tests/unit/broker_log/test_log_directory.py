@@ -34,9 +34,11 @@ def test_a_directory_in_use_names_the_process(place):
 
 
 def test_a_closed_directory_is_free(place):
-    place.now.close()
-    place.now.close()
+    former = place.now
+    former.close()
+    former.close()
     place.open()
+    assert place.now is not former
 
 
 def test_another_brokers_directory_is_refused(place):

@@ -23,7 +23,8 @@ def _failing(error: Exception) -> Callable[[ServiceSettings], Awaitable[Store]]:
 
 async def test_the_store_of_the_settings_is_opened() -> None:
     store = await open_told_store(_told("memory://told"))
-    await store.create("/a", b"")
+    await store.create("/a", b"here")
+    assert (await store.get("/a")).data == b"here"
     await store.close()
 
 
