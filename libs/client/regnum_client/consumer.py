@@ -22,6 +22,7 @@ from regnum_service.errors import RegnumError
 from regnum_client.bootstrap import bootstrap_addresses
 from regnum_client.connections import Connections
 from regnum_client.cursor import Chunk, Cursor
+from regnum_client.enquiry import ANSWER_S
 from regnum_client.errors import ClientClosedError, UnreadableBatchError
 from regnum_client.fetcher import Fetcher
 from regnum_client.metadata import Metadata
@@ -324,7 +325,9 @@ class Consumer:
     async def _offsets(self, partitions: Iterable[TopicPartition], query: int) -> Mapping[TopicPartition, int]:
         metadata, _ = self._open()
         wanted = tuple(partitions)
-        for topic in {partition.topic for partition in wanted}:
+        topics = {partition.topic for partition in wanted}
+        await metadata.use(topics, timeout_s=max(self._settings.topic_wait_s, ANSWER_S))
+        for topic in topics:
             await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
         if self._lookup is None:
             raise ClientClosedError("consumer")

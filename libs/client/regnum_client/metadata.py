@@ -174,6 +174,17 @@ class Metadata:
         known = self._view.topics
         return {name: known[name] for name in names if name in known}
 
+    async def use(self, names: Collection[str], *, timeout_s: float) -> None:
+        """Refresh these topics with all others from now on, and ask for those that are not known, all at once.
+
+        Raises RegnumError when no broker answers in time.
+        """
+        names = [name for name in names if _is_possible(name)]
+        await self.topics(
+            [name for name in names if not self._questions.keep(name) or name not in self._view.topics],
+            timeout_s=timeout_s,
+        )
+
     async def all_topics(self, *, timeout_s: float) -> ClusterView:
         """A fresh picture of everything."""
         return await self.newer_than(self._clock.monotonic(), timeout_s=timeout_s, everything=True)

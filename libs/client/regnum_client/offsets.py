@@ -1,7 +1,8 @@
 """Asks leaders for first and last offsets, until each partition has been answered."""
 
+import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from regnum.broker.v1.log_pb2 import ListOffsetsRequest, OffsetQuery
@@ -72,7 +73,7 @@ class OffsetLookup:
     async def _round(
         self, partitions: Iterable[TopicPartition], query: int, found: dict[TopicPartition, int]
     ) -> RegnumError | None:
-        """Ask every leader once; returns the gravest error of those that did not answer with an offset."""
+        """Ask every leader once, all at a time; returns the gravest error of partitions that have no offset yet."""
         view = self._metadata.view
         errors: list[RegnumError] = []
         by_address: dict[Address, list[TopicPartition]] = {}
@@ -90,26 +91,37 @@ class OffsetLookup:
             else:
                 terms[partition] = term
                 by_address.setdefault(address, []).append(partition)
-        for address, asked in by_address.items():
-            request = ListOffsetsRequest(
-                header=self._header,
-                queries=[OffsetQuery(topic=one.topic, partition=one.partition, timestamp_ms=query) for one in asked],
-            )
-            try:
-                answer = await call(
-                    self._connections.log(address).ListOffsets, request, timeout_s=self._request_timeout_s
-                )
-            except RegnumError as error:
-                self._metadata.suspect(address)
-                errors.append(error)
-                continue
-            answered = list(zip(asked, answer.results, strict=True))
-            self._metadata.take_leaders(hints_of((one, terms[one], result) for one, result in answered))
-            for partition, result in answered:
-                if result.error_code == errors_pb2.ERROR_CODE_NONE:
-                    found[partition] = result.offset
-                else:
-                    where = f"{partition.topic}-{partition.partition}"
-                    errors.append(RegnumError(result.error_code, f"{where}: {result.error_message}"))
+        asking = [self._ask(address, asked, terms, query, found) for address, asked in by_address.items()]
+        for failed in await asyncio.gather(*asking):
+            errors.extend(failed)
         errors.sort(key=lambda error: traits_of(error.code).retriable)
         return errors[0] if errors else None
+
+    async def _ask(
+        self,
+        address: Address,
+        asked: Sequence[TopicPartition],
+        terms: Mapping[TopicPartition, LeaderTerm],
+        query: int,
+        found: dict[TopicPartition, int],
+    ) -> list[RegnumError]:
+        """Ask one leader for all its partitions; returns the errors of those that it did not answer."""
+        request = ListOffsetsRequest(
+            header=self._header,
+            queries=[OffsetQuery(topic=one.topic, partition=one.partition, timestamp_ms=query) for one in asked],
+        )
+        try:
+            answer = await call(self._connections.log(address).ListOffsets, request, timeout_s=self._request_timeout_s)
+        except RegnumError as error:
+            self._metadata.suspect(address)
+            return [error]
+        errors: list[RegnumError] = []
+        answered = list(zip(asked, answer.results, strict=True))
+        self._metadata.take_leaders(hints_of((one, terms[one], result) for one, result in answered))
+        for partition, result in answered:
+            if result.error_code == errors_pb2.ERROR_CODE_NONE:
+                found[partition] = result.offset
+            else:
+                where = f"{partition.topic}-{partition.partition}"
+                errors.append(RegnumError(result.error_code, f"{where}: {result.error_message}"))
+        return errors

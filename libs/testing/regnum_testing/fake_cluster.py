@@ -370,6 +370,7 @@ class FakeBroker(
         self, request: log_pb2.ListOffsetsRequest, _context: Context
     ) -> log_pb2.ListOffsetsResponse:
         """First offset and high watermark."""
+        self.cluster.calls["ListOffsets"] += 1
         await self._answering()
         answer = log_pb2.ListOffsetsResponse()
         for query in request.queries:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
 from regnum.types.v1.types_pb2 import PartitionState, TopicState
-from regnum_client import Admin, Producer, ProducerSettings
+from regnum_client import Admin, Consumer, ConsumerSettings, Producer, ProducerSettings
 from regnum_client.cluster_view import ClusterView, Hint, LeaderTerm, PartitionView, merge, with_leaders
 from regnum_client.connections import Connections
 from regnum_client.metadata import MERGED_ON_LOOP_MAX, Metadata
@@ -71,6 +71,32 @@ async def test_topics_that_are_described_or_deleted_are_all_that_is_asked_for(cl
         assert cluster.named[asked:] == [()], "that somebody once wanted all topics does not make every question so"
 
 
+async def test_the_ends_of_many_topics_are_one_question_and_one_call_to_each_leader(cluster: FakeCluster) -> None:
+    async with Consumer(cluster.bootstrap, chance=random.Random(7)) as consumer:
+        asked = len(cluster.named)
+        ends = await consumer.end_offsets(TopicPartition(name, number) for name in NAMES for number in (0, 1))
+        assert len(ends) == 2 * TOPICS
+        assert cluster.named[asked:] == [tuple(NAMES)]
+        assert cluster.calls["ListOffsets"] == 2, "of three brokers two lead"
+
+
+async def test_leaders_are_asked_for_offsets_at_a_time(cluster: FakeCluster) -> None:
+    """One that does not answer does not keep those waiting that come after it."""
+    settings = ConsumerSettings(request_timeout_s=DEADLINE_S)
+    async with Consumer(cluster.bootstrap, settings=settings, chance=random.Random(7)) as consumer:
+        await consumer.assign(NAMES[0], start=0)
+        calls = cluster.calls["ListOffsets"]
+        for number in (1, 2):
+            await cluster.brokers[number].freeze()
+        looking = asyncio.create_task(consumer.end_offsets(TopicPartition(NAMES[0], number) for number in (0, 1)))
+        async with asyncio.timeout(DEADLINE_S):
+            while cluster.calls["ListOffsets"] < calls + 2:
+                await asyncio.sleep(0.005)
+        for number in (1, 2):
+            cluster.brokers[number].thawed.set()
+        assert set((await looking).values()) == {0}
+
+
 class Picture:
     """A client's picture of the cluster."""
 
@@ -104,6 +130,15 @@ async def test_an_answer_about_other_topics_is_no_news_of_a_failure(cluster: Fak
         assert whole.as_of_s > before.as_of_s
         assert whole.leader_term(NAMES[0], 0) == (cluster.topic_ids[NAMES[0]], 3, 1)
         assert cluster.named[-1] == tuple(NAMES[:2])
+
+
+async def test_what_can_be_no_topics_name_is_asked_of_nobody(cluster: FakeCluster) -> None:
+    async with Picture(cluster) as metadata:
+        asked = len(cluster.named)
+        assert await metadata.topics(["", "a b", "\ud800"], timeout_s=DEADLINE_S) == {}
+        await metadata.use(["", "\ud800"], timeout_s=DEADLINE_S)
+        assert len(cluster.named) == asked
+        await metadata.newer_than(metadata.view.as_of_s, timeout_s=DEADLINE_S)
 
 
 async def test_topics_that_are_looked_for_without_end_do_not_keep_whole_pictures_waiting(cluster: FakeCluster) -> None:
