@@ -9,7 +9,7 @@ was heard of.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,8 +40,8 @@ class TopicView:
 
     name: str
     topic_id: str
-    partitions: Mapping[int, types_pb2.PartitionState]
-    """States by number. Never changed: most topics have few partitions, and a copy costs less than a persistent map."""
+    partitions: Map[int, types_pb2.PartitionState]
+    """States by number."""
 
 
 class MetadataCache:
@@ -204,8 +204,7 @@ def _merge(topics: MapMutation[str, TopicView], change: types_pb2.TopicState) ->
         if present is not None and change.topic_id in {present.topic_id, ""}:
             del topics[change.name]
         return
-    name, topic_id = change.name, change.topic_id
     partitions = {state.partition: state for state in change.partitions}
-    if present is not None and present.topic_id == topic_id:
-        partitions = {**present.partitions, **partitions}
-    topics[name] = TopicView(name=name, topic_id=topic_id, partitions=partitions)
+    same = present is not None and present.topic_id == change.topic_id
+    known = present.partitions if present is not None and same else Map[int, types_pb2.PartitionState]()
+    topics[change.name] = TopicView(name=change.name, topic_id=change.topic_id, partitions=known.update(partitions))
