@@ -25,7 +25,8 @@ import asyncio, sys
 from regnum_coordination import open_store
 
 async def main() -> None:
-    store = await open_store(sys.argv[1])
+    # They are there to be killed, and must not leave before because the server is busy with the others.
+    store = await open_store(sys.argv[1], operation_timeout_s=60.0)
     paths = [f"/d/{number}" for number in range(int(sys.argv[2]))]
     await store.get_many(paths)
     print("reading", flush=True)

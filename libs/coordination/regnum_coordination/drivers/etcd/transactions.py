@@ -291,7 +291,7 @@ class _Shared:
     own: int
     """Comparisons that are of one group only."""
     writes: int
-    """Writes."""
+    """Nodes that are put or deleted."""
 
     @property
     def comparisons(self) -> int:
