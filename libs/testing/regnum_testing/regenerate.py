@@ -4,6 +4,8 @@ python -m regnum_testing.regenerate            exit 1 and name the files that di
 python -m regnum_testing.regenerate --write    replace what is checked in; ``make proto``
 """
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -29,13 +31,19 @@ class Target:
     """Folder of the generated code."""
     typed: bool
     """Whether ``.pyi`` files are made."""
+    called_only: bool = False
+    """Whether its services are somebody else's: of their code only what calls them is kept."""
 
 
 _ETCD_RPC: Final = Path("libs/coordination/regnum_coordination/drivers/etcd_rpc")
 
 TARGETS: Final = (
-    Target(sources=Path("proto"), below="regnum/*/v1/*.proto", generated=Path("proto/gen"), typed=True),
-    Target(sources=_ETCD_RPC, below="etcd3/etcdrpc/*.proto", generated=_ETCD_RPC / "gen", typed=False),
+    Target(
+        sources=Path("proto"), below="regnum/*/v1/*.proto", generated=Path("proto/gen"), typed=True, called_only=False
+    ),
+    Target(
+        sources=_ETCD_RPC, below="etcd3/etcdrpc/*.proto", generated=_ETCD_RPC / "gen", typed=False, called_only=True
+    ),
 )
 """Everything that is generated in this repository."""
 
@@ -56,6 +64,20 @@ def generate(target: Target, into: Path) -> None:
             stem = into / source.relative_to(ROOT / target.sources).with_suffix("")
             for suffix in ("_pb2_grpc.py", "_pb2_grpc.pyi"):
                 stem.with_name(stem.name + suffix).unlink(missing_ok=True)
+    if target.called_only:
+        for file in into.rglob("*_pb2_grpc.py"):
+            file.write_text(stubs_of(file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def stubs_of(code: str) -> str:
+    """Code of gRPC's generator without what serves: classes and functions other than stubs."""
+    lines = code.splitlines(keepends=True)
+    for item in reversed(ast.parse(code).body):
+        if isinstance(item, ast.ClassDef | ast.FunctionDef) and not item.name.endswith("Stub"):
+            del lines[item.lineno - 1 : item.end_lineno]
+    # Sections begin with a comment of their own, which may stand alone now.
+    kept = [line for line in lines if not line.lstrip().startswith("# This class is part of")]
+    return re.sub(r"\n{4,}", "\n\n\n", "".join(kept)).rstrip("\n") + "\n"
 
 
 def generated_files(folder: Path) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from regnum_testing.regenerate import Target, differences, generate, generated_files, main, write
+from regnum_testing.regenerate import Target, differences, generate, generated_files, main, stubs_of, write
 
 PROTO = 'syntax = "proto3";\npackage regenerate.test.v1;\nmessage Thing { string name = 1; }\n'
 
@@ -15,7 +15,9 @@ def target(tmp_path: Path) -> Target:
     (sources / "regenerate_test" / "v1" / "thing.proto").write_text(PROTO)
     generated = tmp_path / "generated"
     generated.mkdir()
-    return Target(sources=sources, below="regenerate_test/*/*.proto", generated=generated, typed=True)
+    return Target(
+        sources=sources, below="regenerate_test/*/*.proto", generated=generated, typed=True, called_only=False
+    )
 
 
 def test_missing_stale_and_left_over_files_are_named(target: Target, tmp_path: Path) -> None:
@@ -34,6 +36,44 @@ def test_missing_stale_and_left_over_files_are_named(target: Target, tmp_path: P
     ]
     write(target, fresh)
     assert differences(target, fresh) == []
+
+
+def test_of_somebody_elses_services_only_what_calls_them_is_kept() -> None:
+    code = """import grpc
+
+if grpc:
+    pass
+
+
+class KVStub(object):
+    \"\"\"Calls.\"\"\"
+
+
+class KVServicer(object):
+    def Range(self):
+        pass
+
+
+def add_KVServicer_to_server(servicer, server):
+    pass
+
+
+# This class is part of an EXPERIMENTAL API.
+class KV(object):
+    pass
+
+
+class LeaseStub(object):
+    pass
+"""
+    kept = stubs_of(code)
+    assert [line for line in kept.splitlines() if line.startswith(("class", "def", "import"))] == [
+        "import grpc",
+        "class KVStub(object):",
+        "class LeaseStub(object):",
+    ]
+    assert "Servicer" not in kept
+    assert "EXPERIMENTAL" not in kept
 
 
 def test_wrong_use() -> None:
