@@ -107,10 +107,12 @@ async def test_a_server_that_stands_still_for_a_moment_costs_no_session(server: 
 async def test_a_server_whose_answers_get_lost_is_left(proxied: tuple[Store, TcpProxy]) -> None:
     """Requests flow and the connection stands, so that only our own heartbeats can notice."""
     store, proxy = proxied
+    session = store.session_id
     proxy.hold_answers()
     await _becomes(store, SessionState.SUSPENDED)
     proxy.release_answers()
     await _connected(store)
+    assert store.session_id == session
 
 
 async def test_a_killed_server_comes_back_with_its_sessions(server: ZooKeeperServer) -> None:

@@ -85,6 +85,7 @@ async def test_deleting_controller_triggers_an_election(cluster: LocalCluster, h
             return await controller_epoch(admin) > before
 
         await until(succeeded, within_s=2.0)
+        assert await hand.get("/controller") is not None
 
 
 async def test_a_topic_written_by_hand_is_taken_up(cluster: LocalCluster, hand: Hand) -> None:
@@ -132,6 +133,8 @@ async def test_a_topic_removed_by_hand_is_deleted(cluster: LocalCluster, hand: H
             return "removed-by-hand" not in names and guard is None and record is None
 
         await until(gone, within_s=10.0)
+        again = await admin.create_topic("removed-by-hand", partitions=1, replication_factor=3)
+        assert again.topic_id != created.topic_id
 
 
 async def test_an_unreadable_state_takes_its_partition_offline_and_no_other(cluster: LocalCluster, hand: Hand) -> None:

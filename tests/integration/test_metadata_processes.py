@@ -76,6 +76,8 @@ async def test_metadata_processes_share_the_brokers_and_answer_clients(cluster: 
         return len(found) == 5 and all(one == found[0] and set(one.get("shared", ())) == {0, 1, 2} for one in found)
 
     await until(equal, within_s=EQUAL_WITHIN_S)
+    one, *_ = await pictures(cluster, Role.METADATA)
+    assert {leader for leader, _ in one["shared"].values()} <= {1, 2, 3}
 
 
 async def test_a_topic_is_known_everywhere_when_it_is_created(cluster: LocalCluster) -> None:

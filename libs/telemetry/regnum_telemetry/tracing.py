@@ -8,7 +8,7 @@ import contextvars
 import enum
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol
 
 Value = str | int | float | bool
@@ -167,15 +167,16 @@ def span(
         yield NO_SPAN
         return
     made = tracer().start(name, parent=above, attributes=attributes)
-    token = _CURRENT.set(made.context)
-    try:
+
+    def note_failure(kind: type[BaseException] | None, _error: object, _trace: object) -> None:
+        if kind is not None:
+            made.fail(kind.__name__)
+
+    with ExitStack() as ends:
+        ends.callback(made.end)
+        ends.push(note_failure)
+        ends.enter_context(within(made.context))
         yield made
-    except BaseException as error:
-        made.fail(type(error).__name__)
-        raise
-    finally:
-        _CURRENT.reset(token)
-        made.end()
 
 
 def between(

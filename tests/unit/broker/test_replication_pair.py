@@ -154,6 +154,7 @@ async def test_an_isr_write_without_an_answer_is_repeated_until_it_is_definite(w
         return leader.version == 1 and leader.role.proposed_isr is None  # type: ignore[union-attr]
 
     await eventually(settled)
+    assert (await world.state()).isr == (BrokerId(1), BrokerId(2))
 
 
 async def test_a_leader_adopts_what_another_wrote_in_its_epoch(world: BrokerWorld) -> None:

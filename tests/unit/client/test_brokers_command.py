@@ -1,24 +1,13 @@
 """`regnum brokers forget`, and the SDK's part of it: stdout, stderr, exit status, repeats."""
 
-import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
-from typing import NamedTuple
+from collections.abc import AsyncIterator
 
 import pytest
 from regnum_client import Admin
-from regnum_client.command import main
 from regnum_client.forgetting import ForgottenBroker
+from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
-
-
-class Ran(NamedTuple):
-    status: int
-    out: str
-    err: str
 
 
 @pytest.fixture
@@ -27,23 +16,13 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield running
 
 
-async def regnum(cluster: FakeCluster, *arguments: str) -> Ran:
-    def ran(arguments: Sequence[str]) -> Ran:
-        out, err = StringIO(), StringIO()
-        hook = sys.excepthook
-        try:
-            with redirect_stdout(out), redirect_stderr(err):
-                status = main(arguments)
-        finally:
-            sys.excepthook = hook
-        return Ran(status, out.getvalue(), err.getvalue())
-
-    # On a thread of its own: it has an event loop of its own.
-    return await asyncio.to_thread(ran, ["brokers", *arguments, "--bootstrap", cluster.bootstrap])
+@pytest.fixture
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
 
 
-async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster) -> None:
-    status, out, err = await regnum(cluster, "forget", "9", "-o", "json")
+async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster, regnum: CommandHere) -> None:
+    status, out, err = await regnum("brokers", "forget", "9", "-o", "json")
     assert (status, err) == (0, "")
     assert json.loads(out) == {
         "broker": 9,
@@ -53,12 +32,12 @@ async def test_without_yes_nothing_is_forgotten(cluster: FakeCluster) -> None:
         "assigned_partitions": 3,
     }
     assert not cluster.elections[1].forgotten
-    _, _, err = await regnum(cluster, "forget", "9")
+    _, _, err = await regnum("brokers", "forget", "9")
     assert "--yes" in err
 
 
-async def test_with_yes_it_is(cluster: FakeCluster) -> None:
-    status, out, err = await regnum(cluster, "forget", "9", "--yes")
+async def test_with_yes_it_is(cluster: FakeCluster, regnum: CommandHere) -> None:
+    status, out, err = await regnum("brokers", "forget", "9", "--yes")
     assert status == 0
     assert "assigned to it still" in err
     assert "--yes" not in err
@@ -66,8 +45,8 @@ async def test_with_yes_it_is(cluster: FakeCluster) -> None:
     assert cluster.elections[1].forgotten == {9}
 
 
-async def test_a_live_broker_is_refused(cluster: FakeCluster) -> None:
-    status, out, err = await regnum(cluster, "forget", "2", "--yes", "-o", "json")
+async def test_a_live_broker_is_refused(cluster: FakeCluster, regnum: CommandHere) -> None:
+    status, out, err = await regnum("brokers", "forget", "2", "--yes", "-o", "json")
     assert status == 2
     assert out == ""
     assert json.loads(err)["error"]["code"] == "INVALID_REQUEST"

@@ -185,6 +185,7 @@ async def test_a_busy_partition_does_not_hide_a_quiet_one(cluster: FakeCluster) 
         async with asyncio.timeout(DEADLINE_S):
             while "t" not in seen:
                 seen |= {record.topic for record in await consumer.read(timeout_s=1.0)}
+        assert not busy.done(), "the other partition was busy all the time"
         busy.cancel()
 
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -127,15 +127,16 @@ class LogDirectory:
             raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
         calls = disk if disk is not None else Disk()
         guarded = GuardedDisk(path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes)
-        try:
-            identity = read_or_format(path, guarded, broker_id, mint_id)
-            return cls._opened(path, lock, guarded, identity, mint_id, boot_id, segment_bytes, wall_ms)
-        except BaseException as error:
-            guarded.close()
-            os.close(lock)
-            if isinstance(error, ResourceExhaustedError):
+        with ExitStack() as undo:
+            undo.callback(os.close, lock)
+            undo.callback(guarded.close)
+            try:
+                identity = read_or_format(path, guarded, broker_id, mint_id)
+                opened = cls._opened(path, lock, guarded, identity, mint_id, boot_id, segment_bytes, wall_ms)
+            except ResourceExhaustedError as error:
                 raise DirectoryUnusableError(f"{path} cannot be opened: {error}") from error
-            raise
+            undo.pop_all()
+        return opened
 
     @classmethod
     def _opened(
