@@ -209,14 +209,16 @@ async def test_one_batch_feels_the_way_to_a_leader_that_cannot_be_reached(cluste
                 # As a connection that is refused looks to the caller.
                 raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "refused")
 
-    async with producer_to(cluster) as producer:
-        await (await producer.send("t", b"0"))
+    # Nothing leaves before the flush, so that the first call has all of the leader's partitions on the slowest machine.
+    async with producer_to(cluster, linger_ms=600_000.0) as producer:
         cluster.before_produce = reset
         deliveries = [await producer.send("wide", b"x", partition=number) for number in range(90)]
+        flushed = asyncio.create_task(producer.flush())
         await until(lambda: len(refused) >= 6)
         assert refused[0] > 1
         assert set(refused[5:]) == {1}
         dead = False
+        await flushed
         await asyncio.gather(*deliveries)
     assert taken[0] == 1
     assert max(taken) > 1
