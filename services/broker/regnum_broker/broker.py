@@ -107,7 +107,8 @@ class Broker:
         channels = Channels()
         supervisor.defer("channels", channels.close)
         storage = self._storage = await self._open_storage()
-        checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock)
+        lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline))
+        checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock, tell_busy=lifeline.report_busy)
 
         async def close_storage() -> None:
             if not storage.directory.failed:
@@ -122,7 +123,6 @@ class Broker:
         leaders = CurrentLeaders(replicas, cache)
         sessions = self._sessions
         streams = FollowerStreams()
-        lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline))
 
         def controller_moved(location: ControllerLocation | None) -> None:
             lifeline.move(location)

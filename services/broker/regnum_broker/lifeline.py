@@ -100,6 +100,10 @@ class Lifeline:
         """Tell the controller who cannot be fetched from, and who does not fetch, from now on."""
         self._speaker.call(lambda: self._speaker.set_contacts(contacts))
 
+    def report_busy(self, keys: frozenset[PartitionKey]) -> None:
+        """Tell the controller, with the next beat, which partitions are busy from now on."""
+        self._speaker.call(lambda: self._speaker.set_busy(keys))
+
     @property
     def is_open(self) -> bool:
         """Whether a stream for the present registration is open."""
@@ -210,6 +214,10 @@ class _Speaker:
         """Another state of fetches."""
         self._reports.set_contacts(contacts)
         self._due.set()
+
+    def set_busy(self, keys: frozenset[PartitionKey]) -> None:
+        """Other busy partitions: a hint, which can wait for the next beat."""
+        self._reports.set_busy(keys)
 
     async def _speak(self) -> None:
         while not self._stopped:

@@ -1,6 +1,6 @@
 """What a broker does by the clock: looks at ISRs, saves high watermarks, takes room back once there is some."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,6 +14,7 @@ from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.replicas import Replicas
+from regnum_broker.replication.activity import observe
 from regnum_broker.storage import Storage
 
 ISR_INTERVAL_S: Final = 0.5
@@ -69,12 +70,29 @@ class IsrWatch:
 
 
 class Checkpointing:
-    """Saves the high watermarks that moved."""
+    """Saves the high watermarks that moved, and says which partitions are busy by that."""
 
-    def __init__(self, *, replicas: Replicas, storage: Storage, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        storage: Storage,
+        clock: Clock,
+        tell_busy: Callable[[frozenset[PartitionKey]], None],
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            replicas: whose high watermarks.
+            storage: where to.
+            clock: source of time.
+            tell_busy: takes the busy partitions whenever they are others.
+        """
         self._replicas: Final = replicas
         self._storage: Final = storage
         self._clock: Final = clock
+        self._tell_busy: Final = tell_busy
+        self._busy: dict[PartitionKey, int] = {}
 
     async def run(self) -> None:
         """Save for ever; a task of the supervisor."""
@@ -91,12 +109,19 @@ class Checkpointing:
                 key, high_watermark = partition.key, partition.high_watermark
                 if high_watermark != directory.stored_high_watermark(key) and key in directory.replicas:
                     moved[key] = high_watermark
+        self._note_busy(moved)
         if moved:
             try:
                 await self._storage.write(lambda: _save(self._storage.directory, moved))
             except ResourceExhaustedError:
                 # Those of the last time stand, which are lower; the next time brings these.
                 return
+
+    def _note_busy(self, moved: Iterable[PartitionKey]) -> None:
+        busy = observe(self._busy, moved)
+        if busy.keys() != self._busy.keys():
+            self._tell_busy(frozenset(busy))
+        self._busy = busy
 
 
 class ProducerExpiry:

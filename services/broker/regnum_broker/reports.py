@@ -6,8 +6,8 @@ say; what is said twice does no harm.
 Algorithm: one batch is under way at a time. It is sent once on each stream, until the controller acknowledges its
 number. What happened once (an ISR that was written) is forgotten with its acknowledgement. What is so (a replica that
 cannot be used) is reported in full on every new stream, because another controller, or another registration, has heard
-nothing of it. What changes all the time and is short (who fetches from whom) goes out whole whenever it has changed,
-and is not acknowledged.
+nothing of it. What changes all the time and is short (who fetches from whom, what is busy) goes out whole whenever it
+has changed, and is not acknowledged.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from regnum.election.v1 import controller_pb2
-from regnum_model.ids import PartitionKey
+from regnum_model.ids import PartitionKey, TopicId
 
 from regnum_broker.contacts import FetchContacts
 from regnum_broker.isr_writer import WrittenIsr
@@ -45,6 +45,8 @@ class Reports:
         self._offline: dict[PartitionKey, None] = {}
         self._contacts = FetchContacts()
         self._contacts_due = False
+        self._busy: frozenset[PartitionKey] = frozenset()
+        self._busy_due = False
         self._batch: _Batch | None = None
         self._sent = False
         self._number = 0
@@ -66,20 +68,28 @@ class Reports:
         """Who cannot be fetched from, and who does not fetch, from now on."""
         self._contacts, self._contacts_due = contacts, True
 
+    def set_busy(self, keys: frozenset[PartitionKey]) -> None:
+        """Partitions that are busy from now on."""
+        self._busy, self._busy_due = keys, True
+
     def begin_stream(self) -> None:
         """A stream was opened: what is under way goes out again, and all that is so."""
         self._sent = False
         self._contacts_due = self._contacts != FetchContacts()
+        self._busy_due = bool(self._busy)
         self._offline = dict.fromkeys(self._offline_now())
 
     def put_into(self, message: controller_pb2.BrokerLifelineRequest) -> None:
-        """Add the batch that is due, if one is, and contacts that the stream has not been told."""
+        """Add the batch that is due, if one is, and contacts and busy partitions that the stream has not been told."""
         if self._contacts_due:
             self._contacts_due = False
             message.fetch_contacts.unreachable_leaders.extend(sorted(self._contacts.unreachable_leaders))
             message.fetch_contacts.silent_followers.extend(sorted(self._contacts.silent_followers))
             # Being there is the message, also when both lists are empty.
             message.fetch_contacts.SetInParent()
+        if self._busy_due:
+            self._busy_due = False
+            message.busy.CopyFrom(_busy(self._busy))
         if self._batch is None and self.has_due:
             self._batch = self._next()
             self._sent = False
@@ -114,3 +124,12 @@ class Reports:
         for key in offline:
             del self._offline[key]
         return _Batch(number=self._number, isrs=isrs, offline=offline)
+
+
+def _busy(keys: Iterable[PartitionKey]) -> controller_pb2.BusyPartitions:
+    topics: dict[TopicId, list[int]] = {}
+    for key in keys:
+        topics.setdefault(key.topic_id, []).append(key.partition)
+    return controller_pb2.BusyPartitions(
+        topics=[controller_pb2.BusyTopic(topic_id=id, partitions=sorted(topics[id])) for id in sorted(topics)]
+    )

@@ -1,8 +1,9 @@
 """Brokers that come, go, bounce, are fenced, or ask to stop.
 
-A failure is handled in two rounds: first the partitions that need a leader, written and told at once; then those the
-broker only followed, whose ISR shrinks so that acks=all does not wait for the lag limit. A bounce is a failure and
-then a start (safety rule S10).
+A failure is handled in rounds: first the partitions that are busy, as the dead broker said while it lived: somebody
+waits for those, whether it led or only followed them; then those that need a leader, written and told at once; then
+those that it only followed, whose ISR shrinks so that acks=all does not wait for the lag limit. A bounce is a failure
+and then a start (safety rule S10).
 """
 
 import asyncio
@@ -122,7 +123,7 @@ async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
     context.fenced[known.id] = known.epoch
     if trace is not None:
         trace.reached(conventions.FENCED_UNIX_NANO)
-    await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()), trace)
+    await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()), trace, busy=event.busy)
     return True
 
 
@@ -142,19 +143,32 @@ def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace
     return trace
 
 
-async def react(context: ControllerContext, difference: Difference, trace: FailoverTrace | None = None) -> None:
+async def react(
+    context: ControllerContext,
+    difference: Difference,
+    trace: FailoverTrace | None = None,
+    *,
+    busy: Iterable[PartitionKey] = (),
+) -> None:
     """Act on changed registrations.
 
     Args:
         context: the reign.
         difference: what changed.
         trace: the failover it belongs to; a new one begins when there is none and a leader is gone.
+        busy: partitions that are settled before all others, if they were assigned to what is gone.
     """
     changed = difference.gone | {broker.id for broker in difference.arrived}
     lost = changed & frozenset(context.picture.brokers)
     _redraw(context, difference)
     rest: list[PartitionKey] = []
-    async with aclosing(_urgent_parts(context, await _assigned(context.picture, changed), changed, rest)) as parts:
+    assigned = await _assigned(context.picture, changed)
+    first = [key for key in dict.fromkeys(busy) if key in assigned]
+    for key in first:
+        del assigned[key]
+    with context.traced(trace):
+        await settle_some(context, first)
+    async with aclosing(_urgent_parts(context, assigned, changed, rest)) as parts:
         async for urgent in parts:
             if trace is None and any(_leader(context, key) in lost for key in urgent):
                 trace = context.begin_trace(
@@ -203,7 +217,7 @@ def _redraw(context: ControllerContext, difference: Difference) -> None:
     )
 
 
-async def _assigned(picture: Cluster, ids: Iterable[BrokerId]) -> Collection[PartitionKey]:
+async def _assigned(picture: Cluster, ids: Iterable[BrokerId]) -> dict[PartitionKey, None]:
     """Keys of all partitions assigned to any of some brokers."""
     keys: dict[PartitionKey, None] = {}
     for id in ids:

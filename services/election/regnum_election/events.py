@@ -72,6 +72,8 @@ class BrokerDead:
     """When the first sign of it was noticed; for traces."""
     heard_unix_nano: int = field(default=0, compare=False)
     """When it last said anything; for traces; 0 when that is not known."""
+    busy: tuple[PartitionKey, ...] = field(default=(), compare=False)
+    """Partitions in which it lately had records committed, as leader or follower: they are settled first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

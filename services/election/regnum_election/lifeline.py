@@ -48,6 +48,9 @@ CUT_OFF_AGAIN_S: Final = 1.0
 PEERS_MAX: Final = 10_000
 """Brokers that are taken from one list of fetch contacts; more there are not."""
 
+BUSY_MAX: Final = 1_000
+"""Busy partitions that are taken from one broker."""
+
 WITHOUT_STREAM_S: Final = 0.3
 """Time between two looks at a live broker that has no stream."""
 
@@ -78,6 +81,8 @@ class Stream:
     """What was last decided about its silence."""
     contacts: FetchContacts = field(default_factory=FetchContacts)
     """What it last said of fetches between it and others."""
+    busy: controller_pb2.BusyPartitions = field(default_factory=controller_pb2.BusyPartitions)
+    """What it last said of busy partitions; nobody reads it before the broker is dead."""
 
     def end(self) -> None:
         """Let whoever speaks on it hang up."""
@@ -255,6 +260,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                 unreachable_leaders=_brokers(request.fetch_contacts.unreachable_leaders),
                 silent_followers=_brokers(request.fetch_contacts.silent_followers),
             )
+        if request.HasField("busy"):
+            stream.busy = request.busy
         if request.report_number > stream.report:
             self._take_up(stream, request)
             stream.report = request.report_number
@@ -280,9 +287,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         if self._epoch == epoch:
             self._log.info("lifeline ended", broker=stream.broker)
             evidence = "lifeline ended, port refused twice"
-            self._look(stream.broker, KNOCKS_AFTER_BREAK, evidence, heard_unix_nano=stream.heard_unix_nano)
+            self._look(stream.broker, KNOCKS_AFTER_BREAK, evidence, stream)
 
-    def _look(self, id: BrokerId, attempts: int, evidence: str, *, heard_unix_nano: int = 0) -> None:
+    def _look(self, id: BrokerId, attempts: int, evidence: str, stream: Stream | None = None) -> None:
         broker = self._brokers.get(id)
         if broker is None or not self._fences:
             return
@@ -297,7 +304,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             evidence=evidence,
             cause=conventions.CAUSE_LIFELINE,
             noticed_unix_nano=tracing.now_unix_nano(),
-            heard_unix_nano=heard_unix_nano,
+            heard_unix_nano=0 if stream is None else stream.heard_unix_nano,
+            busy=() if stream is None else _busy(stream.busy),
         )
         self._looking[id] = self._spawn(f"lifeline-{id}-probes", self._probe_port(broker, attempts, suspicion))
 
@@ -370,6 +378,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
                     cause=conventions.CAUSE_SILENCE,
                     noticed_unix_nano=tracing.now_unix_nano() - round(SILENCE_S * 1e9),
                     heard_unix_nano=stream.heard_unix_nano,
+                    busy=_busy(stream.busy),
                 )
             )
         elif verdict is not before:
@@ -379,3 +388,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
 
 def _brokers(ids: Iterable[int]) -> frozenset[BrokerId]:
     return frozenset(BrokerId(id) for id in islice(ids, PEERS_MAX))
+
+
+def _busy(said: controller_pb2.BusyPartitions) -> tuple[PartitionKey, ...]:
+    keys = (PartitionKey(TopicId(topic.topic_id), number) for topic in said.topics for number in topic.partitions)
+    return tuple(islice(keys, BUSY_MAX))

@@ -3,17 +3,22 @@
 from pathlib import Path
 
 from regnum_broker.maintenance import Checkpointing
-from regnum_model.ids import BrokerId
+from regnum_broker.replication.activity import LOOKS
+from regnum_model.ids import BrokerId, PartitionKey
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, LeadingReplicas
 
 COUNT = 20
 
 
+def checkpointing_of(leader: LeadingReplicas, busy: list[frozenset[PartitionKey]]) -> Checkpointing:
+    return Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock, tell_busy=busy.append)
+
+
 async def test_new_partitions_bring_no_checkpoint(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with LeadingReplicas(tmp_path, partitions=COUNT, disk=disk) as leader:
-        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        checkpointing = checkpointing_of(leader, [])
         before = disk.writes
         await checkpointing.save()
         assert disk.writes == before
@@ -29,13 +34,32 @@ async def test_new_partitions_bring_no_checkpoint(tmp_path: Path) -> None:
 
 async def test_a_high_watermark_that_went_back_to_nothing_is_saved(tmp_path: Path) -> None:
     async with LeadingReplicas(tmp_path, partitions=1) as leader:
-        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        checkpointing = checkpointing_of(leader, [])
         await leader.append()
         leader.partition().commit(1)
         await checkpointing.save()
         leader.partition().truncated(0)
         await checkpointing.save()
         assert leader.storage.directory.stored_high_watermark(leader.partition().key) == 0
+
+
+async def test_partitions_with_new_records_are_told_of_once_and_for_as_long_as_they_are_busy(tmp_path: Path) -> None:
+    told: list[frozenset[PartitionKey]] = []
+    async with LeadingReplicas(tmp_path, partitions=COUNT) as leader:
+        checkpointing = checkpointing_of(leader, told)
+        await checkpointing.save()
+        assert told == []
+        for end in (1, 2):
+            await leader.append(7)
+            leader.leadership(7).partition.commit(end)
+            await checkpointing.save()
+        busy = leader.partition(7).key
+        assert told == [{busy}]
+        for _ in range(LOOKS - 1):
+            await checkpointing.save()
+        assert told == [{busy}]
+        await checkpointing.save()
+        assert told == [{busy}, frozenset()]
 
 
 async def test_only_leaderships_whose_isr_is_incomplete_are_looked_at_often(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from regnum_election.context import ControllerContext
 from regnum_election.events import BrokerDead
 from regnum_election.topic_creation import Created
 from regnum_election.topic_requests import TopicRequest
-from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_testing.election_values import cluster as picture_of
 from regnum_testing.election_values import topic
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
@@ -137,6 +137,49 @@ async def test_the_first_leaders_are_not_kept_waiting_until_the_last_partition_w
     assert sorted([*urgent, *rest]) == sorted(looked)
     assert {key.partition % 3 for key in urgent} == {0}
     assert {key.partition % 3 for key in rest} == {1, 2}
+
+
+async def test_busy_partitions_have_their_leaders_before_any_idle_one() -> None:
+    """A dozen partitions under load waited in line with a thousand idle ones: 0.4 s instead of 0.1."""
+    cluster = FakeCluster()
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    replicas = (BrokerId(1), BrokerId(2), BrokerId(3))
+    followed = (BrokerId(2), BrokerId(1), BrokerId(3))
+    wanted = [
+        TopicRequest(
+            name=name,
+            partitions=0,
+            replication_factor=None,
+            assignment=tuple((number, assigned) for number in range(count)),
+            mutation=None,
+        )
+        for name, count, assigned in (("idle", 300, replicas), ("led", 4, replicas), ("followed", 4, followed))
+    ]
+    answer = await controller.topics.create(wanted, validate_only=False, wait_s=60.0, account=ANYBODY)
+    ids = [outcome.topic_id for outcome in answer.outcomes if isinstance(outcome, Created)]
+    keys = [PartitionKey(id, number) for id in ids[1:] for number in (1, 2)]
+    for broker in cluster.brokers.values():
+        broker.requests.clear()
+    victim = cluster.brokers[BrokerId(1)]
+    victim.down = True
+    controller.queue.put(
+        BrokerDead(
+            broker=victim.id,
+            epoch=victim.epoch,
+            registration=victim.registration,
+            evidence="test",
+            # One that nobody knows, and one that is named twice: a broker may say anything.
+            busy=(PartitionKey(TopicId("gone"), 1), keys[0], *keys),
+        )
+    )
+    idle = [PartitionKey(ids[0], number) for number in range(300)]
+    await until(lambda: all(cluster.all_told((2, 3), key, 2) for key in idle))
+    told = [item for request in cluster.brokers[BrokerId(2)].requests for item in request.partitions]
+    first = told[: len(keys)]
+    assert {PartitionKey(TopicId(item.topic_id), item.state.partition) for item in first} == set(keys)
+    assert {tuple(item.state.isr) for item in first} == {(2, 3)}, "the dead broker is out of those it followed, too"
+    await cluster.close()
 
 
 @pytest.mark.parametrize("brokers_lost", [{BrokerId(1)}, frozenset[BrokerId]()])

@@ -10,7 +10,7 @@ import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
 from regnum_election.cluster import Broker
 from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
-from regnum_election.lifeline import Lifelines, Stream
+from regnum_election.lifeline import BUSY_MAX, Lifelines, Stream
 from regnum_election.lifeline_thread import LifelineThread
 from regnum_election.liveness import Listener, Verdict
 from regnum_election.relief import CutOff, FetchContacts, cut_leaders
@@ -133,6 +133,36 @@ async def test_a_broken_lifeline_and_a_refused_port_report_death(lifelines: Thre
     assert epoch == 3
     assert isinstance(event, BrokerDead)
     assert (event.broker, event.epoch) == (end.broker.id, end.broker.epoch)
+
+
+async def test_a_death_names_what_the_broker_last_said_was_busy(lifelines: Thread) -> None:
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    lifelines.thread.show(ControllerEpoch(3), {end.broker.id: end.broker})
+    await end.hello()
+    for beat, numbers in ((2, range(10)), (3, (5, 7))):
+        busy = controller_pb2.BusyPartitions(topics=[controller_pb2.BusyTopic(topic_id="t", partitions=numbers)])
+        await end.stream.write(controller_pb2.BrokerLifelineRequest(beat=beat, busy=busy))
+    # A beat that says nothing of it changes nothing; its report is acknowledged, so all before it has been heard.
+    await end.stream.write(controller_pb2.BrokerLifelineRequest(beat=4, report_number=1))
+    while (await end.stream.read()).report_acknowledged < 1:
+        pass
+    await end.die()
+    await until(lambda: bool(lifelines.events))
+    _, event = lifelines.events[0]
+    assert isinstance(event, BrokerDead)
+    assert event.busy == (PartitionKey(TopicId("t"), 5), PartitionKey(TopicId("t"), 7))
+
+
+async def test_a_broker_that_calls_everything_busy_is_not_believed_without_end() -> None:
+    said = controller_pb2.BusyPartitions(
+        topics=[controller_pb2.BusyTopic(topic_id="t", partitions=range(100_000)) for _ in range(20)]
+    )
+    silence = Silence(1, 2, 3)
+    silence.lifelines._hear(silence.streams[1], controller_pb2.BrokerLifelineRequest(busy=said))
+    await silence.run(2.2, silent=1)
+    (event,) = (event for event in silence.events if isinstance(event, BrokerDead))
+    assert len(event.busy) == BUSY_MAX
 
 
 async def test_a_live_broker_without_a_lifeline_is_left_alone_while_its_port_answers(lifelines: Thread) -> None:

@@ -181,6 +181,7 @@ class BrokerLifelineRequest(_message.Message):
     REPORT_NUMBER_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     FETCH_CONTACTS_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -207,6 +208,10 @@ class BrokerLifelineRequest(_message.Message):
         stream, and nothing is wrong if it never was.
         """
 
+    @_builtins.property
+    def busy(self) -> Global___BusyPartitions:
+        """Partitions whose records somebody waits for, so that a failover takes these first. Absent: as this stream said last."""
+
     def __init__(
         self,
         *,
@@ -217,10 +222,11 @@ class BrokerLifelineRequest(_message.Message):
         report_number: _builtins.int = ...,
         offline_replicas: _abc.Iterable[Global___OfflineReplica] | None = ...,
         fetch_contacts: Global___FetchContacts | None = ...,
+        busy: Global___BusyPartitions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fetch_contacts", b"fetch_contacts", "hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "fetch_contacts", b"fetch_contacts", "hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -281,6 +287,60 @@ class FetchContacts(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FetchContacts: _TypeAlias = FetchContacts  # noqa: Y015
+
+@_typing.final
+class BusyPartitions(_message.Message):
+    """Partitions with a replica on the sender in which records were committed lately: a hint that orders work and decides
+    nothing. At most a hundred.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___BusyTopic]:
+        """Those of each topic."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___BusyTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BusyPartitions: _TypeAlias = BusyPartitions  # noqa: Y015
+
+@_typing.final
+class BusyTopic(_message.Message):
+    """Busy partitions of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition numbers."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BusyTopic: _TypeAlias = BusyTopic  # noqa: Y015
 
 @_typing.final
 class IsrReport(_message.Message):
