@@ -4,12 +4,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from kazoo.exceptions import NodeExistsError, RolledBackError, RuntimeInconsistency
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency
+from kazoo.protocol.states import ZnodeStat
 from regnum_coordination.drivers.zookeeper.batches import ZooKeeperBatches
+from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls
 from regnum_coordination.drivers.zookeeper.names import ServerNames
-from regnum_coordination.errors import ConnectionLoss, NodeExists
-from regnum_coordination.port import Create, Refused, Unknown
+from regnum_coordination.errors import BadVersion, ConnectionLoss, NodeExists, NoNode
+from regnum_coordination.port import (
+    Check,
+    Create,
+    Fenced,
+    Group,
+    OperationResult,
+    Refused,
+    Set,
+    Stat,
+    Unknown,
+    Written,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +43,8 @@ class _Calls:
     def __init__(self, first: Sequence[Exception]) -> None:
         self._first = first
 
-    def transaction(self, requests: Sequence[Any]) -> Callable[[], None]:
-        assert len(requests) == len(self._first)
+    def transaction(self, request: BulkWrite) -> Callable[[], None]:
+        assert len(request.places) == len(self._first)
         return lambda: None
 
     def exists(self, path: str) -> Callable[[], None]:
@@ -54,3 +67,80 @@ async def test_a_refusal_stands_although_nothing_is_heard_of_the_other_groups() 
     assert isinstance(taken, Refused)
     assert isinstance(taken.error, NodeExists)
     assert taken.error.path == "/taken"
+
+
+class _Server:
+    """Answers transactions in turn, and says of every node that it is there at version 0, but for some."""
+
+    access: Sequence[Any] = ()
+
+    def __init__(self, *answers: Sequence[object], gone: Sequence[str] = ()) -> None:
+        self._answers = list(answers)
+        self._gone = gone
+        self.sent: list[int] = []
+
+    def transaction(self, request: BulkWrite) -> int:
+        return len(request.places)
+
+    def exists(self, path: str) -> str:
+        return path
+
+    async def ask(self, call: int) -> _Answer:
+        self.sent.append(call)
+        return _Answer(value=self._answers.pop(0))
+
+    async def ask_all(self, calls: Sequence[str]) -> list[_Answer]:
+        stat = ZnodeStat(1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
+        return [_Answer(value=None if path in self._gone else stat) for path in calls]
+
+
+def _batches(server: _Server) -> ZooKeeperBatches:
+    return ZooKeeperBatches(cast("ZooKeeperCalls", server), ServerNames(""), session_id=1, lose=lambda: None)
+
+
+STAT = Stat(creation_id=1, modification_id=2, version=1, children_id=1, ephemeral_owner=None)
+GROUPS: Sequence[Group] = [(Check("/guard"), Set(f"/{name}", b"", 0)) for name in "abc"]
+
+
+async def test_each_group_gets_its_own_stat_although_a_shared_guard_was_sent_once() -> None:
+    stats = [
+        Stat(creation_id=1, modification_id=2, version=version, children_id=1, ephemeral_owner=None)
+        for version in (1, 2, 3)
+    ]
+    server = _Server([None, None, *stats])
+    outcomes = await _batches(server).write(GROUPS, Check("/fence", 7))
+    assert server.sent == [5]
+    assert outcomes == tuple(
+        Written((OperationResult("/guard", None), OperationResult(f"/{name}", stat)))
+        for name, stat in zip("abc", stats, strict=True)
+    )
+
+
+async def test_a_failure_behind_a_guard_that_was_sent_once_hits_the_group_it_belongs_to() -> None:
+    failed = [RolledBackError(), RolledBackError(), RolledBackError(), BadVersionError(), RuntimeInconsistency()]
+    server = _Server(failed, [None, None, STAT, STAT])
+    a, b, c = await _batches(server).write(GROUPS, Check("/fence", 7))
+    assert (type(a), type(c)) == (Written, Written)
+    assert isinstance(b, Refused)
+    assert isinstance(b.error, BadVersion)
+    assert (b.error.path, b.error.expected) == ("/b", 0)
+    assert server.sent == [5, 4]
+
+
+async def test_a_shared_guard_that_is_gone_refuses_every_group_behind_it() -> None:
+    failed = [RolledBackError(), NoNodeError(), *(RuntimeInconsistency() for _ in "abc")]
+    server = _Server(failed, gone=["/guard"])
+    outcomes = await _batches(server).write(GROUPS, Check("/fence", 7))
+    for outcome in outcomes:
+        assert isinstance(outcome, Refused)
+        assert isinstance(outcome.error, NoNode)
+        assert outcome.error.path == "/guard"
+    assert server.sent == [5]
+
+
+async def test_a_guard_that_is_the_fence_as_well_ends_the_reign() -> None:
+    fence = Check("/fence", 7)
+    server = _Server([BadVersionError(), RuntimeInconsistency()])
+    (outcome,) = await _batches(server).write([(fence, Set("/a", b"", 0))], fence)
+    assert outcome == Fenced()
+    assert server.sent == [2]

@@ -16,7 +16,6 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
-from kazoo.protocol.states import ZnodeStat
 from regnum_coordination.drivers.memory.tree import Tree
 from regnum_coordination.drivers.zookeeper.answers import to_error, wire_version
 from regnum_coordination.drivers.zookeeper.names import ServerNames
@@ -28,7 +27,6 @@ from regnum_coordination.drivers.zookeeper.transactions import (
     check_size,
     first_failure,
     refusal,
-    requests,
     results,
     touched,
 )
@@ -47,23 +45,6 @@ from regnum_coordination.port import Check, Create, Delete, Operation, Operation
 NAMES = ServerNames("/r")
 
 
-def test_operations_become_requests_below_the_chroot() -> None:
-    wanted = requests(
-        [Check("/a"), Check("/a", 0), Create("/b", b"1", ephemeral=True), Set("/c", b"2", None), Delete("/d", 7)],
-        NAMES,
-        ("all",),
-    )
-    assert [(request.type, request.path) for request in wanted] == [
-        (13, "/r/a"),
-        (13, "/r/a"),
-        (1, "/r/b"),
-        (5, "/r/c"),
-        (2, "/r/d"),
-    ]
-    assert [wanted[0].version, wanted[1].version, wanted[3].version, wanted[4].version] == [-1, 0, -1, 7]
-    assert (wanted[2].flags, wanted[2].acl) == (1, ("all",))
-
-
 @pytest.mark.parametrize(("version", "wire"), [(None, -1), (0, 0), (5, 5), (-1, 2**31 - 1), (2**40, 2**31 - 1)])
 def test_no_number_of_ours_means_any_version(version: int | None, wire: int) -> None:
     assert wire_version(version) == wire
@@ -76,13 +57,18 @@ def test_the_operation_that_failed_is_neither_rolled_back_nor_skipped() -> None:
 
 
 def test_results_of_a_transaction() -> None:
-    answer = ZnodeStat(3, 9, 0, 0, 4, 0, 0, 77, 1, 2, 5)
-    assert results(
-        [Check("/c"), Create("/n", b"", ephemeral=True), Set("/s", b"", 3)], [True, "/r/n", answer], 9, 42
-    ) == (
+    left = [
+        Stat(creation_id=3, modification_id=9, version=version, children_id=5, ephemeral_owner=77) for version in (4, 5)
+    ]
+    stats = iter(left)
+    assert results([Check("/c"), Create("/n", b"", ephemeral=True), Set("/s", b"", 3)], stats, 9, 42) == (
         OperationResult("/c", None),
         OperationResult("/n", Stat(creation_id=9, modification_id=9, version=0, children_id=9, ephemeral_owner=42)),
-        OperationResult("/s", Stat(creation_id=3, modification_id=9, version=4, children_id=5, ephemeral_owner=77)),
+        OperationResult("/s", left[0]),
+    )
+    assert results([Delete("/d", 1), Set("/t", b"", 4)], stats, 9, 42) == (
+        OperationResult("/d", None),
+        OperationResult("/t", left[1]),
     )
 
 

@@ -16,11 +16,12 @@ Example: 1000 groups, conflicts at 17, 18 and 900: transaction, 1000 reads, tran
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from regnum_coordination.drivers.zookeeper.answers import to_error
+from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.calls import ZooKeeperCalls, value
 from regnum_coordination.drivers.zookeeper.names import ServerNames
 from regnum_coordination.drivers.zookeeper.transactions import (
@@ -29,7 +30,6 @@ from regnum_coordination.drivers.zookeeper.transactions import (
     check_size,
     first_failure,
     refusal,
-    requests,
     results,
     seen_of,
     size,
@@ -46,6 +46,7 @@ from regnum_coordination.port import (
     OperationResult,
     Outcome,
     Refused,
+    Stat,
     Unknown,
     Written,
 )
@@ -62,8 +63,8 @@ _SLICE: Final = 500
 class Done:
     """A transaction that happened."""
 
-    answers: Sequence[object]
-    """kazoo's answers, one for each operation."""
+    stats: Sequence[Stat]
+    """What its sets left, in order."""
     zxid: int
     """Its id."""
 
@@ -89,14 +90,15 @@ class ZooKeeperBatches:
 
     async def transact(self, operations: Sequence[Operation]) -> Done | Failed:
         """One transaction; raises ConnectionLoss, SessionExpired, InvalidRequest."""
-        call = self._calls.transaction(requests(operations, self._names, self._calls.access))
-        answer = await self._calls.ask(call)
+        request = BulkWrite.of(operations, self._names, self._calls.access)
+        answer = await self._calls.ask(self._calls.transaction(request))
         if not answer.successful():
             raise self._told(to_error(answer.exception, operations[0].path))
         failure = first_failure(answer.value)
         if failure is None:
-            return Done(answer.value, answer.zxid)
-        place, found = failure
+            return Done([told for told in answer.value if told is not None], answer.zxid)
+        sent, found = failure
+        place = request.places[sent]
         at_fault = operations[place]
         error = to_error(found, at_fault.path, None if isinstance(at_fault, Create) else at_fault.version)
         # The server looks at the session once for each operation, and says so in the same place.
@@ -110,9 +112,10 @@ class ZooKeeperBatches:
             self._lose()
         return error
 
-    def results(self, operations: Sequence[Operation], done: Done, start: int = 0) -> tuple[OperationResult, ...]:
-        """What operations left behind whose answers begin at ``start``."""
-        return results(operations, done.answers, done.zxid, self._session_id, start=start)
+    def results(self, groups: Iterable[Group], done: Done) -> Iterator[tuple[OperationResult, ...]]:
+        """What the groups of a transaction left behind; all of its sets are in them."""
+        stats = iter(done.stats)
+        return (results(group, stats, done.zxid, self._session_id) for group in groups)
 
     async def seen(self, groups: Iterable[Group]) -> dict[str, Seen | None]:
         """The nodes that groups touch, read behind what this session has sent before."""
@@ -207,8 +210,9 @@ class _Batch:
             operations += self._groups[index]
         tried = await self._transactions.transact(operations)
         if isinstance(tried, Done):
-            for index, start in zip(pack, starts, strict=True):
-                self.outcomes[index] = Written(self._transactions.results(self._groups[index], tried, start))
+            found = self._transactions.results([self._groups[index] for index in pack], tried)
+            for index, left in zip(pack, found, strict=True):
+                self.outcomes[index] = Written(left)
             return []
         if tried.place < len(self._fences):
             for index in pack:

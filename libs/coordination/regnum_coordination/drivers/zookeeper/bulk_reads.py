@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS
 
 from regnum_coordination.port import Node, Stat
@@ -106,13 +105,3 @@ def _names(buffer: bytes, offset: int) -> tuple[list[str], int]:
         offset = begin + _INT.unpack_from(buffer, offset)[0]
         names.append(bytes(buffer[begin:offset]).decode("utf-8"))
     return names, offset
-
-
-class BulkClient(KazooClient):  # type: ignore[misc] # kazoo is untyped
-    """kazoo's client, which can send a bulk read as well."""
-
-    def bulk_read_async(self, request: BulkRead) -> Any:
-        """As its own methods of this kind."""
-        answer = self.handler.async_result()
-        self._call(request, answer)
-        return answer

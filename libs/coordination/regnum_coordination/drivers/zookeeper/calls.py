@@ -22,7 +22,9 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.answers import to_error
-from regnum_coordination.drivers.zookeeper.bulk_reads import BulkClient, BulkRead
+from regnum_coordination.drivers.zookeeper.bulk_client import BulkClient
+from regnum_coordination.drivers.zookeeper.bulk_reads import BulkRead
+from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.handler import Answer, Link, LoopHandler
 from regnum_coordination.drivers.zookeeper.mailbox import Mailbox
 from regnum_coordination.errors import ConnectionLoss
@@ -227,7 +229,7 @@ class ZooKeeperCalls:
 
     def read_together(self, paths: Sequence[str], *, of_children: bool = False) -> Call:
         """For each path ``Found``, or the names of its children, or an exception."""
-        return partial(self._client.bulk_read_async, BulkRead(paths, of_children))
+        return partial(self._client.ask_async, BulkRead(paths, of_children))
 
     def exists(self, path: str, watch: Callable[..., None] | None = None) -> Call:
         """Stat, or None."""
@@ -261,12 +263,9 @@ class ZooKeeperCalls:
         access: Sequence[Any] = self._client.default_acl or OPEN_ACL_UNSAFE
         return access
 
-    def transaction(self, requests: Sequence[Any]) -> Call:
-        """A list of answers, one for each request."""
-        transaction = self._client.transaction()
-        transaction.operations.extend(requests)
-        call: Call = transaction.commit_async
-        return call
+    def transaction(self, request: BulkWrite) -> Call:
+        """A list: of each operation that is sent what is told of it."""
+        return partial(self._client.ask_async, request)
 
 
 def value(answer: Answer, path: str, version: int | None = None) -> Any:

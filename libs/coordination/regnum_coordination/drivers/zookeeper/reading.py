@@ -7,10 +7,10 @@ from kazoo.exceptions import NoNodeError, UnimplementedError
 
 from regnum_coordination.drivers.zookeeper.answers import node_of, to_error
 from regnum_coordination.drivers.zookeeper.bulk_reads import READS_PER_REQUEST, Found
+from regnum_coordination.drivers.zookeeper.bulk_writes import BulkWrite
 from regnum_coordination.drivers.zookeeper.calls import Call, ZooKeeperCalls, value
 from regnum_coordination.drivers.zookeeper.handler import Answer
 from regnum_coordination.drivers.zookeeper.names import ServerNames
-from regnum_coordination.drivers.zookeeper.transactions import requests
 from regnum_coordination.paths import ROOT, folder_prefix
 from regnum_coordination.port import Check, Node, TreePage
 
@@ -40,7 +40,7 @@ class ZooKeeperReader:
         self._check_alive()
         if not current:
             return await self._calls.ask_all(calls)
-        barrier = self._calls.transaction(requests([Check(ROOT)], self._names, ()))
+        barrier = self._calls.transaction(BulkWrite.of([Check(ROOT)], self._names, ()))
         agreed, *answers = await self._calls.ask_all([barrier, *calls])
         value(agreed, ROOT)
         return answers

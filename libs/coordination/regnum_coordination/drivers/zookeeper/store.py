@@ -13,7 +13,7 @@ from regnum_coordination.drivers.session_state import expired
 from regnum_coordination.drivers.zookeeper.address import ZooKeeperAddress
 from regnum_coordination.drivers.zookeeper.answers import node_of, stat_of, wire_version
 from regnum_coordination.drivers.zookeeper.batches import Failed, ZooKeeperBatches
-from regnum_coordination.drivers.zookeeper.bulk_reads import BulkClient
+from regnum_coordination.drivers.zookeeper.bulk_client import BulkClient
 from regnum_coordination.drivers.zookeeper.calls import Call, ZooKeeperCalls, value
 from regnum_coordination.drivers.zookeeper.handler import LoopHandler
 from regnum_coordination.drivers.zookeeper.mailbox import Mailbox
@@ -224,7 +224,8 @@ class ZooKeeperStore(Store):
         done = await self._batches.transact(operations)
         if isinstance(done, Failed):
             raise done.error
-        return self._batches.results(operations, done)
+        (left,) = self._batches.results([tuple(operations)], done)
+        return left
 
     async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
         """Many groups, in as few transactions as the server allows."""

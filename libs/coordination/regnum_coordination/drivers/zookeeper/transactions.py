@@ -5,26 +5,21 @@ was not looked at. To settle the other groups of a failed transaction, the nodes
 each group is held against them here (safety rule S4).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, ZookeeperError
-from kazoo.protocol import serialization
 
-from regnum_coordination.drivers.zookeeper.answers import stat_of, wire_version
 from regnum_coordination.drivers.zookeeper.names import ServerNames
 from regnum_coordination.errors import BadVersion, InvalidRequest, NodeExists, NodeFailure, NoNode, NotEmpty
 from regnum_coordination.paths import parent
-from regnum_coordination.port import Check, Create, Delete, Operation, OperationResult, Set, Stat
+from regnum_coordination.port import Create, Delete, Operation, OperationResult, Set, Stat
 
 MAX_TRANSACTION_BYTES: Final = 1_040_000
 """Bytes of one transaction; a server takes frames of 1 MiB less one byte (``jute.maxbuffer``)."""
 MAX_OPERATIONS: Final = 500
 """Operations of one transaction of a batch; the server works on one while the next is being made."""
-
-_EPHEMERAL: Final = 1
-"""Flag of a creation."""
 
 _OVERHEAD: Final = 64
 """Bytes of an operation besides path and data: headers, version, access list."""
@@ -113,30 +108,7 @@ class Packer:
         return indexes
 
 
-def requests(operations: Iterable[Operation], names: ServerNames, access: Sequence[Any]) -> list[Any]:
-    """The operations as kazoo's transaction holds them; ``access`` is the list for what is created.
-
-    Its methods would look through each path once more, which takes as long as all else together.
-    """
-    found: list[Any] = []
-    for operation in operations:
-        path = names.path(operation.path)
-        # Not by match, which takes apart what is not needed: every group of a batch comes by here.
-        if isinstance(operation, Check):
-            found.append(serialization.CheckVersion(path, wire_version(operation.version)))
-        elif isinstance(operation, Set):
-            found.append(serialization.SetData(path, operation.data, wire_version(operation.version)))
-        elif isinstance(operation, Create):
-            flags = _EPHEMERAL if operation.ephemeral else 0
-            found.append(serialization.Create(path, operation.data, access, flags))
-        elif isinstance(operation, Delete):
-            found.append(serialization.Delete(path, wire_version(operation.version)))
-        else:
-            assert_never(operation)
-    return found
-
-
-def first_failure(answers: Sequence[object]) -> tuple[int, object] | None:
+def first_failure(answers: Iterable[object]) -> tuple[int, object] | None:
     """Place and error of the operation that failed; None if all happened."""
     for place, answer in enumerate(answers):
         if isinstance(answer, ZookeeperError) and not isinstance(answer, RolledBackError | RuntimeInconsistency):
@@ -145,14 +117,21 @@ def first_failure(answers: Sequence[object]) -> tuple[int, object] | None:
 
 
 def results(
-    operations: Sequence[Operation], answers: Sequence[Any], zxid: int, session_id: int, *, start: int = 0
+    operations: Sequence[Operation], stats: Iterator[Stat], zxid: int, session_id: int
 ) -> tuple[OperationResult, ...]:
-    """What operations of a transaction left behind whose answers begin at ``start``; ``zxid`` is the transaction's."""
+    """What operations of a transaction left behind.
+
+    Args:
+        operations: those of one group.
+        stats: what the transaction's sets left, in order, from the first of these operations on; taken from.
+        zxid: the transaction's.
+        session_id: whose it is.
+    """
     found: list[OperationResult] = []
-    for place, operation in enumerate(operations, start=start):
+    for operation in operations:
         stat: Stat | None = None
         if isinstance(operation, Set):
-            stat = stat_of(answers[place])
+            stat = next(stats)
         elif isinstance(operation, Create):
             # A transaction answers a creation with its path alone, and the rest follows from its id.
             stat = Stat(
