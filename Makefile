@@ -25,7 +25,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install ## start a cluster, kill its leaders under load, prove that nothing was lost
 	@$(BIN)/python -m regnum_local.demo
 
-bench: install ## every benchmark at a small size on both stores, into bench/results (about 15 minutes)
+bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes)
 	@$(BIN)/regnum-bench all --size quick
 
 # Tests with servers wait for much, so that the checks and the unit tests run at the same time; what measures CPU time

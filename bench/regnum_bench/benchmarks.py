@@ -6,6 +6,7 @@ from typing import Final
 
 from regnum_bench.admit import admit
 from regnum_bench.failover import failover
+from regnum_bench.load import load
 from regnum_bench.outage import outage
 from regnum_bench.propagate import propagate
 from regnum_bench.shape import Shape
@@ -106,6 +107,14 @@ ALL: Final = (
         shape=Shape(brokers=50, topics=200, partitions=100, repetitions=1, warm_up=0),
         options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying"),
         headline=("full_push_s", "change_p50_ms", "change_p99_ms", "memory_per_payload_ratio"),
+    ),
+    Benchmark(
+        name="load",
+        what="all topics and states read from the store as an election process reads them, on the store alone",
+        measure=load,
+        shape=Shape(topics=250, partitions=4, brokers=9, repetitions=3),
+        options=("topics", "partitions", "replication_factor", "settle_s"),
+        headline=("load_s",),
     ),
     Benchmark(
         name="write_batch",

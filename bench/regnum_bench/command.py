@@ -24,7 +24,6 @@ from typing import Any, Final
 from regnum_local.plan import STORES as PROGRAMS
 from regnum_local.plan import Role
 from regnum_service.clock import SystemClock
-from regnum_service.errors import RegnumError, StartRefusedError
 from rich.console import Console
 
 from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, Benchmark
@@ -33,15 +32,15 @@ from regnum_bench.profiling import hottest_markdown
 from regnum_bench.progress import Progress
 from regnum_bench.result import Result, ResultError, save
 from regnum_bench.running import PeerCommand, Runner
+from regnum_bench.series import FAILURES, Series, in_words
 from regnum_bench.shape import STORES, Shape, ShapeError
-from regnum_bench.sizes import SIZES, jobs
+from regnum_bench.sizes import BUDGETS_S, SIZES, jobs
 from regnum_bench.tables import figures_table, markdown, read_folder, with_figures
-from regnum_bench.waiting import MeasureError, NotInTimeError
 
 RESULTS: Final = Path("bench") / "results"
-"""Where results of ``all`` go, and where ``table`` looks."""
-FAILURES: Final = (MeasureError, NotInTimeError, RegnumError, StartRefusedError, ExceptionGroup, OSError)
-"""Why a measurement may end without figures."""
+"""Where ``table`` looks."""
+FOLDERS: Final = {"quick": RESULTS / "quick", "full": RESULTS}
+"""Where results of ``all`` go: small ones never take the place of those that the documentation shows."""
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C or SIGTERM, as shells have it."""
 _HELP: Final = {
@@ -98,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.complaint(str(error))
         return 2
     except FAILURES as error:
-        progress.complaint(_words(error))
+        progress.complaint(in_words(error))
         return 1
     except KeyboardInterrupt:
         progress.complaint("stopped; nothing of it was kept")
@@ -118,9 +117,9 @@ def _run(given: argparse.Namespace, runner: Runner) -> int:
     _show(result, given.output)
     if given.save is not None:
         _keep(result, given.save, runner.progress)
-    for complaint in result.complaints:
+    for complaint in (*(f"void: {reason}" for reason in result.void), *result.complaints):
         runner.progress.complaint(complaint)
-    return 1 if result.complaints else 0
+    return 1 if result.complaints or result.void else 0
 
 
 def _measure(given: argparse.Namespace, runner: Runner) -> Result:
@@ -139,25 +138,23 @@ def _measure(given: argparse.Namespace, runner: Runner) -> Result:
 
 def _all(given: argparse.Namespace, runner: Runner) -> int:
     """Every benchmark at a size; one that fails does not stop the others."""
-    failed: list[str] = []
-    for job in jobs(given.size, stores=given.coordination or STORES, only=given.only or ()):
-        runner.progress.step(f"[bold]{job.title}[/]")
-        try:
-            benchmark, labelled = BY_NAME[job.benchmark], replace(runner, label=job.label)
-            if job.over is None:
-                result = asyncio.run(labelled.run(benchmark, job.shape))
-            else:
-                result = asyncio.run(labelled.grow(benchmark, job.shape, over=job.over, sizes=job.sizes))
-        except (ShapeError, *FAILURES) as error:
-            failed.append(f"{job.title}: {_words(error)}")
-            runner.progress.complaint(failed[-1])
-            continue
-        failed.extend(f"{job.title}: {complaint}" for complaint in result.complaints)
-        _keep(result, given.save, runner.progress)
-    for complaint in failed:
+    folder, within_s = FOLDERS[given.size], BUDGETS_S[given.size]
+    if given.save is not None:
+        folder = given.save
+    series = Series(
+        lambda job: replace(runner, label=job.label),
+        lambda result: _keep(result, folder, runner.progress),
+        within_s=given.within_s or within_s,
+    )
+    ended = asyncio.run(series.run(list(jobs(given.size, stores=given.coordination or STORES, only=given.only or ()))))
+    sys.stdout.write(markdown(read_folder(folder)))
+    for title, taken_s in ended.taken_s:
+        runner.progress.detail(f"{taken_s:.0f} s: {title}")
+    for reason in ended.void:
+        runner.progress.complaint(f"void: {reason}")
+    for complaint in ended.failed:
         runner.progress.complaint(complaint)
-    sys.stdout.write(markdown(read_folder(given.save)))
-    return 1 if failed else 0
+    return 1 if ended.failed else 0
 
 
 def _tell(results: Sequence[Result], page: Path | None) -> int:
@@ -221,7 +218,10 @@ def _parser() -> argparse.ArgumentParser:
     everything.add_argument(
         "--only", choices=list(BY_NAME), action="append", help="only this benchmark; may be repeated"
     )
-    everything.add_argument("--save", type=Path, default=RESULTS, help="folder of results")
+    everything.add_argument("--save", type=Path, help="folder of results (default: by the size, below bench/results)")
+    everything.add_argument(
+        "--within-s", type=float, help=f"seconds that all of it may take (default: quick {BUDGETS_S['quick']:g})"
+    )
     _work_options(everything)
     hot = commands.add_parser("hottest", help="the hottest functions of profiles, as Markdown")
     hot.add_argument("files", type=Path, nargs="+", help="files that --profile has written")
@@ -297,9 +297,3 @@ def _extra(flags: Sequence[tuple[Role, str]]) -> dict[Role, tuple[str, ...]]:
     for role, flag in flags:
         found[role] = (*found.get(role, ()), flag)
     return found
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_words(one) for one in error.exceptions)
-    return str(error) or repr(error)

@@ -72,25 +72,29 @@ async def _outage(run: Run) -> Measured:
         verdict += judge(sent=history.sent, acknowledged=history.acknowledged, log=logs[partition])
     return Measured(
         rounds=tuple(rounds),
-        complaints=complaints(rounds, verdict),
+        complaints=complaints(verdict),
+        void=void(rounds),
         details={"filled_s": round(filled_s, 2), "acknowledged": verdict.acknowledged, "lost": len(verdict.lost)},
     )
 
 
-def complaints(rounds: list[Round], verdict: Verdict) -> tuple[str, ...]:
+def void(rounds: list[Round]) -> tuple[str, ...]:
     """What makes the figures worthless. Pure."""
-    found = []
     usual_s = max(one["usual_gap_s"] for one in rounds)
-    if usual_s > USUAL_GAP_MAX_S:
-        found.append(
-            f"void: the longest gap without a kill was {usual_s * 1000:.0f} ms, above {USUAL_GAP_MAX_S * 1000:.0f} ms"
-        )
-    if not verdict.clean:
-        found.append(
-            f"records were harmed: {len(verdict.lost)} lost, {len(verdict.duplicated)} doubled, "
-            f"{len(verdict.reordered)} out of order, {len(verdict.moved)} moved"
-        )
-    return tuple(found)
+    if usual_s <= USUAL_GAP_MAX_S:
+        return ()
+    return (f"the longest gap without a kill was {usual_s * 1000:.0f} ms, above {USUAL_GAP_MAX_S * 1000:.0f} ms",)
+
+
+def complaints(verdict: Verdict) -> tuple[str, ...]:
+    """What is wrong with what was kept. Pure."""
+    if verdict.clean:
+        return ()
+    harm = (
+        f"{len(verdict.lost)} lost, {len(verdict.duplicated)} doubled, {len(verdict.reordered)} out of order, "
+        f"{len(verdict.moved)} moved"
+    )
+    return (f"records were harmed: {harm}",)
 
 
 async def _kill(cluster: Stand, stage: Stage) -> Round:

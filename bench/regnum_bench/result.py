@@ -57,7 +57,9 @@ class Result:
     notes: tuple[str, ...] = ()
     """What a reader must know: what a figure leaves out."""
     complaints: tuple[str, ...] = ()
-    """What is wrong: a limit that is not kept, a run that is void."""
+    """What is wrong: a limit that is not kept, a record that was lost."""
+    void: tuple[str, ...] = ()
+    """Why the figures say nothing, though nothing is wrong; empty: they count."""
     pass_s: tuple[float, ...] = ()
     """How long each pass took, in seconds."""
     beside: Beside | None = None
@@ -104,6 +106,7 @@ class Result:
             "figures": {name: spread.to_json() for name, spread in self.figures.items()},
             "notes": list(self.notes),
             "complaints": list(self.complaints),
+            "void": list(self.void),
             "beside": None if self.beside is None else self.beside.to_json(),
             "growth": [one.to_json() for one in self.growth],
             "details": dict(self.details),
@@ -122,6 +125,8 @@ class Result:
                 figures={name: Spread.from_json(item) for name, item in value["figures"].items()},
                 notes=tuple(value["notes"]),
                 complaints=tuple(value["complaints"]),
+                # Files of before have it among the complaints.
+                void=tuple(value.get("void", ())),
                 pass_s=tuple(value["pass_s"]),
                 beside=None if value["beside"] is None else _beside(value["beside"]),
                 growth=tuple(_growth(item) for item in value["growth"]),

@@ -93,6 +93,7 @@ class Runner:
                     *([] if turns is None else turns.complaints),
                 ]
             ),
+            void=_each_once(reason for measured in ours for reason in measured.void),
             pass_s=tuple(ours_s),
             beside=None if turns is None or not turns.took_place else turns.result(figures),
             details=ours[-1].details,
@@ -140,6 +141,7 @@ class Runner:
             details={"points": [result.to_json() for result in results]},
             notes=_each_once(note for result in results for note in result.notes),
             complaints=_each_once(complaint for result in results for complaint in result.complaints),
+            void=_each_once(reason for result in results for reason in result.void),
         )
 
     async def _pass(self, benchmark: Benchmark, shape: Shape) -> Measured:

@@ -53,6 +53,7 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="consume", shape=few)
     yield Job(benchmark="admit", shape=once.changed({"records": 20_000, "in_flight": 4, "repetitions": 3}))
     yield Job(benchmark="propagate", shape=once.changed({"brokers": 30, "topics": 100, "partitions": 100}))
+    yield Job(benchmark="load", shape=once.changed({"topics": 500, "partitions": 10, "repetitions": 3, "warm_up": 1}))
     yield Job(benchmark="write_batch", shape=once.changed({"records": 2_000, "repetitions": 3, "warm_up": 1}))
 
 
@@ -79,6 +80,9 @@ def _full(store: str) -> Iterator[Job]:
     yield Job(benchmark="admit", shape=shape.changed({"records": 100_000, "in_flight": 4, "repetitions": 5}))
     many = {"brokers": 200, "topics": 2_000, "partitions": 100, "repetitions": 3, "warm_up": 0}
     yield Job(benchmark="propagate", shape=shape.changed(many))
+    for topics, partitions in ((100, 1_000), (25_000, 4)):
+        job = shape.changed({"topics": topics, "partitions": partitions, "repetitions": 5})
+        yield Job(benchmark="load", label=f"{topics}x{partitions}", shape=job)
     yield Job(benchmark="write_batch", shape=shape.changed({"records": 10_000, "repetitions": 9}))
     few = shape.changed({"repetitions": 2, "warm_up": 0, "deadline_s": 900.0})
     yield Job(
@@ -104,3 +108,5 @@ def _full(store: str) -> Iterator[Job]:
 
 SIZES: Final[dict[str, Callable[[str], Iterator[Job]]]] = {"quick": _quick, "full": _full}
 """By name."""
+BUDGETS_S: Final[dict[str, float | None]] = {"quick": 870.0, "full": None}
+"""Seconds that all jobs of a size may take: ``quick`` ends within 15 minutes, whatever the machine."""

@@ -75,7 +75,9 @@ class Measured:
     notes: tuple[str, ...] = ()
     """What a reader must know."""
     complaints: tuple[str, ...] = ()
-    """What is wrong: a limit that is not kept, a run that is void."""
+    """What is wrong: a limit that is not kept, a record that was lost."""
+    void: tuple[str, ...] = ()
+    """Why the figures say nothing, though nothing is wrong: the machine was too busy for them."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What there is besides."""
 

@@ -4,14 +4,15 @@ Where the store reads a tree at one moment, all topics are one read, and the sta
 topic node is read first, because it says which states there are; listing them would cost more than reading them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from regnum_coordination.port import Node, TreePage
 from regnum_model import paths
-from regnum_service.slices import Turns
+from regnum_service.slices import Turns, slices
 
 from regnum_election.adoption import FoundNode, readable
 from regnum_election.beside import Beside
@@ -50,6 +51,22 @@ async def read_topics(store: FencedStore, names: Collection[str]) -> FoundTopics
         states.setdefault(name, {})[number] = FoundNode(data=node.data, version=node.stat.version)
         await turns.took()
     return FoundTopics(nodes=nodes, states=states)
+
+
+async def every_topic(
+    store: FencedStore, *, topics_per_part: int
+) -> AsyncGenerator[tuple[tuple[str, ...], FoundTopics], None]:
+    """All topics there are, as of now: parts of their names, and what was found under these."""
+    if store.reads_trees:
+        tree = await store.read_tree(paths.TOPICS, TopicsOfTree)
+        found = FoundTopics(nodes=tree.nodes, states=tree.states)
+        async with aclosing(slices(sorted(tree.nodes), topics_per_part)) as parts:
+            async for names in parts:
+                yield names, found
+        return
+    async with aclosing(slices(await store.names(paths.TOPICS), topics_per_part)) as parts:
+        async for names in parts:
+            yield names, await read_topics(store, names)
 
 
 class TopicsOfTree:

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,7 @@ from regnum_election.broker_changes import settle
 from regnum_election.cluster import Cluster, Partition, Topic
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
-from regnum_election.found_topics import FoundTopics, TopicsOfTree, read_topics
+from regnum_election.found_topics import FoundTopics, every_topic, read_topics
 from regnum_election.leadership import Decision, Refusal, reaffirm
 from regnum_election.topic_clearing import TOPICS_TOGETHER
 from regnum_election.topic_deletion import TopicDeleter
@@ -181,14 +182,10 @@ class TopicAdopter:
 
     async def take_up_all(self) -> list[TopicId]:
         """As ``take_up``, of all topics there are."""
-        store = self._context.store
-        if not store.reads_trees:
-            return await self.take_up(await store.names(paths.TOPICS))
-        loading = await store.read_tree(paths.TOPICS, TopicsOfTree)
-        found = FoundTopics(nodes=loading.nodes, states=loading.states)
         accepted: list[TopicId] = []
-        async for some in slices(sorted(found.nodes), TOPICS_PER_ROUND):
-            accepted.extend(await self._judge(some, found))
+        async with aclosing(every_topic(self._context.store, topics_per_part=TOPICS_PER_ROUND)) as parts:
+            async for names, found in parts:
+                accepted.extend(await self._judge(names, found))
         await self._give_way(accepted)
         return accepted
 

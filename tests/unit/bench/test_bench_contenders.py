@@ -3,7 +3,7 @@
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_bench.outage import complaints
+from regnum_bench.outage import complaints, void
 from regnum_bench.propagate import topics
 from regnum_bench.receivers import Receiver, head_of
 from regnum_bench.shape import Shape
@@ -87,8 +87,12 @@ def test_reading_goes_on_after_the_last_whole_batch() -> None:
 
 def test_an_outage_says_nothing_on_a_machine_that_pauses_by_itself() -> None:
     quiet, busy = {"gap_s": 0.1, "usual_gap_s": 0.05}, {"gap_s": 0.1, "usual_gap_s": 0.051}
-    assert complaints([quiet, quiet], Verdict()) == ()
-    (void,) = complaints([quiet, busy], Verdict())
-    assert void.startswith("void: the longest gap without a kill was 51 ms")
-    (harmed,) = complaints([quiet], Verdict(lost=(3, 4)))
+    assert void([quiet, quiet]) == ()
+    (reason,) = void([quiet, busy])
+    assert reason.startswith("the longest gap without a kill was 51 ms")
+
+
+def test_an_outage_that_harmed_records_is_wrong_on_any_machine() -> None:
+    assert complaints(Verdict()) == ()
+    (harmed,) = complaints(Verdict(lost=(3, 4)))
     assert "2 lost" in harmed

@@ -1,0 +1,152 @@
+"""``load``: what an election process reads of the store before it can reign over what is in it, on the store alone.
+
+The nodes are as the controller writes them: a topic, a folder and a state for each partition. They are read by the
+function that the election process uses; what it makes of them afterwards (``succession``, ``verify_ms``) is not
+measured here.
+"""
+
+import gc
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from regnum_coordination import open_store
+from regnum_coordination.port import Create, Group, Store, Written
+from regnum_election.found_topics import every_topic
+from regnum_election.reign import Reign
+from regnum_election.topic_adoption import TOPICS_PER_ROUND
+from regnum_election.writing import FencedStore
+from regnum_local.cluster import LocalCluster
+from regnum_model import paths
+from regnum_model.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    ElectionId,
+    LeaderEpoch,
+    LogId,
+    TopicId,
+    encode_id,
+)
+from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
+from regnum_service.collector import short_collections
+
+from regnum_bench.figures import Round
+from regnum_bench.processor_time import ProcessorTime
+from regnum_bench.shape import Shape
+from regnum_bench.stand import Measured, Run
+from regnum_bench.waiting import MeasureError
+
+PREFIX: Final = "/bench"
+TIMEOUT_S: Final = 30.0
+"""Of one operation, also on a busy machine: a repeat would be measured as work."""
+GROUPS_PER_WRITE: Final = 2_000
+"""Topics and partitions that are written together."""
+BROKERS: Final = 9
+"""Brokers that the states name."""
+
+
+async def load(run: Run) -> Measured:
+    """Figures of each repetition."""
+    shape = run.shape
+    run.progress.step(f"{shape.partitions_total:,} partitions of {shape.topics:,} topics in {shape.coordination}")
+    # Garbage collections as every service has them.
+    with short_collections():
+        async with LocalCluster(
+            run.directory,
+            brokers=0,
+            elections=0,
+            metadata=0,
+            coordination=shape.coordination,
+            report=run.progress.detail,
+        ) as cluster:
+            member = cluster.plan.store
+            if member is None:
+                raise MeasureError(f"no server of {shape.coordination} was started")
+            url = f"{shape.coordination}://{member.address('client')}{PREFIX}"
+            store = await open_store(url, session_timeout_s=TIMEOUT_S, operation_timeout_s=TIMEOUT_S)
+            try:
+                await _fill(run, store)
+                return await _repeat(run, store, cluster)
+            finally:
+                await store.close()
+
+
+async def _repeat(run: Run, store: Store, cluster: LocalCluster) -> Measured:
+    shape = run.shape
+    rounds: list[Round] = []
+    total = shape.warm_up + shape.repetitions
+    for number in range(total):
+        await run.clock.sleep(shape.settle_s)
+        figures = await _once(run, store, cluster)
+        if number >= shape.warm_up:
+            rounds.append(figures)
+        run.progress.count(number + 1, total, "loads")
+    return Measured(rounds=tuple(rounds))
+
+
+async def _once(run: Run, store: Store, cluster: LocalCluster) -> Round:
+    # Reads carry no fence, so that any reign will do.
+    reign = Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(1), epoch_version=0)
+    fenced = FencedStore(store, reign, run.clock)
+    gc.collect()
+    before = _processor_time(cluster)
+    begun_s = run.clock.monotonic()
+    topics = states = 0
+    async with aclosing(every_topic(fenced, topics_per_part=TOPICS_PER_ROUND)) as parts:
+        async for names, found in parts:
+            topics += sum(name in found.nodes for name in names)
+            states += sum(len(found.states.get(name, ())) for name in names)
+    load_s = run.clock.monotonic() - begun_s
+    if (topics, states) != (run.shape.topics, run.shape.partitions_total):
+        raise MeasureError(f"{topics:,} topics and {states:,} states were read")
+    return {"load_s": load_s, **_processor_time(cluster).since(before, "load")}
+
+
+def _processor_time(cluster: LocalCluster) -> ProcessorTime:
+    return ProcessorTime.of([(row.role.value, row.pid) for row in cluster.status() if row.pid is not None])
+
+
+async def _fill(run: Run, store: Store) -> None:
+    written, total = 0, run.shape.topics + run.shape.partitions_total
+    waiting: list[Group] = [(Create(folder, b""),) for folder in ("/brokers", paths.TOPICS)]
+    for group in _nodes(run.shape):
+        waiting.append(group)
+        if len(waiting) >= GROUPS_PER_WRITE:
+            await _write(store, waiting)
+            written += len(waiting)
+            waiting = []
+            run.progress.count(written, total, "topics and partitions written")
+    await _write(store, waiting)
+
+
+async def _write(store: Store, groups: Sequence[Group]) -> None:
+    outcomes = await store.write_batch(groups)
+    if others := [outcome for outcome in outcomes if not isinstance(outcome, Written)]:
+        raise MeasureError(f"filling the store: {len(others)} of {len(groups)} nodes were not written: {others[0]}")
+
+
+def _nodes(shape: Shape) -> Iterator[Group]:
+    """As the controller writes them, parents first."""
+    factor = shape.replication_factor
+    logs = {BrokerId(id): LogId(encode_id(uuid.UUID(int=id))) for id in range(1, BROKERS + 1)}
+    for number, name in enumerate(shape.names):
+        topic_id = TopicId(encode_id(uuid.UUID(int=number)))
+        replicas = {
+            partition: tuple(BrokerId((number + partition + step) % BROKERS + 1) for step in range(factor))
+            for partition in range(shape.partitions)
+        }
+        yield (Create(paths.topic(name), TopicNode(topic_id=topic_id, partitions=replicas).encode()),)
+        for partition, members in replicas.items():
+            state = LeaderAndIsr(
+                topic_id=topic_id,
+                leader=members[0],
+                leader_epoch=LeaderEpoch(0),
+                isr=members,
+                elr=(),
+                members={id: Membership(broker_epoch=BrokerEpoch(100 + id), log_id=logs[id]) for id in members},
+                controller_epoch=ControllerEpoch(1),
+            )
+            folder = paths.partition(name, partition)
+            yield Create(folder, b""), Create(paths.leader_and_isr(name, partition), state.encode())
