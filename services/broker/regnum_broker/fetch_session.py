@@ -127,10 +127,12 @@ class FetchSession:
         bytes_max = min(max(request.max_bytes, 1), ANSWER_BYTES_MAX)
         deadline_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
         loop = asyncio.get_running_loop()
-        while True:
+        answer = replication_pb2.FetchReplicaResponse()
+        # One that another follows says no more than that it was heard, so that soon only one is under way again.
+        while not self._requests:
             self._wake.clear()
             answer = await self._collect(bytes_max)
-            if answer.partitions or self._requests or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
+            if answer.partitions or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
                 break
             remaining_s = deadline_s - self._clock.monotonic()
             if remaining_s <= 0:

@@ -4,12 +4,14 @@ Goals: an acknowledgement waits for as few hops as possible; a follower's log be
 leader's.
 
 Algorithm: a request names the partitions whose position changed, an answer only those with something to say; once it
-is stored, the next request goes out at once and tells the leader so. When partitions are added while the leader holds
-a request back, a second request is sent, and the leader answers the first at once. Before a leader sends records, or
-counts what the follower has, it compares the epoch of the follower's last batch with its own log and answers
-``diverging_epoch`` where they differ (KIP-279, KIP-320; the high watermark decides nothing, defect D1): the follower
-then truncates, takes nothing else from that answer (D5), and asks again. The leader epoch that a position carries
-fences both ways (D4).
+is stored, the next request goes out at once and tells the leader so. When there is more to name (partitions that were
+added, records that were stored) while the leader holds a request back, a second request is sent, and the leader answers
+the first at once; what comes while two are under way goes with the next.
+
+Before a leader sends records, or counts what the follower has, it compares the epoch of the follower's last batch with
+its own log and answers ``diverging_epoch`` where they differ (KIP-279, KIP-320; the high watermark decides nothing,
+defect D1): the follower then truncates, takes nothing else from that answer (D5), and asks again. The leader epoch that
+a position carries fences both ways (D4).
 """
 
 import asyncio
@@ -96,6 +98,8 @@ class LeaderStream:
         """Those whose position the leader has to be told."""
         self._forgotten: Final[dict[PartitionKey, None]] = {}
         self._moved: Final = asyncio.Event()
+        self._due = False
+        """Whether a request would name what the one before did not."""
         self._sending: Final = asyncio.Lock()
         self._sent = 0
         self._answered = 0
@@ -107,6 +111,7 @@ class LeaderStream:
         self._forgotten.pop(partition.key, None)
         self._followed[partition.key] = Followed(partition, following)
         self._changed[partition.key] = None
+        self._due = True
         self._moved.set()
 
     def remove(self, key: PartitionKey) -> None:
@@ -174,7 +179,7 @@ class LeaderStream:
                     self._storing = False
                 if self._identity() is None or self._address() != address:
                     return "the registration or the leader's address changed"
-                if self._answered == self._sent:
+                if self._sent == self._answered or (self._due and self._sent == self._answered + 1):
                     await self._send(call)
         finally:
             sender.cancel()
@@ -185,7 +190,7 @@ class LeaderStream:
         while True:
             await self._moved.wait()
             self._moved.clear()
-            if self._sent == self._answered + 1:
+            if self._due and self._sent == self._answered + 1:
                 try:
                     await self._send(call)
                 except (grpc.RpcError, asyncio.InvalidStateError):
@@ -203,6 +208,7 @@ class LeaderStream:
         """The next request. What is added, or removed, while it is put together goes with the one after it."""
         now_s = self._clock.monotonic()
         number = self._sent = self._sent + 1
+        self._due = False
         forgotten = [
             replication_pb2.ForgottenPartition(topic_id=key.topic_id, partition=key.partition)
             for key in self._forgotten
@@ -306,6 +312,7 @@ class LeaderStream:
                 self._log.warning("records not stored", partition=_name(partition), reason=outcome.error)
             return
         followed.not_stored = None
+        self._due = True
         if answer.HasField("diverging_epoch") or answer.error_code:
             self._log.info("truncated", partition=_name(partition), log_end=outcome.log_end)
             if followed.following.cause and outcome.log_end < outcome.log_end_before:

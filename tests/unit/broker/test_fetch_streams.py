@@ -1,0 +1,149 @@
+"""What a follower asks when, on its stream to a leader that holds requests back until it has something to say."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_broker.follower import MAX_WAIT_MS, LeaderStream
+from regnum_broker.identity import Identity
+from regnum_broker.partition import Following, Partition
+from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration, TopicId
+from regnum_model.nodes import Address
+from regnum_service.channel import Channels
+from regnum_service.clock import SystemClock
+from regnum_testing.batches import assigned_batch
+from regnum_testing.leading_replicas import LeadingReplicas
+from regnum_testing.waiting import eventually, within
+
+FIRST, SECOND, THIRD = range(3)
+
+
+class ScriptedLeader(replication_pb2_grpc.ReplicationServiceServicer):
+    """Notes requests, and answers when the test says so: never by itself, as if its patience had no end."""
+
+    def __init__(self) -> None:
+        self.requests: list[replication_pb2.FetchReplicaRequest] = []
+        self.answers: asyncio.Queue[replication_pb2.FetchReplicaResponse] = asyncio.Queue()
+
+    async def FetchReplica(  # noqa: N802
+        self, request_iterator: AsyncIterator[replication_pb2.FetchReplicaRequest], _context: object
+    ) -> AsyncIterator[replication_pb2.FetchReplicaResponse]:
+        """One stream."""
+
+        async def note() -> None:
+            async for request in request_iterator:
+                self.requests.append(request)
+
+        noting = asyncio.create_task(note())
+        try:
+            while True:
+                yield await self.answers.get()
+        finally:
+            noting.cancel()
+
+    async def has_been_asked(self, count: int) -> None:
+        """Return when so many requests are here."""
+
+        async def there() -> bool:
+            return len(self.requests) >= count
+
+        await eventually(there)
+
+    def named(self, number: int) -> dict[int, int]:
+        """Partitions that a request names, with the offsets; the first request is number 1."""
+        return {position.partition: position.fetch_offset for position in self.requests[number - 1].positions}
+
+    def answer(self, topic_id: TopicId | None = None, partition: int = 0, **said: object) -> None:
+        """Answer a request; with a partition or without."""
+        answer = replication_pb2.FetchReplicaResponse()
+        if topic_id is not None:
+            answer.partitions.add(topic_id=topic_id, partition=partition, **said)  # type: ignore[arg-type]
+        self.answers.put_nowait(answer)
+
+
+class Follower:
+    """A follower of three partitions, and the leader that it fetches them from."""
+
+    def __init__(self, leader: ScriptedLeader, stream: LeaderStream, replicas: LeadingReplicas) -> None:
+        self.leader = leader
+        self._stream = stream
+        self._replicas = replicas
+
+    def add(self, number: int) -> PartitionKey:
+        """Follow another partition."""
+        partition: Partition = self._replicas.partition(number)
+        following = Following(leader=BrokerId(1), leader_epoch=LeaderEpoch(0))
+        self._replicas.replicas.give(partition, following)
+        self._stream.add(partition, following)
+        return partition.key
+
+
+@pytest.fixture
+async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
+    leader = ScriptedLeader()
+    server = grpc.aio.server()
+    replication_pb2_grpc.add_ReplicationServiceServicer_to_server(leader, server)
+    address = Address(host="127.0.0.1", port=server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    channels = Channels()
+    async with LeadingReplicas(tmp_path, partitions=3) as replicas:
+        stream = LeaderStream(
+            BrokerId(1),
+            broker=BrokerId(2),
+            address=lambda: address,
+            identity=lambda: Identity(broker_epoch=BrokerEpoch(5), registration=Registration(0)),
+            channels=channels,
+            storage=replicas.storage,
+            clock=SystemClock(),
+        )
+        running = asyncio.create_task(stream.run())
+        yield Follower(leader, stream, replicas)
+        running.cancel()
+        await within(asyncio.wait([running]))
+    await channels.close()
+    await server.stop(None)
+
+
+async def test_what_was_stored_is_told_also_while_another_request_is_held_back(follower: Follower) -> None:
+    """Partitions were added while records came: acknowledgements waited until the leader's patience was over."""
+    leader = follower.leader
+    first = follower.add(FIRST)
+    await leader.has_been_asked(1)
+    follower.add(SECOND)
+    await leader.has_been_asked(2)
+    leader.answer(first.topic_id, FIRST, records=assigned_batch(b"a", b"b", base_offset=0), log_end_offset=2)
+    await leader.has_been_asked(3)
+    assert leader.named(3) == {FIRST: 2}
+
+
+async def test_a_partition_added_while_two_requests_are_under_way_goes_with_the_next(follower: Follower) -> None:
+    leader = follower.leader
+    follower.add(FIRST)
+    await leader.has_been_asked(1)
+    follower.add(SECOND)
+    await leader.has_been_asked(2)
+    follower.add(THIRD)
+    leader.answer()
+    await leader.has_been_asked(3)
+    assert [leader.named(number) for number in (1, 2, 3)] == [{FIRST: 0}, {SECOND: 0}, {THIRD: 0}]
+
+
+async def test_a_refused_partition_waits_out_its_pause_and_hurries_no_request(follower: Follower) -> None:
+    """Each answer would bring a request, and each request an answer: as fast as both can."""
+    leader = follower.leader
+    first = follower.add(FIRST)
+    await leader.has_been_asked(1)
+    follower.add(SECOND)
+    await leader.has_been_asked(2)
+    leader.answer(first.topic_id, FIRST, error_code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER)
+    leader.answer()
+    await leader.has_been_asked(3)
+    assert leader.named(3) == {}, "the one that came when nothing was under way any more"
+    assert leader.requests[2].max_wait_ms < MAX_WAIT_MS
+    leader.answer()
+    await leader.has_been_asked(4)
+    assert len(leader.requests) == 4
