@@ -116,9 +116,11 @@ def _return_into_range(partition: Partition, answer: replication_pb2.FetchedPart
 def take_high_watermark(partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
     """Take up what the leader says is committed, as far as it is here."""
     log = partition.log
-    partition.high_watermark = watermark.of_follower(
-        partition.high_watermark,
-        leader_high_watermark=answer.high_watermark,
-        log_start=log.log_start_offset,
-        log_end=log.log_end_offset,
+    partition.take_high_watermark(
+        watermark.of_follower(
+            partition.high_watermark,
+            leader_high_watermark=answer.high_watermark,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+        )
     )

@@ -1,6 +1,7 @@
 """What a broker does by the clock: looks at ISRs, saves high watermarks, takes room back once there is some."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
@@ -101,21 +102,25 @@ class Checkpointing:
             await self.save()
 
     async def save(self) -> None:
-        """Save once."""
-        moved: dict[PartitionKey, int] = {}
-        directory = self._storage.directory
-        async for part in slices(self._replicas, CHECKED_AT_ONCE):
-            for partition in part:
-                key, high_watermark = partition.key, partition.high_watermark
-                if high_watermark != directory.stored_high_watermark(key) and key in directory.replicas:
-                    moved[key] = high_watermark
-        self._note_busy(moved)
-        if moved:
-            try:
-                await self._storage.write(lambda: _save(self._storage.directory, moved))
-            except ResourceExhaustedError:
-                # Those of the last time stand, which are lower; the next time brings these.
-                return
+        """Save once. At rest that looks at nothing, however many replicas there are."""
+        moved = self._replicas.take_moved()
+        with ExitStack() as undo:
+            undo.callback(self._replicas.put_back, moved)
+            values: dict[PartitionKey, int] = {}
+            directory = self._storage.directory
+            async for part in slices(moved.values(), CHECKED_AT_ONCE):
+                for partition in part:
+                    key, high_watermark = partition.key, partition.high_watermark
+                    if high_watermark != directory.stored_high_watermark(key) and key in directory.replicas:
+                        values[key] = high_watermark
+            self._note_busy(values)
+            if values:
+                try:
+                    await self._storage.write(lambda: _save(directory, values))
+                except ResourceExhaustedError:
+                    # Those of the last time stand, which are lower; the next time brings these.
+                    return
+            undo.pop_all()
 
     def _note_busy(self, moved: Iterable[PartitionKey]) -> None:
         busy = observe(self._busy, moved)

@@ -39,6 +39,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_moved",
         "acks",
         "appended",
         "committed",
@@ -52,7 +53,17 @@ class Partition:
         "version",
     )
 
-    def __init__(self, key: PartitionKey, topic: str, log: ReplicaLog) -> None:
+    def __init__(
+        self, key: PartitionKey, topic: str, log: ReplicaLog, moved: "dict[PartitionKey, Partition] | None" = None
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            key: topic id and partition.
+            topic: topic name.
+            log: its log.
+            moved: where it is put whenever its high watermark has moved; None: nowhere.
+        """
         self.key: Final = key
         self.topic: Final = topic
         self.log: Final = log
@@ -66,6 +77,7 @@ class Partition:
         """Version of the leaderAndISR node as far as this replica knows."""
         self.high_watermark = log.high_watermark
         """Everything below is committed. Goes back only with a truncation."""
+        self._moved: Final = moved
         self.acks: Final = AckQueue()
         """Produce requests that wait for the high watermark."""
         self.appended: Final = Signal()
@@ -86,13 +98,20 @@ class Partition:
     def commit(self, high_watermark: int) -> None:
         """Move the high watermark of a leader forward and complete what waited for it."""
         if high_watermark > self.high_watermark:
-            self.high_watermark = high_watermark
+            self.take_high_watermark(high_watermark)
             self.acks.committed(high_watermark)
             self.committed.fire()
 
     def truncated(self, log_end: int) -> None:
         """Take up that the log was cut: nothing that is not there is committed, whatever the role is by now."""
-        self.high_watermark = min(self.high_watermark, log_end)
+        self.take_high_watermark(min(self.high_watermark, log_end))
+
+    def take_high_watermark(self, high_watermark: int) -> None:
+        """Take a high watermark up, forward or back."""
+        if high_watermark != self.high_watermark:
+            self.high_watermark = high_watermark
+            if self._moved is not None:
+                self._moved[self.key] = self
 
     def take_role(self, role: Role | None) -> None:
         """Change the role; whoever waits on the old one is woken."""

@@ -1,6 +1,6 @@
 """All replicas of this broker, and who asks for which."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +38,7 @@ class Replicas:
         self._named: Final[dict[tuple[str, int], Partition]] = {}
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
         self._incomplete: Final[dict[Leadership, None]] = {}
+        self._moved: Final[dict[PartitionKey, Partition]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
         self._client_listeners: Final[dict[BrokerId, types_pb2.Endpoint]] = {}
         self._fetches: Final[dict[BrokerId, int]] = {}
@@ -55,7 +56,9 @@ class Replicas:
 
     def add(self, key: PartitionKey, topic: str, log: ReplicaLog) -> Partition:
         """A replica that is new here or was found on disk."""
-        partition = self._partitions[key] = Partition(key, topic, log)
+        partition = self._partitions[key] = Partition(key, topic, log, self._moved)
+        # What its log has may be less than the checkpoint says.
+        self._moved[key] = partition
         self._topics.setdefault(key.topic_id, {})[key] = None
         return partition
 
@@ -65,11 +68,24 @@ class Replicas:
         if partition is not None:
             keys = self._topics[key.topic_id]
             del keys[key]
+            self._moved.pop(key, None)
             if not keys:
                 del self._topics[key.topic_id]
             self.give(partition, None)
             if self._named.get((partition.topic, key.partition)) is partition:
                 del self._named[partition.topic, key.partition]
+
+    def take_moved(self) -> dict[PartitionKey, Partition]:
+        """Replicas whose high watermark has moved since they were taken last, and new ones: the caller has them now."""
+        moved = dict(self._moved)
+        self._moved.clear()
+        return moved
+
+    def put_back(self, moved: Mapping[PartitionKey, Partition]) -> None:
+        """What was taken was not saved."""
+        for key, partition in moved.items():
+            if self._partitions.get(key) is partition:
+                self._moved[key] = partition
 
     def of_topic(self, topic_id: TopicId) -> list[PartitionKey]:
         """Keys of all replicas of a topic."""

@@ -1,5 +1,6 @@
-"""What upkeep costs a broker at rest: nothing that grows with its partitions but a look at each."""
+"""What upkeep costs a broker at rest: nothing that grows with its partitions."""
 
+import errno
 from pathlib import Path
 
 from regnum_broker.maintenance import Checkpointing
@@ -30,6 +31,44 @@ async def test_new_partitions_bring_no_checkpoint(tmp_path: Path) -> None:
         await checkpointing.save()
         assert disk.writes == before + 1
         assert leader.storage.directory.stored_high_watermark(leader.partition(7).key) == 1
+
+
+async def test_a_checkpoint_looks_at_no_replica_whose_high_watermark_stands(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path, partitions=COUNT) as leader:
+        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        assert len(leader.replicas.take_moved()) == COUNT, "what a start found may be less than the checkpoint says"
+        assert not leader.replicas.take_moved()
+        await leader.append(7)
+        leader.leadership(7).partition.commit(1)
+        moved = leader.replicas.take_moved()
+        assert list(moved) == [leader.partition(7).key]
+        leader.replicas.put_back(moved)
+        await checkpointing.save()
+        assert leader.storage.directory.stored_high_watermark(leader.partition(7).key) == 1
+        assert not leader.replicas.take_moved()
+
+
+async def test_a_high_watermark_for_which_there_was_no_room_is_saved_the_next_time(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with LeadingReplicas(tmp_path, partitions=1, disk=disk) as leader:
+        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        await leader.append()
+        leader.partition().commit(1)
+        disk.fail_writes = errno.ENOSPC
+        await checkpointing.save()
+        disk.fail_writes = None
+        key = leader.partition().key
+        assert leader.storage.directory.stored_high_watermark(key) == 0
+        await checkpointing.save()
+        assert leader.storage.directory.stored_high_watermark(key) == 1
+
+
+async def test_a_replica_that_is_gone_is_not_put_back(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path, partitions=2) as leader:
+        moved = leader.replicas.take_moved()
+        leader.replicas.remove(leader.partition(1).key)
+        leader.replicas.put_back(moved)
+        assert [key.partition for key in leader.replicas.take_moved()] == [0]
 
 
 async def test_a_high_watermark_that_went_back_to_nothing_is_saved(tmp_path: Path) -> None:

@@ -8,17 +8,16 @@ there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-wat
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Self, TypeVar
 
+from immutables import Map
 from regnum_model.ids import BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
 
 from regnum_broker.log.begun_files import BegunFiles
-from regnum_broker.log.checkpoint import encode_checkpoint
 from regnum_broker.log.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.errors import (
     CorruptLogError,
@@ -40,6 +39,7 @@ from regnum_broker.log.operations import Operations
 from regnum_broker.log.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica import ReplicaLog
 from regnum_broker.log.system_calls import Disk
+from regnum_broker.log.watermark_file import WatermarkFile
 
 SEGMENT_BYTES: Final = 256 * 1024 * 1024
 """Size at which a segment is closed, unless told otherwise."""
@@ -66,7 +66,7 @@ class LogDirectory:
         identity: Identity,
         segment_bytes: int,
         wall_ms: Callable[[], int],
-        high_watermarks: Mapping[PartitionKey, int],
+        high_watermarks: WatermarkFile,
         clean_stop_present: bool,
         notes: tuple[str, ...],
     ) -> None:
@@ -77,7 +77,7 @@ class LogDirectory:
         self._identity = identity
         self._segment_bytes = segment_bytes
         self._wall_ms = wall_ms
-        self._high_watermarks = dict(high_watermarks)
+        self._high_watermarks = high_watermarks
         self._clean_stop_present = clean_stop_present
         self.notes: Final = notes
         """What people should know of the state in which the directory was found."""
@@ -86,8 +86,8 @@ class LogDirectory:
         self._leaving = LeavingFolders(path, disk)
         self._growing: deque[str] = deque()
         self._on_damage: Callable[[CorruptLogError], None] | None = None
-        self._replicas: Mapping[PartitionKey, ReplicaLog] = MappingProxyType({})
-        self._offline: Mapping[PartitionKey, CorruptLogError] = MappingProxyType({})
+        self._replicas: Map[PartitionKey, ReplicaLog] = Map()
+        self._offline: Map[PartitionKey, CorruptLogError] = Map()
 
     @classmethod
     def open(
@@ -166,12 +166,17 @@ class LogDirectory:
             identity=renewed,
             segment_bytes=segment_bytes,
             wall_ms=wall_ms,
-            high_watermarks=contents.high_watermarks,
+            high_watermarks=WatermarkFile(
+                str(path / "high-watermarks"),
+                disk,
+                contents.high_watermarks,
+                stale=contents.stale_high_watermarks,
+            ),
             clean_stop_present=(path / "clean-stop").exists(),
             notes=contents.notes,
         )
-        directory._offline = MappingProxyType(dict(contents.offline))
-        directory._replicas = MappingProxyType(
+        directory._offline = Map(contents.offline)
+        directory._replicas = Map(
             {
                 key: directory._replica(key, contents.state.replicas[key].topic, recovered)
                 for key, recovered in contents.found.items()
@@ -223,7 +228,11 @@ class LogDirectory:
 
     @property
     def replicas(self) -> Mapping[PartitionKey, ReplicaLog]:
-        """All replicas that can be used. Each change makes a new mapping, so iterating needs no lock."""
+        """All replicas that can be used.
+
+        Each change makes another mapping, which shares with the one before all that did not change: so iterating needs
+        no lock, and an order costs the replicas that it is about.
+        """
         return self._replicas
 
     @property
@@ -239,8 +248,8 @@ class LogDirectory:
         """Use a replica no longer, for that reason; returns whether it was in use."""
         if error.key not in self._replicas:
             return False
-        self._offline = MappingProxyType({**self._offline, error.key: error})
-        self._replicas = MappingProxyType({key: log for key, log in self._replicas.items() if key != error.key})
+        self._offline = self._offline.set(error.key, error)
+        self._replicas = self._replicas.delete(error.key)
         return True
 
     def give_up(self, waited_s: float) -> DirectoryHungError:
@@ -293,9 +302,11 @@ class LogDirectory:
         if not new:
             return
         self._leaving.make_way(new)
+        self._high_watermarks.make_way(new)
         self.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=True)
-        created = {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
-        self._replicas = MappingProxyType({**self._replicas, **created})
+        self._replicas = self._replicas.update(
+            {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
+        )
 
     def delete_replicas(self, keys: Sequence[PartitionKey]) -> None:
         """Delete replicas and their files, also offline ones and on a full disk; unknown ones are left out.
@@ -329,10 +340,7 @@ class LogDirectory:
         for replica in removed:
             replica.mark_deleted()
         self._leaving.add(doomed)
-        kept = _without(self._high_watermarks, doomed)
-        # Nobody asks for what the checkpoint says of replicas that are gone.
-        with suppress(ResourceExhaustedError):
-            self._save_high_watermarks(kept)
+        self._high_watermarks.forget(doomed)
 
     def move_aside(self, count_max: int) -> bool:
         """Rename so many folders of deleted replicas; returns whether others are left.
@@ -383,7 +391,7 @@ class LogDirectory:
 
     def stored_high_watermark(self, key: PartitionKey) -> int:
         """What the checkpoint says of a replica; 0 if nothing. From any thread."""
-        return self._high_watermarks.get(key, 0)
+        return self._high_watermarks.of(key)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[PartitionKey, int]) -> None:
         """Save high watermarks; those of replicas not named stay as they were saved last.
@@ -394,13 +402,7 @@ class LogDirectory:
             ResourceExhaustedError: no room; what was saved last stands.
             DirectoryFailedError: the write failed.
         """
-        known = {
-            key: value
-            for key, value in high_watermarks.items()
-            if key in self._replicas and self._high_watermarks.get(key, 0) != value
-        }
-        if known:
-            self._save_high_watermarks({**self._high_watermarks, **known})
+        self._high_watermarks.save({key: value for key, value in high_watermarks.items() if key in self._replicas})
 
     def close(self, *, clean: bool = True) -> None:
         """Flush, leave the proof that the log is complete, release the lock; ``clean=False``: only release, as a kill.
@@ -481,7 +483,7 @@ class LogDirectory:
             disk=self._disk,
             host=self,
             recovered=recovered,
-            high_watermark=self._high_watermarks.get(key, 0),
+            high_watermark=self._high_watermarks.of(key),
             segment_bytes=self._segment_bytes,
             wall_ms=self._wall_ms,
         )
@@ -503,19 +505,11 @@ class LogDirectory:
                 ends[key] = end
         self.record(epochs, sync=True)
         self._journal.sync_copy()
-        self._save_high_watermarks(self._high_watermarks, at_stop=True)
+        self._high_watermarks.save_all()
         self._disk.sync_directory(str(self._path / "replicas"))
         if whole:
             stop = CleanStop(log_id=self._identity.log_id, ends=ends)
             self._disk.replace(str(self._path / "clean-stop"), stop.encode(), sync=True, bookkeeping=True)
-
-    def _save_high_watermarks(self, values: Mapping[PartitionKey, int], *, at_stop: bool = False) -> None:
-        if values != self._high_watermarks or at_stop:
-            path = str(self._path / "high-watermarks")
-            # A checkpoint that is too high makes the next start believe that records are missing.
-            lower = any(value < self._high_watermarks.get(key, 0) for key, value in values.items())
-            self._disk.replace(path, encode_checkpoint(values), sync=at_stop, bookkeeping=at_stop or lower)
-            self._high_watermarks = dict(values)
 
     def _void_proof(self) -> None:
         """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
@@ -527,9 +521,9 @@ class LogDirectory:
             temporary.replace(self._path / "meta.json")
 
 
-def _without(present: Mapping[PartitionKey, T], doomed: Collection[PartitionKey]) -> Mapping[PartitionKey, T]:
-    """A copy without some of the keys; costs a copy, and what goes."""
-    left = dict(present)
+def _without(present: Map[PartitionKey, T], doomed: Iterable[PartitionKey]) -> Map[PartitionKey, T]:
+    """The mapping without some of its keys; costs what goes."""
+    left = present.mutate()
     for key in doomed:
         left.pop(key, None)
-    return MappingProxyType(left)
+    return left.finish()

@@ -29,6 +29,8 @@ class Contents:
     """Replicas that cannot."""
     high_watermarks: Mapping[PartitionKey, int]
     """The checkpoint, as far as it is about replicas that are there."""
+    stale_high_watermarks: frozenset[PartitionKey]
+    """Of which others it says something."""
     complete: bool
     """Whether it is proved that nothing is missing."""
     notes: tuple[str, ...]
@@ -78,6 +80,7 @@ def examine(
         found=found,
         offline=offline,
         high_watermarks={key: value for key, value in high_watermarks.items() if key in replicas},
+        stale_high_watermarks=frozenset(high_watermarks.keys() - replicas.keys()),
         complete=(
             (stop is not None or same_boot)
             and not (tidied.strays or adopted or journaled.incomplete)
