@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.log.disk import DELETED_SUFFIX
+from regnum_broker.log.system_calls import Disk
 from regnum_broker.storage import Storage
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import batch_of, values_of
@@ -207,3 +208,30 @@ def test_both_the_folder_of_a_deleted_replica_and_what_an_earlier_deletion_left_
     (left / "file").write_bytes(b"older")
     assert not place.open().replicas
     assert not folders(place)
+
+
+class ListingDisk(Disk):
+    """A disk that counts how often a folder is asked what it holds."""
+
+    def __init__(self) -> None:
+        self.listed = 0
+
+    def list_folder(self, path: str) -> list[str]:
+        self.listed += 1
+        return super().list_folder(path)
+
+
+def test_a_folder_that_holds_what_most_do_is_not_asked_what_that_is(tmp_path: Path) -> None:
+    disk = ListingDisk()
+    place = ReopenedDirectory(tmp_path / "logs", disk=disk)
+    place.open()
+    lead(place.replica(), b"old")
+    place.now.delete_replicas([KEY])
+    assert (folders(place), disk.listed) == ([], 0)
+    lead(place.replica(), b"old")
+    place.now.close()
+    place.open()
+    assert len(list(place.folder().iterdir())) > 2, "a clean stop leaves what makes a start quick"
+    place.now.delete_replicas([KEY])
+    assert (folders(place), disk.listed) == ([], 1)
+    place.kill()

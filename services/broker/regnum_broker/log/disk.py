@@ -9,7 +9,7 @@ read: that concerns who owns the file.
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -274,28 +274,49 @@ class GuardedDisk:
         self._refuse_if_failed()
         try:
             with self.operations:
-                Path(path).rename(target)
+                os.rename(path, target)  # noqa: PTH104 - thousands of folders, as they are
         except FileNotFoundError:
             return False
         except OSError as error:
             raise self._refusal("renaming", path, error) from error
         return True
 
-    def remove_tree(self, path: str) -> None:
-        """Remove a folder with its files; what is not there is fine. A kill may leave half of it."""
+    def remove_tree(self, path: str, *, expected: Collection[str] = ()) -> None:
+        """Remove a folder with its files; what is not there is fine. A kill may leave half of it.
+
+        Args:
+            path: the folder.
+            expected: names of all files that most of such folders have: those are not asked what they hold.
+        """
         self._refuse_if_failed()
         try:
-            with self.operations:
-                files = [entry.path for entry in os.scandir(path)]
-            for file in files:
-                with self.operations, suppress(FileNotFoundError):
-                    self._disk.unlink(file)
-            with self.operations:
-                Path(path).rmdir()
+            self._unlink(f"{path}/{name}" for name in expected)
+            if not expected or not self._remove_folder(path):
+                with self.operations:
+                    files = self._disk.list_folder(path)
+                self._unlink(files)
+                with self.operations:
+                    self._disk.remove_folder(path)
         except FileNotFoundError:
             return
         except OSError as error:
             raise self._refusal("deleting", path, error) from error
+
+    def _unlink(self, files: Iterable[str]) -> None:
+        for file in files:
+            with self.operations, suppress(FileNotFoundError):
+                self._disk.unlink(file)
+
+    def _remove_folder(self, path: str) -> bool:
+        """False: it is not empty."""
+        try:
+            with self.operations:
+                self._disk.remove_folder(path)
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                return False
+            raise
+        return True
 
     def forget(self, path: str) -> None:
         """Close the descriptor of a file that is about to go."""

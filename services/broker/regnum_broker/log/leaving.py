@@ -17,7 +17,11 @@ from typing import Final
 from regnum_model.ids import PartitionKey
 
 from regnum_broker.log.disk import DELETED_SUFFIX, GuardedDisk
-from regnum_broker.log.folders import folder_of
+from regnum_broker.log.folders import NAME_FILE, folder_of
+from regnum_broker.log.segment import LOG_SUFFIX, file_name
+
+FILES_OF_MOST: Final = (NAME_FILE, f"{file_name(0)}{LOG_SUFFIX}")
+"""What is in the folder of a replica that has its first segment only, and was made since the last clean stop."""
 
 
 class LeavingFolders:
@@ -68,7 +72,7 @@ class LeavingFolders:
             DirectoryFailedError: the disk failed.
         """
         while self._doomed and not self._stopped:
-            self._disk.remove_tree(self._doomed.popleft())
+            self._disk.remove_tree(self._doomed.popleft(), expected=FILES_OF_MOST)
 
     def stop(self) -> None:
         """Remove no further folder: the next start does."""

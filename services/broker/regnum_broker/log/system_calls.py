@@ -29,6 +29,15 @@ class Disk:
         """Take room for a file of that size."""
         os.posix_fallocate(descriptor, 0, size)
 
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)  # noqa: PTH106 - thousands of names, as they are
+
+    def list_folder(self, path: str) -> list[str]:
+        """Paths of what is in a folder."""
+        with os.scandir(path) as found:
+            return [entry.path for entry in found]
+
     def unlink(self, path: str) -> None:
         """Remove a file's name."""
         os.unlink(path)  # noqa: PTH108 - thousands of names, as they are
