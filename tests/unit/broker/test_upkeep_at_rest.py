@@ -35,7 +35,7 @@ async def test_new_partitions_bring_no_checkpoint(tmp_path: Path) -> None:
 
 async def test_a_checkpoint_looks_at_no_replica_whose_high_watermark_stands(tmp_path: Path) -> None:
     async with LeadingReplicas(tmp_path, partitions=COUNT) as leader:
-        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        checkpointing = checkpointing_of(leader, [])
         assert len(leader.replicas.take_moved()) == COUNT, "what a start found may be less than the checkpoint says"
         assert not leader.replicas.take_moved()
         await leader.append(7)
@@ -51,7 +51,7 @@ async def test_a_checkpoint_looks_at_no_replica_whose_high_watermark_stands(tmp_
 async def test_a_high_watermark_for_which_there_was_no_room_is_saved_the_next_time(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with LeadingReplicas(tmp_path, partitions=1, disk=disk) as leader:
-        checkpointing = Checkpointing(replicas=leader.replicas, storage=leader.storage, clock=leader.clock)
+        checkpointing = checkpointing_of(leader, [])
         await leader.append()
         leader.partition().commit(1)
         disk.fail_writes = errno.ENOSPC
