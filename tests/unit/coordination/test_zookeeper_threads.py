@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 import threading
+from contextlib import suppress
 
 import pytest
 from regnum_coordination.drivers.zookeeper.handler import Link, LoopHandler, Wakeups
@@ -124,3 +125,72 @@ def test_wake_ups_are_what_kazoo_takes_for_a_socket_pair() -> None:
     assert os.fstat(one.fileno()).st_ino == os.fstat(two.fileno()).st_ino
     one.close()
     two.close()
+
+
+def test_an_answer_that_has_come_is_asked_for_once() -> None:
+    """Each question gives the interpreter away, and a busy loop gives it back late."""
+    handler = LoopHandler(connect_timeout_s=1)
+    ours, theirs = socket.socketpair()
+    link, wakeups = Link(ours), Wakeups()
+    theirs.sendall(b"abcd")
+    assert handler.select([link, wakeups], [], [], 5)[0] == [link]
+    # Whoever asked the kernel now would be told that there is nothing.
+    assert ours.recv(4) == b"abcd"
+    assert handler.select([link], [], [], 0)[0] == [link]
+    theirs.sendall(b"efgh")
+    assert link.recv(2) == b"ef"
+    assert handler.select([link], [], [], 0)[0] == [link]
+    assert link.recv(2) == b"gh"
+    assert handler.select([link], [], [], 0)[0] == []
+    for closing in (link, wakeups, theirs):
+        closing.close()
+
+
+def test_a_write_is_tried_and_waits_only_where_it_does_not_fit() -> None:
+    handler = LoopHandler(connect_timeout_s=1)
+    ours, theirs = socket.socketpair()
+    link = Link(ours)
+    link.setblocking(False)
+    with suppress(BlockingIOError):
+        while ours.send(b"." * 65536):
+            pass
+    # The kernel would say that nothing can be written, and so does the attempt, after its time.
+    assert handler.select([], [link], [], 0.01)[1] == [link]
+    with pytest.raises(TimeoutError, match="takes nothing more"):
+        link.send(b"more")
+    assert handler.select([], [link], [], 30)[1] == [link]
+    reader = threading.Thread(target=lambda: theirs.recv(1 << 20))
+    reader.start()
+    assert link.send(b"more") == 4
+    reader.join()
+    link.close()
+    theirs.close()
+
+
+def test_a_tls_connection_is_asked_before_each_write() -> None:
+    """It may have to read before it can write."""
+
+    class Ciphered:
+        def __init__(self, connection: socket.socket) -> None:
+            self.fileno, self.send, self.recv, self.close = (
+                connection.fileno,
+                connection.send,
+                connection.recv,
+                connection.close,
+            )
+
+        def pending(self) -> int:
+            return 0
+
+    handler = LoopHandler(connect_timeout_s=1)
+    ours, theirs = socket.socketpair()
+    link = Link(Ciphered(ours))
+    ours.setblocking(False)
+    with suppress(BlockingIOError):
+        while ours.send(b"." * 65536):
+            pass
+    assert handler.select([], [link], [], 0.01)[1] == []
+    with pytest.raises(BlockingIOError):
+        link.send(b"more")
+    link.close()
+    theirs.close()

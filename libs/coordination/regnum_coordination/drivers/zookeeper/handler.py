@@ -3,12 +3,14 @@
 Goals: kazoo's thread never waits for the loop, nor the loop for kazoo's thread; a connection that is silent can be
 ended from outside; the session time-out that the server granted and the transaction id of each answer are known.
 
-Constraints: kazoo pings only when nothing else is sent, so that it never notices a silent server while requests are
-sent to it; it wakes its thread by a byte in a socket pair, whose buffer fills after 278 of them; it tells nobody which
-session time-out the server granted.
+Constraints: a thread that comes back from a system call waits for the loop to let go of the interpreter, up to 5 ms
+while the loop is busy, and kazoo asks before each read and each write whether it may. Kazoo pings only when nothing
+else is sent, so that it never notices a silent server while requests are sent to it; it wakes its thread by a byte in a
+socket pair, whose buffer fills after 278 of them; it tells nobody which session time-out the server granted.
 
-Algorithm: one thread, kazoo's own, reads and writes; results are set on it and handed over by ``Mailbox``. Wake-ups
-are counted in the kernel. The first answer on a connection is read along: its second number is the time-out.
+Algorithm: one thread, kazoo's own, reads and writes; results are set on it and handed over by ``Mailbox``. The kernel
+is asked once whether an answer has come; writes are tried, and waited for only where they do not fit. Wake-ups are
+counted in the kernel. The first answer on a connection is read along: its second number is the time-out.
 """
 
 import errno
@@ -71,6 +73,11 @@ class Link:
         self._kept = b""
         self._at = 0
         self._head = b""
+        # A TLS connection may want to read before it writes, and says so by errors that kazoo knows.
+        self._is_plain = self._deciphered is None
+        self._write_within_ms: int | None = None
+        self.answered = False
+        """Whether it was ready to be read when that was asked last, and has not been read since."""
         self.opened_at_s: Final = time.monotonic()
         """When it was made, on the monotonic clock."""
         self.granted_s: float | None = None
@@ -84,12 +91,27 @@ class Link:
         """As of a socket."""
         self._connection.setblocking(flag)
 
+    def takes_writes(self, wait_ms: int | None) -> bool:
+        """Whether a write may be tried without asking first: it then waits so long itself, None: as long as needed."""
+        self._write_within_ms = wait_ms
+        return self._is_plain
+
     def send(self, data: Any) -> int:
-        """As of a socket."""
-        return int(self._connection.send(data))
+        """As of a socket; TimeoutError where nothing fits in time."""
+        if not self._is_plain:
+            return int(self._connection.send(data))
+        while True:
+            try:
+                return int(self._connection.send(data))
+            except BlockingIOError:
+                full = select.poll()
+                full.register(self.fileno(), select.POLLOUT)
+                if not full.poll(self._write_within_ms):
+                    raise TimeoutError("the server takes nothing more") from None
 
     def recv(self, size: int) -> bytes:
         """As of a socket; what has come already is read at once and kept, because kazoo asks for it in small parts."""
+        self.answered = False
         if self._at == len(self._kept):
             self._kept, self._at = self._connection.recv(max(size, _READ_AHEAD)), 0
         chunk = self._kept[self._at : self._at + size]
@@ -203,8 +225,13 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo is 
         return link
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        """As ``select``, aware of what has been read ahead, and in one system call: kazoo asks six times a request."""
+        """As ``select``, aware of what is known already, and in one system call: kazoo asks four times a request."""
         del xlist
+        wait_ms = None if timeout is None else math.ceil(timeout * 1000)
+        if not rlist and len(wlist) == 1 and isinstance(wlist[0], Link) and wlist[0].takes_writes(wait_ms):
+            return [], wlist, []
+        if not wlist and len(rlist) == 1 and isinstance(rlist[0], Link) and rlist[0].answered:
+            return rlist, [], []
         kept = [item for item in rlist if isinstance(item, Link) and item.pending()]
         poll = select.poll()
         items = {}
@@ -214,8 +241,10 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo is 
         for item in wlist:
             items[item.fileno()] = item
             poll.register(item.fileno(), select.POLLOUT)
-        wait_ms = 0 if kept else None if timeout is None else math.ceil(timeout * 1000)
-        ready = [items[fd] for fd, _ in poll.poll(wait_ms)]
+        ready = [items[fd] for fd, _ in poll.poll(0 if kept else wait_ms)]
+        for item in rlist:
+            if isinstance(item, Link) and item in ready:
+                item.answered = True
         readable = [item for item in rlist if item in ready or item in kept]
         return readable, [item for item in wlist if item in ready], []
 
