@@ -34,6 +34,9 @@ def program(java: str, jars: Iterable[Path]) -> tuple[str, ...]:
         java,
         f"-Xmx{HEAP_MB}m",
         "-XX:+UseSerialGC",
+        # The second compiler takes as much processor time in the first minutes as all that the server does, and the
+        # services share the machine.
+        "-XX:TieredStopAtLevel=1",
         # No file in the machine's temporary folder that says which Java processes run.
         "-XX:-UsePerfData",
         "-Djava.awt.headless=true",
