@@ -16,6 +16,7 @@ from typing import NamedTuple
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
 from regnum.types.v1.errors_pb2 import ErrorCode
 from regnum.types.v1.types_pb2 import Endpoint, PartitionState, TopicState
+from regnum_model.broker_lists import NO_BROKERS
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 
@@ -114,6 +115,8 @@ class ClusterView:
     """The active controller, when one is known."""
     brokers: Mapping[BrokerId, BrokerView] = field(default_factory=lambda: MappingProxyType({}))
     """Live brokers by id."""
+    brokers_digest: int = NO_BROKERS
+    """What an answer called their list; NO_BROKERS when none did."""
     topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
     """Topics that were asked for and exist, by name."""
     version: int = 0
@@ -176,18 +179,8 @@ def merge(
     return ClusterView(
         cluster_id=answer.cluster_id or known.cluster_id,
         controller=_controller(known.controller, answer),
-        brokers=MappingProxyType(
-            {
-                BrokerId(broker.id): BrokerView(
-                    id=BrokerId(broker.id),
-                    epoch=BrokerEpoch(broker.epoch),
-                    rack=broker.rack,
-                    address=_address(broker.client),
-                    internal_address=_address(broker.internal),
-                )
-                for broker in answer.brokers
-            }
-        ),
+        brokers=known.brokers if answer.brokers_unchanged else _brokers(answer),
+        brokers_digest=answer.brokers_digest,
         topics=MappingProxyType(topics),
         version=answer.version,
         leader_addresses=MappingProxyType({}) if whole else known.leader_addresses,
@@ -254,6 +247,21 @@ def _with_later_terms(known: Mapping[str, TopicView], answer: GetMetadataRespons
             said = replace(present, partitions=partitions, said=b"")
         topics[said.name] = said
     return MappingProxyType(topics)
+
+
+def _brokers(answer: GetMetadataResponse) -> Mapping[BrokerId, BrokerView]:
+    return MappingProxyType(
+        {
+            BrokerId(broker.id): BrokerView(
+                id=BrokerId(broker.id),
+                epoch=BrokerEpoch(broker.epoch),
+                rack=broker.rack,
+                address=_address(broker.client),
+                internal_address=_address(broker.internal),
+            )
+            for broker in answer.brokers
+        }
+    )
 
 
 def _address(endpoint: Endpoint) -> Address:

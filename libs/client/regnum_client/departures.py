@@ -88,9 +88,13 @@ class Departures(Generic[W]):
         return self._by_topic.keys()
 
     @property
-    def lack_metadata(self) -> bool:
-        """Somebody waits for news of a topic, or for a picture."""
-        return bool(self._without_news or self._without_picture)
+    def lack_picture(self) -> bool:
+        """Somebody waits for a picture that was asked for later than the one there is."""
+        return bool(self._without_picture)
+
+    def lacks_news(self, topic: str) -> bool:
+        """A partition of that topic waits for another leader, or for one at all."""
+        return any(self._place[partition] is self._without_news for partition in self._by_topic.get(topic, ()))
 
     @property
     def next_pause_s(self) -> float:

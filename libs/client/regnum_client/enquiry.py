@@ -82,7 +82,12 @@ class Enquiry:
 
         Raises RegnumError, what the last broker said, when none has an answer.
         """
-        request = GetMetadataRequest(header=self._header, topics=topics, brokers_only=topics is not None and not topics)
+        request = GetMetadataRequest(
+            header=self._header,
+            topics=topics,
+            brokers_only=topics is not None and not topics,
+            known_brokers=view.brokers_digest,
+        )
         candidates = iter(self.candidates(view))
         self._doubted.clear()
         asked: dict[asyncio.Task[GetMetadataResponse], Address] = {}
@@ -137,7 +142,7 @@ class Enquiry:
 
     async def _ask_one(self, address: Address, request: GetMetadataRequest) -> GetMetadataResponse:
         answer = await call(self._connections.metadata(address).GetMetadata, request, timeout_s=ANSWER_S)
-        if not answer.brokers:
+        if not answer.brokers and not answer.brokers_unchanged:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
                 f"the broker at {address} has not heard from a controller yet; wait, or see `regnum status`",

@@ -7,8 +7,8 @@ another chunk and are not being asked for, into one long poll; ``departures`` kn
 may be under way, so that a partition that has just been read does not wait for a poll of idle ones. A position only
 moves by what was read from answers of its own generation, so a change of leader is nothing but a pause. A leader that
 was deposed without having heard of it answers every poll, with nothing: while nothing comes from a partition, other
-brokers are asked every few seconds who leads it (KIP-320 asks the leader itself, which is no help here). A poll to a
-leader that is known to be replaced is abandoned as in ``sender``.
+brokers are asked who leads it, at intervals that grow with the silence (KIP-320 asks the leader itself, which is no
+help here). A poll to a leader that is known to be replaced is abandoned as in ``sender``.
 """
 
 import asyncio
@@ -34,12 +34,13 @@ from regnum_client.cursor import Chunk, Cursor
 from regnum_client.departures import Departures, Place
 from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
 from regnum_client.hints import hints_of
+from regnum_client.leaderless import Leaderless
 from regnum_client.metadata import Metadata
 from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.positions import ResetPolicy
 from regnum_client.read_ahead import ReadAhead
 from regnum_client.records import TopicPartition
-from regnum_client.silence import Silence
+from regnum_client.silence import QUIET_S, Comparisons, Silence
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -47,10 +48,6 @@ CHUNKS_MAX: Final = 2
 """Unread answers of one partition: one being read, one in reserve."""
 POLLS_MAX: Final = 4
 """Polls under way to one leader."""
-QUIET_S: Final = 1.0
-"""A partition from which nothing came for so long is compared with what other brokers say of its leader."""
-COMPARE_EVERY_S: Final = 2.5
-"""Between two comparisons at most; partitions that have just become quiet are compared more often."""
 SLOW_S: Final = 0.5
 """A poll that is this late is looked at."""
 STORAGE_ERROR_S: Final = 30.0
@@ -137,9 +134,10 @@ class Fetcher:
         self._event: Final = asyncio.Event()
         self._polls: dict[_Poll, None] = {}
         self._polls_to: Counter[BrokerId] = Counter()
-        self._compared_s = float("-inf")
+        self._comparisons: Final = Comparisons()
         self._looked_with = ClusterView()
         self._departures: Final = Departures[Cursor]()
+        self._leaderless: Final = Leaderless()
         self._silence: Final = Silence(quiet_s=QUIET_S)
         self._task: asyncio.Task[None] | None = None
 
@@ -213,8 +211,12 @@ class Fetcher:
             term = self._term(cursor, view, now_s)
             if term is not None:
                 departures.line_up(partition, cursor, term.leader)
-        if departures.lack_metadata:
+        if departures.lack_picture:
             self._metadata.request()
+        if now_s >= self._leaderless.next_s:
+            self._metadata.ask_about(
+                self._leaderless.take(now_s, still=departures.lacks_news, chance=self._chance.random())
+            )
         lines = [(leader, line) for leader, line in departures.lines() if self._polls_to[leader] < POLLS_MAX]
         if lines:
             unread_bytes = self.arrivals.unread_bytes
@@ -224,7 +226,9 @@ class Fetcher:
                 # Without room, the next record that is read or the next poll that ends lets the task turn again.
                 if self._read_ahead.reserve(share_bytes, unread_bytes=unread_bytes):
                     self._poll(leader, self._gathered(line, view), view, now_s, share_bytes)
-        again_s = min([again_s, departures.next_pause_s, *(poll.look_s for poll in self._polls)])
+        again_s = min(
+            [again_s, departures.next_pause_s, self._leaderless.next_s, *(poll.look_s for poll in self._polls)]
+        )
         return max(0.0, again_s - now_s)
 
     def _gathered(self, line: Place[Cursor], view: ClusterView) -> list[tuple[Cursor, int, LeaderTerm]]:
@@ -268,6 +272,7 @@ class Fetcher:
             self._departures.wait_for_picture(partition, cursor)
         elif term is None:
             self._departures.wait_for_news(partition, cursor)
+            self._leaderless.lacks(partition.topic, now_s)
         elif now_s < (pause_until_s := cursor.trouble.pause_until_s(term)):
             self._departures.wait_for_pause(partition, cursor, pause_until_s)
         else:
@@ -281,12 +286,12 @@ class Fetcher:
         if quiet is None:
             return again_s
         heard_s, cursor = quiet
-        every_s = min(COMPARE_EVERY_S, max(QUIET_S, (now_s - heard_s) / 4))
-        if now_s >= self._compared_s + every_s:
-            self._compared_s = now_s
+        if now_s >= self._comparisons.due_s(heard_s, now_s):
+            self._comparisons.done(now_s)
             term = view.leader_term(*cursor.partition)
-            self._metadata.request(doubted=None if term is None else view.address_of(term.leader))
-        return min(again_s, self._compared_s + every_s)
+            leader = None if term is None else view.address_of(term.leader)
+            self._metadata.ask_about(self._silence.topics, doubted=leader)
+        return min(again_s, self._comparisons.due_s(heard_s, now_s))
 
     def _give_up(self, cursor: Cursor, code: Code, message: str) -> None:
         cursor.error = RegnumError(code, message, metadata={"topic": cursor.partition.topic})

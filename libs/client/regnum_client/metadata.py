@@ -107,6 +107,14 @@ class Metadata:
         self._questions.want_whole()
         self._wanted.set()
 
+    def ask_about(self, topics: Iterable[str], *, doubted: Address | None = None) -> None:
+        """Refresh these topics soon, and no others; ``doubted`` as above."""
+        if doubted is not None:
+            self._enquiry.doubt(doubted)
+        for name in topics:
+            self._questions.seek(name)
+        self._wanted.set()
+
     def suspect(self, address: Address) -> None:
         """Somebody could not reach that broker: ask the others first."""
         self._enquiry.suspect(address)
@@ -202,7 +210,7 @@ class Metadata:
         trouble_since_s: float | None = None
         while True:
             question, asked_s = await self._next_question()
-            seekers = [self._seekers.pop(name) for name in question.sought]
+            seekers = [self._seekers.pop(name) for name in question.sought if name in self._seekers]
             try:
                 answer = await self._enquiry.ask(question.topics, self._view)
             except RegnumError as error:
@@ -260,7 +268,8 @@ class Metadata:
         elif now_s - self._behind_since_s >= SET_BACK_S:
             self._behind_since_s = None
             if self._view.is_of_another_cluster(answer):
-                return ClusterView()
+                # What the answer does not repeat of the brokers is as it was.
+                return ClusterView(brokers=self._view.brokers, brokers_digest=self._view.brokers_digest)
             return replace(self._view, version=0, controller=None)
         return self._view
 

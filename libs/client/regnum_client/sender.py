@@ -34,6 +34,7 @@ from regnum_client.departures import Alarms, Departures, Place
 from regnum_client.hints import hints_of
 from regnum_client.identities import Identities
 from regnum_client.lane import Batch
+from regnum_client.leaderless import Leaderless
 from regnum_client.metadata import Metadata
 from regnum_client.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.outcomes import Outcomes, Receipt
@@ -123,6 +124,7 @@ class Sender:
         self._routes: dict[TopicPartition, Route] = {}
         self._departures: Final = Departures[Route]()
         """Routes with batches to send."""
+        self._leaderless: Final = Leaderless()
         self._deadlines: Final = Alarms()
         """When the time of their first batches is up, or before."""
         self._calls: dict[_Call, None] = {}
@@ -179,10 +181,14 @@ class Sender:
             term = self._term(partition, route, view, now_s)
             if term is not None:
                 departures.line_up(partition, route, term.leader)
-        if departures.lack_metadata:
+        if departures.lack_picture:
             self._metadata.request()
+        if now_s >= self._leaderless.next_s:
+            self._metadata.ask_about(
+                self._leaderless.take(now_s, still=departures.lacks_news, chance=self._chance.random())
+            )
         gathered: dict[BrokerId, list[Item]] = {}
-        paused_s = departures.next_pause_s
+        paused_s = min(departures.next_pause_s, self._leaderless.next_s)
         for leader, line in departures.lines():
             items, free_s = self._gather_for(leader, line, view, now_s)
             paused_s = min(paused_s, free_s)
@@ -248,6 +254,7 @@ class Sender:
             return None
         if term is None:
             self._departures.wait_for_news(partition, route)
+            self._leaderless.lacks(partition.topic, now_s)
             return None
         if self._outages.enabled:
             self._outages.learned(partition, term, tracing.now_unix_nano())

@@ -8,8 +8,9 @@ A superset is therefore always right: a receiver that is told a value that it ha
 
 Algorithm: a list of changes, oldest first, each with the version after it. What a receiver lacks is the union of all
 that end above its version. When there are too many names, or changes, the older half becomes one change, the union of
-them; a name that is changed twice is then held once. Deleted topics are names that no picture bounds: when there are
-too many, the oldest change is dropped, and versions before it are out of reach.
+them; a name that is changed twice is then held once. Nothing is said of more names than can be put together at a
+stretch (safety rule S22), deleted topics among them, which no picture bounds: when there are more, the oldest changes
+are dropped, and versions before them are out of reach. Whoever is so far behind gets everything.
 
 A version is a controller epoch and a number, and each is published once. The line has, for each epoch, the numbers
 that it passed through. A receiver at another number of that epoch (beyond the last one that the next reign knew of) is
@@ -31,8 +32,8 @@ CHANGES_KEPT: Final = 512
 NAMES_KEPT: Final = 20_000
 """Names kept apart, at most, beyond twice those that are held once."""
 
-DELETED_KEPT: Final = 100_000
-"""Deleted topics that the line remembers in its oldest change, at most."""
+NAMES_MAX: Final = 50_000
+"""Names held, at most: about 30 ms for the union of all."""
 
 
 class PictureVersion(NamedTuple):
@@ -166,7 +167,9 @@ class PictureLine:
         change = _Change(to, news, news.names)
         self._changes.append(change)
         self._names += change.names
-        if len(self._changes) > CHANGES_KEPT or self._names > NAMES_KEPT + 2 * self._changes[0].names:
+        if self._names > NAMES_MAX:
+            self._drop_oldest()
+        elif len(self._changes) > CHANGES_KEPT or self._names > NAMES_KEPT + 2 * self._changes[0].names:
             self._shorten()
 
     def first_of(self, epoch: ControllerEpoch) -> int:
@@ -197,9 +200,15 @@ class PictureLine:
         count = max(len(self._changes) // 2, 2)
         older, self._changes[:count] = self._changes[:count], []
         merged = union(change.news for change in older)
-        if len(merged.deleted) > DELETED_KEPT:
-            self._floor = older[-1].to
-            self._passed = {epoch: ends for epoch, ends in self._passed.items() if epoch >= self._floor.epoch}
-        else:
-            self._changes.insert(0, _Change(older[-1].to, merged, merged.names))
+        self._changes.insert(0, _Change(older[-1].to, merged, merged.names))
         self._names = sum(change.names for change in self._changes)
+
+    def _drop_oldest(self) -> None:
+        """Down to half of what may be held, so that it is not at its limit again with the next change."""
+        dropped = 0
+        while self._names > NAMES_MAX // 2:
+            self._names -= self._changes[dropped].names
+            dropped += 1
+        self._floor = self._changes[dropped - 1].to
+        self._passed = {epoch: ends for epoch, ends in self._passed.items() if epoch >= self._floor.epoch}
+        del self._changes[:dropped]

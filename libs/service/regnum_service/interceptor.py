@@ -33,6 +33,7 @@ Context = Any
 Handler = Any
 """grpc.RpcMethodHandler, whose stubs are generic and whose class is not."""
 Deserializer = Callable[[bytes], Any]
+Serializer = Callable[[Any], bytes]
 
 OURS: Final = "/regnum."
 """How the methods of our own services begin."""
@@ -53,6 +54,13 @@ def _strict(deserializer: Deserializer) -> Deserializer:
             ) from error
 
     return parse
+
+
+def _unless_encoded(serializer: Serializer | None) -> Serializer | None:
+    """A handler whose answer may be large encodes it in pieces (see ``encoding``) and returns bytes."""
+    if serializer is None:
+        return None
+    return lambda response: response if isinstance(response, bytes) else serializer(response)
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -80,7 +88,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, method: str, handler: Handler) -> Handler:
         deserializer = _strict(handler.request_deserializer or bytes)
-        serializer = handler.response_serializer
+        serializer = _unless_encoded(handler.response_serializer)
         # A request stream parses inside the handler's own reads, so that the error passes through it; a single request
         # is parsed here, because gRPC would answer a parser's error itself, with its text.
         if handler.request_streaming and handler.response_streaming:

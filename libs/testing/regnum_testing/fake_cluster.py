@@ -17,6 +17,7 @@ import grpc
 from regnum.broker.v1 import group_pb2, group_pb2_grpc, log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.broker_lists import NO_BROKERS, digest_of
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
 from regnum_records.read import read_records
 from regnum_service.clock import SystemClock
@@ -106,6 +107,8 @@ class FakeCluster:
         """Brokers that were asked for metadata, in their order."""
         self.named: list[tuple[str, ...] | None] = []
         """The topics that these questions named; None: all."""
+        self.broker_lists_sent = 0
+        """Answers that carried the list of brokers."""
         self.calls: Counter[str] = Counter()
         self.acks: list[int] = []
         """What produce calls asked for, in their order."""
@@ -217,7 +220,13 @@ class FakeBroker(
         await self._answering()
         if self.stale is not None:
             return self.stale
-        return self._metadata([] if request.brokers_only else list(request.topics), none=request.brokers_only)
+        answer = self._metadata([] if request.brokers_only else list(request.topics), none=request.brokers_only)
+        if answer.brokers_digest == request.known_brokers != NO_BROKERS:
+            answer.brokers_unchanged = True
+            del answer.brokers[:]
+        else:
+            self.cluster.broker_lists_sent += 1
+        return answer
 
     def _metadata(self, topics: list[str], *, none: bool = False) -> metadata_pb2.GetMetadataResponse:
         cluster = self.cluster
@@ -235,6 +244,7 @@ class FakeBroker(
             if broker.server is not None:
                 endpoint = types_pb2.Endpoint(host=broker.address.host, port=broker.address.port)
                 answer.brokers.add(id=broker.number, epoch=broker.epoch, client=endpoint, internal=endpoint)
+        answer.brokers_digest = digest_of(broker.SerializeToString() for broker in answer.brokers)
         by_topic: dict[str, list[FakePartition]] = {}
         for one in cluster.partitions.values():
             by_topic.setdefault(one.topic, []).append(one)

@@ -7,28 +7,24 @@ order costs, and of what a replica's state takes.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from regnum.broker.v1 import control_pb2
 from regnum_model.ids import (
     NO_LEADER,
-    BrokerEpoch,
     BrokerId,
     ControllerEpoch,
     LeaderEpoch,
-    LogId,
     PartitionKey,
     TopicId,
     is_topic_id,
 )
 from regnum_model.nodes import MAX_EPOCH, MAX_PARTITIONS, LeaderAndIsr, Membership
+from regnum_model.sharing import MemberKey, Shared, broker_ids, memberships
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
 SHARED_MAX: Final = 1_024
 """Values of one kind that are kept to be shared."""
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +49,9 @@ class OrderReader:
     """Reads orders. What it shares is never changed by anybody: ids, tuples and mappings that are only read."""
 
     def __init__(self) -> None:
-        self._topics: Final[dict[tuple[str, str], tuple[str, TopicId] | None]] = {}
-        self._ids: Final[dict[tuple[int, ...], tuple[BrokerId, ...] | None]] = {}
-        self._members: Final[dict[tuple[tuple[int, int, str], ...], Mapping[BrokerId, Membership] | None]] = {}
+        self._topics: Final = Shared(_checked_topic, room=SHARED_MAX)
+        self._ids: Final = Shared(_checked_ids, room=SHARED_MAX)
+        self._members: Final = Shared(_checked_members, room=SHARED_MAX)
 
     def read(self, message: control_pb2.LeaderAndIsrPartition) -> Order | None:
         """The order of a partition; None when it contradicts itself, or names what no node of the store may hold.
@@ -63,8 +59,8 @@ class OrderReader:
         Such a number would stay in the log for ever.
         """
         state = message.state
-        topic = self._topic(message.topic, message.topic_id)
-        isr, elr, replicas = self._broker_ids(state.isr), self._broker_ids(state.elr), self._broker_ids(state.replicas)
+        topic, ids = self._topics[message.topic, message.topic_id], self._ids
+        isr, elr, replicas = ids[tuple(state.isr)], ids[tuple(state.elr)], ids[tuple(state.replicas)]
         members = self._membership(message.members)
         if topic is None or isr is None or elr is None or replicas is None or members is None:
             return None
@@ -97,34 +93,12 @@ class OrderReader:
             min_insync=max(1, message.min_insync_replicas),
         )
 
-    def _topic(self, name: str, topic_id: str) -> tuple[str, TopicId] | None:
-        key = (name, topic_id)
-        if key not in self._topics:
-            _make_room(self._topics)
-            self._topics[key] = _checked_topic(name, topic_id)
-        return self._topics[key]
-
-    def _broker_ids(self, ids: Sequence[int]) -> tuple[BrokerId, ...] | None:
-        key = tuple(ids)
-        if key not in self._ids:
-            _make_room(self._ids)
-            self._ids[key] = tuple(map(BrokerId, key)) if min(key, default=0) >= 0 else None
-        return self._ids[key]
-
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:
-        key = tuple([(member.broker_id, member.broker_epoch, member.log_id) for member in members])
-        if key not in self._members:
-            _make_room(self._members)
-            fits = all(id >= 0 and epoch >= 0 for id, epoch, _ in key)
-            made = {
-                BrokerId(id): Membership(broker_epoch=BrokerEpoch(epoch), log_id=LogId(log_id))
-                for id, epoch, log_id in key
-            }
-            self._members[key] = made if fits else None
-        return self._members[key]
+        return self._members[tuple([(member.broker_id, member.broker_epoch, member.log_id) for member in members])]
 
 
-def _checked_topic(name: str, topic_id: str) -> tuple[str, TopicId] | None:
+def _checked_topic(key: tuple[str, str]) -> tuple[str, TopicId] | None:
+    name, topic_id = key
     try:
         check_topic_name(name)
     except InvalidTopicNameError:
@@ -132,7 +106,9 @@ def _checked_topic(name: str, topic_id: str) -> tuple[str, TopicId] | None:
     return (name, TopicId(topic_id)) if is_topic_id(topic_id) else None
 
 
-def _make_room(kept: dict[K, V]) -> None:
-    """What is shared already stays with those who have it."""
-    if len(kept) >= SHARED_MAX:
-        kept.clear()
+def _checked_ids(key: tuple[int, ...]) -> tuple[BrokerId, ...] | None:
+    return broker_ids(key) if min(key, default=0) >= 0 else None
+
+
+def _checked_members(key: MemberKey) -> Mapping[BrokerId, Membership] | None:
+    return memberships(key) if all(id >= 0 and epoch >= 0 for id, epoch, _ in key) else None

@@ -8,7 +8,7 @@ construction is nobody's until it is complete.
 """
 
 import enum
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -74,7 +74,7 @@ class Change:
     """Brokers that are gone."""
     traceparent: str = ""
     """W3C traceparent of what caused it; empty when nothing that is traced did."""
-    topics: tuple[types_pb2.TopicState, ...]
+    topics: Sequence[types_pb2.TopicState]
     """Changed topics, or all of them, with absolute values."""
 
     @property

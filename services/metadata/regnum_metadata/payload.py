@@ -35,6 +35,9 @@ CHUNK_PARTITIONS: Final = 1_000
 STEP_PARTITIONS: Final = 2_000
 """Partitions serialised in one step."""
 
+TOPIC_WEIGHT: Final = 4
+"""What a topic takes besides, in partitions."""
+
 STEP_TOPICS: Final = 10_000
 """Topics looked at in one step, where nothing is serialised."""
 
@@ -129,7 +132,11 @@ class PayloadBuilder:
         head = _head(image, parts=1 + len(bodies), traceparent=traceparent)
         head.all_brokers = True
         head.brokers.extend(image.head.brokers)
-        self._groups = groups
+        # What the last full picture had and this one has not is let go of in steps: it may be all there was.
+        retired, self._groups = list(self._groups), groups
+        while retired:
+            retired.pop()
+            yield
         return self._payload(image, 0, None, [head.SerializeToString(), *bodies])
 
     def _payload(self, image: Image, start: int, base: PictureVersion | None, parts: Sequence[bytes]) -> Payload:
@@ -232,7 +239,7 @@ def _news_chunks(image: Image, news: News) -> Iterator[tuple[int, bytes]]:
         present = image.topics.get(name)
         if present is None or present.topic_id != id:
             state = types_pb2.TopicState(name=name, topic_id=id, deleted=True)
-            yield 1, control_pb2.UpdateMetadataRequest(topics=[state]).SerializeToString()
+            yield TOPIC_WEIGHT, control_pb2.UpdateMetadataRequest(topics=[state]).SerializeToString()
     for id, item in news.topics.items():
         topic = image.topics.get(item.name)
         if topic is not None and topic.topic_id == id:
@@ -245,7 +252,7 @@ def _topic_chunks(topic: TopicImage, numbers: Sequence[int]) -> Iterator[tuple[i
         chosen = numbers[start : start + CHUNK_PARTITIONS]
         states = [topic.partitions[number] for number in chosen]
         state = types_pb2.TopicState(name=topic.name, topic_id=topic.topic_id, partitions=states)
-        yield len(states) + 1, control_pb2.UpdateMetadataRequest(topics=[state]).SerializeToString()
+        yield len(states) + TOPIC_WEIGHT, control_pb2.UpdateMetadataRequest(topics=[state]).SerializeToString()
 
 
 def _head(image: Image, *, parts: int, traceparent: str) -> control_pb2.UpdateMetadataRequest:

@@ -24,6 +24,7 @@ from regnum_metadata.differences import compared, named_by
 from regnum_metadata.image import Change, Image, Verdict
 from regnum_metadata.intervals import Intervals, WantedFull, WantedInterval
 from regnum_metadata.lane import BrokerLane, Receiver
+from regnum_metadata.letting_go import names_gone, topics_gone
 from regnum_metadata.ownership import owner
 from regnum_metadata.payload import Payload, PayloadBuilder, question
 
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 BROKERS_PER_TURN: Final = 50
 """Brokers that are woken, or given a lane, between two turns of the event loop (safety rule S22)."""
+
+MOST_OF: Final = 10
+"""A change that names one topic in so many leaves a large part of the image before it to nobody."""
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a named task that belongs to the service's supervisor."""
@@ -150,19 +154,21 @@ class Propagation:
 
     async def _apply(self, change: Change) -> None:
         before = self._image
-        image = await _in_steps(before.with_change(change))
+        retired = [before.topics]
+        image = await in_steps(before.with_change(change))
         news = None
         if not change.is_full:
-            news = await _in_steps(named_by(change, before))
+            news = await in_steps(named_by(change, before))
         elif before.version:
-            image, news = await _in_steps(compared(before, image, change.traceparent))
+            retired.append(image.topics)
+            image, news = await in_steps(compared(before, image, change.traceparent))
         if change.is_full:
             self._log.info(
                 "full image",
                 controller_epoch=image.controller_epoch,
                 version=image.version,
                 topics=len(image.topics),
-                differences=None if news is None else news.names,
+                topics_changed=None if news is None else len(news.topics) + len(news.deleted),
             )
         # Nobody sees one without the other: there is no await between them.
         self._image = image
@@ -174,9 +180,16 @@ class Propagation:
             self._intervals.extended(image.position, news, base=base)
         if not before.version:
             self._first_image()
-        await self._settle(self._changed_receivers() if image.head.brokers is not before.head.brokers else ())
+        brokers_before, before = before.head.brokers, image
+        await self._settle(self._changed_receivers() if image.head.brokers is not brokers_before else ())
         await self._wake_all()
         await self.progressed()
+        if change.is_full or len(change.topics) * MOST_OF >= len(image.topics):
+            # After any other change most of what was before is still there.
+            names = [] if news is None else [news.topics]
+            news = None
+            await in_steps(topics_gone(retired))
+            await in_steps(names_gone(names))
 
     async def processes_are(self, processes: frozenset[MetadataId]) -> None:
         """These metadata processes live now; brokers move accordingly."""
@@ -284,7 +297,7 @@ class Propagation:
                         steps = self._builder.full(self._image)
                     case _:
                         return again
-                self._intervals.made(await _in_steps(steps))
+                self._intervals.made(await in_steps(steps))
 
     async def seen(self, epoch: ControllerEpoch) -> None:
         """A broker claims to know a later controller epoch; where the store shows it, earlier ones are refused."""
@@ -297,7 +310,7 @@ class Propagation:
             self._moved.notify_all()
 
 
-async def _in_steps(steps: Generator[None, None, T]) -> T:
+async def in_steps(steps: Generator[None, None, T]) -> T:
     """Carry out work that pauses now and then; the event loop has a turn at each pause (safety rule S22)."""
     while True:
         try:

@@ -1,11 +1,13 @@
 """What a consumer has to read, and what it hears nothing of: counted, with thousands of partitions."""
 
+from itertools import pairwise
+
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client.arrivals import Arrivals
 from regnum_client.cursor import Cursor
 from regnum_client.records import TopicPartition
-from regnum_client.silence import Silence
+from regnum_client.silence import COMPARE_EVERY_S, QUIET_S, Comparisons, Silence
 from regnum_model.ids import TopicId
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -27,8 +29,8 @@ class CountingCursor(Cursor):
         return super().has_chunk
 
 
-def cursor(number: int = 0) -> CountingCursor:
-    return CountingCursor(TopicPartition("t", number), TopicId("id"), 0)
+def cursor(number: int = 0, *, topic: str = "t") -> CountingCursor:
+    return CountingCursor(TopicPartition(topic, number), TopicId("id"), 0)
 
 
 def fetched(one: Cursor) -> Cursor:
@@ -114,3 +116,32 @@ def test_a_partition_that_is_not_asked_for_records_is_not_quiet() -> None:
     unread.next_chunk()
     broken.seek(0)
     assert silence.last(2.0) == (1.0, broken)
+
+
+def test_an_idle_consumer_asks_about_its_leaders_less_and_less() -> None:
+    silence, comparisons, idle = Silence(quiet_s=QUIET_S), Comparisons(), cursor(0)
+    silence.heard(idle, 0.0)
+    moments, now_s = [], 0.0
+    while now_s < 3_600.0:
+        quiet = silence.last(now_s)
+        if quiet is None:
+            now_s = silence.next_s
+            continue
+        due_s = comparisons.due_s(quiet[0], now_s)
+        if now_s >= due_s:
+            comparisons.done(now_s)
+            moments.append(now_s)
+            due_s = comparisons.due_s(quiet[0], now_s)
+        now_s = due_s
+    assert moments[:3] == [1.0, 2.0, 3.0], "soon while it may be news"
+    # Each 2.5 s they were 1,440.
+    assert len(moments) < 150
+    assert max(after - before for before, after in pairwise(moments)) <= COMPARE_EVERY_S + 0.001
+
+
+def test_partitions_that_are_quiet_are_all_that_is_asked_about() -> None:
+    silence, idle, busy = Silence(quiet_s=QUIET_S), cursor(0, topic="idle"), cursor(0, topic="busy")
+    silence.heard(idle, 0.0)
+    silence.heard(busy, 0.9)
+    silence.last(1.5)
+    assert silence.topics == {"idle"}

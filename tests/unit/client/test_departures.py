@@ -92,7 +92,8 @@ def test_each_waits_for_what_it_lacks_and_for_nothing_else(route: Route) -> None
                 departures.wait_for_identity(partition, route)
             case _:
                 departures.wait_for_answer(partition, route)
-    assert departures.lack_metadata
+    assert departures.lack_picture
+    assert [name for name in names if departures.lacks_news(name)] == ["news"]
     assert departures.next_pause_s == 5.0
     assert look(departures, before, now_s=4.9, identity=False) == []
     partial = picture(known, topic("other"))
@@ -103,7 +104,8 @@ def test_each_waits_for_what_it_lacks_and_for_nothing_else(route: Route) -> None
     later = picture(known, topic("other"), as_of_s=2.0)
     assert look(departures, later) == [at("picture")]
     assert look(departures, picture(known, topic("news"), topic("answer"), as_of_s=2.0)) == [at("news")]
-    assert not departures.lack_metadata
+    assert not departures.lack_picture
+    assert not departures.lacks_news("news")
     departures.enter(at("answer"), route)
     assert look(departures, later)[-1:] == [at("answer")], "another batch has joined; it may be a full one"
 

@@ -14,6 +14,8 @@ from regnum_client.connections import Connections
 from regnum_client.metadata import MERGED_ON_LOOP_MAX, Metadata
 from regnum_client.records import TopicPartition
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
+from regnum_records.build import build_batch
+from regnum_records.record import NewRecord
 from regnum_service.channel import Channels
 from regnum_service.clock import SystemClock
 from regnum_testing.fake_cluster import FakeCluster
@@ -130,6 +132,67 @@ async def test_an_answer_about_other_topics_is_no_news_of_a_failure(cluster: Fak
         assert whole.as_of_s > before.as_of_s
         assert whole.leader_term(NAMES[0], 0) == (cluster.topic_ids[NAMES[0]], 3, 1)
         assert cluster.named[-1] == tuple(NAMES[:2])
+
+
+async def test_a_partition_without_a_leader_is_asked_about_alone_and_goes_on_when_it_has_one(
+    cluster: FakeCluster,
+) -> None:
+    async with Producer(cluster.bootstrap, settings=ProducerSettings(linger_ms=0.0), chance=random.Random(7)) as one:
+        for name in NAMES:
+            await (await one.send(name, b"x", partition=0))
+        cluster.elect(NAMES[0], 0, -1)
+        waiting = await one.send(NAMES[0], b"y", partition=0)
+        asked = len(cluster.named)
+        async with asyncio.timeout(DEADLINE_S):
+            while cluster.named[asked:].count((NAMES[0],)) < 5:
+                await asyncio.sleep(0.005)
+        # (The refusal of the former leader was news of a failure, which is worth a question about everything.)
+        assert sum(names != (NAMES[0],) for names in cluster.named[asked:]) <= 2
+        cluster.elect(NAMES[0], 0, 3)
+        assert (await asyncio.wait_for(waiting, DEADLINE_S)).offset == 1
+
+
+async def test_a_consumer_without_a_leader_asks_about_that_topic_alone(cluster: FakeCluster) -> None:
+    cluster.partitions[NAMES[0], 0].append(build_batch([NewRecord(value=b"y")], timestamp_ms=1000))
+    cluster.elect(NAMES[0], 0, -1)
+    async with Consumer(cluster.bootstrap, chance=random.Random(7)) as consumer:
+        for name in NAMES[:20]:
+            await consumer.assign(name, partitions=[0], start=0)
+        asked = len(cluster.named)
+        async with asyncio.timeout(DEADLINE_S):
+            while cluster.named[asked:].count((NAMES[0],)) < 5:
+                await asyncio.sleep(0.005)
+        assert sum(names != (NAMES[0],) for names in cluster.named[asked:]) <= 1
+        cluster.elect(NAMES[0], 0, 3)
+        assert [record.value for record in await consumer.read(timeout_s=DEADLINE_S)] == [b"y"]
+
+
+async def test_the_list_of_brokers_is_sent_when_it_changes_and_not_with_each_answer(cluster: FakeCluster) -> None:
+    async with Producer(cluster.bootstrap, settings=ProducerSettings(linger_ms=0.0), chance=random.Random(7)) as one:
+        for name in NAMES:
+            await (await one.send(name, b"x", partition=0))
+        assert len(cluster.named) > TOPICS
+        assert cluster.broker_lists_sent == 1
+        # Another life of a broker: everybody hears of it once.
+        cluster.brokers[3].epoch += 1
+        cluster.version += 1
+        for name in NAMES:
+            await (await one.send(name, b"x", partition=1))
+            cluster.elect(name, 1, 1)
+            await (await one.send(name, b"y", partition=1))
+        assert cluster.broker_lists_sent == 2
+
+
+async def test_what_is_known_of_the_brokers_stays_where_an_answer_leaves_it_out(cluster: FakeCluster) -> None:
+    async with Picture(cluster) as metadata:
+        brokers = metadata.view.brokers
+        assert set(brokers) == {1, 2, 3}
+        await metadata.topic(NAMES[0], timeout_s=DEADLINE_S)
+        assert metadata.view.brokers is brokers
+        cluster.brokers[3].epoch += 1
+        cluster.version += 1
+        await metadata.topic(NAMES[1], timeout_s=DEADLINE_S)
+        assert metadata.view.brokers[BrokerId(3)].epoch == brokers[BrokerId(3)].epoch + 1
 
 
 async def test_what_can_be_no_topics_name_is_asked_of_nobody(cluster: FakeCluster) -> None:

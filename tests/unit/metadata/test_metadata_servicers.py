@@ -38,6 +38,12 @@ def propagation() -> Propagation:
     )
 
 
+async def asked(
+    servicer: MetadataServicer, request: metadata_pb2.GetMetadataRequest
+) -> metadata_pb2.GetMetadataResponse:
+    return metadata_pb2.GetMetadataResponse.FromString(await servicer.GetMetadata(request, None))
+
+
 async def sent(*parts: Part) -> AsyncIterator[Part]:
     for part in parts:
         yield part
@@ -148,18 +154,18 @@ async def test_a_base_that_cannot_be_is_refused(
 async def test_metadata_for_clients_comes_from_the_image() -> None:
     known = image(change(0, 4, topic("b", 1, 2), topic("a", 3), brokers=[broker(1), broker(2)], epoch=6))
     servicer = MetadataServicer(lambda: known)
-    everything = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(), None)
-    assert [item.topic.name for item in everything.topics] == ["a", "b"]
+    everything = await asked(servicer, metadata_pb2.GetMetadataRequest())
+    assert sorted(item.topic.name for item in everything.topics) == ["a", "b"]
     assert [item.id for item in everything.brokers] == [1, 2]
     assert (everything.version, everything.controller.id, everything.cluster_id) == ((6 << 32) + 4, 7, "cluster")
-    chosen = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(topics=["b", "none", "no/name", "b"]), None)
+    chosen = await asked(servicer, metadata_pb2.GetMetadataRequest(topics=["b", "none", "no/name", "b"]))
     assert [(item.topic.name, item.error_code) for item in chosen.topics] == [
         ("b", errors_pb2.ERROR_CODE_NONE),
         ("none", errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION),
         ("no/name", errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION),
     ]
     assert [state.leader for state in chosen.topics[0].topic.partitions] == [1, 2]
-    without = await servicer.GetMetadata(metadata_pb2.GetMetadataRequest(brokers_only=True, topics=["b"]), None)
+    without = await asked(servicer, metadata_pb2.GetMetadataRequest(brokers_only=True, topics=["b"]))
     assert (len(without.brokers), len(without.topics)) == (2, 0)
 
 
@@ -174,3 +180,23 @@ async def test_a_controller_epoch_out_of_nowhere_is_refused_and_the_controller_g
     await target.seen(ControllerEpoch(2**31 - 1))
     await target.seen(ControllerEpoch(4))
     assert (answer.controller_epoch, target.highest_epoch) == (3, 3)
+
+
+async def test_the_list_of_brokers_is_left_out_for_whoever_has_it() -> None:
+    first = image(change(0, 1, topic("a", 1), brokers=[broker(1), broker(2)]))
+    servicer = MetadataServicer(lambda: first)
+    answer = await asked(servicer, metadata_pb2.GetMetadataRequest(topics=["a"]))
+    assert ([item.id for item in answer.brokers], answer.brokers_unchanged) == ([1, 2], False)
+    known = metadata_pb2.GetMetadataRequest(topics=["a"], known_brokers=answer.brokers_digest)
+    again = await asked(servicer, known)
+    assert (len(again.brokers), again.brokers_unchanged, again.brokers_digest) == (0, True, answer.brokers_digest)
+    assert [item.topic.name for item in again.topics] == ["a"]
+    later = image(change(0, 1, topic("a", 1), brokers=[broker(1), broker(2, epoch=9)]))
+    changed = await asked(MetadataServicer(lambda: later), known)
+    assert ([item.epoch for item in changed.brokers], changed.brokers_unchanged) == ([1, 9], False)
+
+
+async def test_no_brokers_are_never_left_out() -> None:
+    nothing = image()
+    answer = await asked(MetadataServicer(lambda: nothing), metadata_pb2.GetMetadataRequest())
+    assert (answer.brokers_digest, answer.brokers_unchanged) == (0, False)

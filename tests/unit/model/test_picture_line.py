@@ -6,8 +6,8 @@ import pytest
 from regnum_model.ids import BrokerId, ControllerEpoch, TopicId
 from regnum_model.picture_line import (
     CHANGES_KEPT,
-    DELETED_KEPT,
     NAMES_KEPT,
+    NAMES_MAX,
     News,
     PictureLine,
     PictureVersion,
@@ -103,13 +103,25 @@ def test_whatever_was_merged_nothing_is_skipped() -> None:
         assert changed(line.since(at(number))) >= set().union(*told[number + 1 :])
 
 
-def test_when_too_many_topics_are_gone_the_oldest_versions_are_out_of_reach() -> None:
+def test_when_too_many_names_are_held_the_oldest_versions_are_out_of_reach() -> None:
     line = PictureLine(at(0))
     for number in range(1, 8):
-        gone = {TopicId(f"{number}-{each}"): "t" for each in range(DELETED_KEPT // 2)}
+        gone = {TopicId(f"{number}-{each}"): "t" for each in range(NAMES_MAX // 5)}
         line.extend(at(number), News(deleted=gone, brokers=frozenset({BrokerId(number)})))
+        assert line.names <= NAMES_MAX
     assert line.since(at(0)) is None
+    assert not line.reaches(at(0))
     found = line.since(at(6))
     assert found is not None
     assert found.brokers == {7}
-    assert line.names <= 2 * DELETED_KEPT + 8
+
+
+def test_a_change_of_everything_is_not_kept_and_the_line_goes_on_after_it() -> None:
+    line = PictureLine(at(1))
+    line.extend(at(2), news(1))
+    line.extend(at(9, epoch=6), news(*range(NAMES_MAX)), base=3)
+    assert (line.names, line.changes) == (0, 0)
+    assert all(line.since(at(number)) is None for number in (1, 2, 3))
+    assert changed(line.since(at(9, epoch=6))) == set()
+    line.extend(at(10, epoch=6), news(7))
+    assert changed(line.since(at(9, epoch=6))) == {7}

@@ -3,9 +3,12 @@
 import asyncio
 from typing import Any, Final
 
-from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
+from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.broker_lists import NO_BROKERS, BrokerLists
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
+from regnum_service.encoding import Encoding
+from regnum_service.slices import slices
 
 from regnum_broker.current_leaders import CurrentLeaders
 from regnum_broker.metadata_cache import MetadataCache, TopicView
@@ -15,15 +18,19 @@ Context = Any
 
 
 SLICE: Final = 1_000
-"""Partitions, or topics, put into an answer before the event loop gets a turn (safety rule S22)."""
+"""Partitions put into an answer before the event loop gets a turn (safety rule S22)."""
+
+TOPIC_WEIGHT: Final = 2
+"""What a topic takes besides, in partitions."""
 
 
-class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
-    """Answers from the cache."""
+class MetadataServicer:
+    """Answers from the cache; what it answers is encoded."""
 
     def __init__(self, cache: MetadataCache, leaders: CurrentLeaders) -> None:
         self._cache: Final = cache
         self._leaders: Final = leaders
+        self._broker_lists: Final = BrokerLists()
         self._building: Final = asyncio.Lock()
         """One large answer at a time, so that many do not add up to one long turn."""
 
@@ -31,43 +38,52 @@ class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
         self,
         request: metadata_pb2.GetMetadataRequest,
         context: Context,  # noqa: ARG002
-    ) -> metadata_pb2.GetMetadataResponse:
-        """The newest picture."""
-        cache = self._cache
+    ) -> bytes:
+        """The newest picture: a GetMetadataResponse."""
         if request.brokers_only:
-            return _head(cache)
+            return self._head(request.known_brokers).SerializeToString()
         async with self._building:
             # Of one picture, however long it takes: what the cache holds now is replaced and never changed; what
             # is laid over it only gets newer.
-            answer, known = _head(cache), cache.topics
-            names = list(dict.fromkeys(request.topics)) or sorted(known)
-            weight = 0
-            for name in names:
-                view = known.get(name)
-                weight += 1 if view is None else 1 + len(view.partitions)
-                if weight > SLICE:
-                    weight = 0
-                    await asyncio.sleep(0)
-                if view is None:
-                    answer.topics.append(_unknown(name))
-                else:
+            answer = Encoding(self._head(request.known_brokers), size=SLICE)
+            known = self._cache.topics
+            if not request.topics:
+                for view in known.values():
                     await self._add(answer, view)
-            return answer
+                return answer.whole()
+            named: set[str] = set()
+            for name in request.topics:
+                if name in named:
+                    await answer.took()
+                    continue
+                named.add(name)
+                found = known.get(name)
+                if found is not None:
+                    await self._add(answer, found)
+                else:
+                    answer.piece.topics.append(_unknown(name))
+                    await answer.took(TOPIC_WEIGHT)
+            return answer.whole()
 
-    async def _add(self, answer: metadata_pb2.GetMetadataResponse, view: TopicView) -> None:
-        state = answer.topics.add().topic
+    async def _add(self, answer: Encoding[metadata_pb2.GetMetadataResponse], view: TopicView) -> None:
+        state = answer.piece.topics.add().topic
         state.name, state.topic_id = view.name, view.topic_id
-        numbers = sorted(view.partitions)
-        for start in range(0, len(numbers), SLICE):
-            if start:
-                await asyncio.sleep(0)
-            state.partitions.extend([self._leaders.state_of(view, number) for number in numbers[start : start + SLICE]])
+        async for numbers in slices(sorted(view.partitions), SLICE):
+            state.partitions.extend([self._leaders.state_of(view, number) for number in numbers])
+        await answer.took(TOPIC_WEIGHT + len(view.partitions))
 
-
-def _head(cache: MetadataCache) -> metadata_pb2.GetMetadataResponse:
-    return metadata_pb2.GetMetadataResponse(
-        cluster_id=cache.cluster_id, controller=cache.controller, brokers=cache.brokers, version=cache.version
-    )
+    def _head(self, known_brokers: int) -> metadata_pb2.GetMetadataResponse:
+        cache = self._cache
+        digest = self._broker_lists.digest(cache.brokers)
+        unchanged = digest == known_brokers != NO_BROKERS
+        return metadata_pb2.GetMetadataResponse(
+            cluster_id=cache.cluster_id,
+            controller=cache.controller,
+            brokers=() if unchanged else cache.brokers,
+            version=cache.version,
+            brokers_digest=digest,
+            brokers_unchanged=unchanged,
+        )
 
 
 def _unknown(name: str) -> metadata_pb2.TopicMetadata:

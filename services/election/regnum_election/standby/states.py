@@ -6,18 +6,11 @@ words.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
 
 from regnum.election.v1 import standby_pb2
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership
-
-SHARED_MAX: Final = 4_096
-"""Values of one kind that are kept to be shared."""
-
-
-K = TypeVar("K")
-V = TypeVar("V")
+from regnum_model.sharing import MemberKey, Shared, broker_ids, memberships
 
 
 class StateError(Exception):
@@ -64,8 +57,8 @@ class StateReader:
     def __init__(self) -> None:
         self._listed: list[tuple[int, int, str]] = []
         self._of_places: dict[tuple[int, ...], Mapping[BrokerId, Membership]] = {}
-        self._members: dict[tuple[tuple[int, int, str], ...], Mapping[BrokerId, Membership]] = {}
-        self._ids: dict[tuple[int, ...], tuple[BrokerId, ...]] = {}
+        self._members: Shared[MemberKey, Mapping[BrokerId, Membership]] = Shared(memberships)
+        self._ids = Shared(broker_ids)
 
     def begin(self) -> None:
         """A change begins: nothing is listed."""
@@ -78,12 +71,7 @@ class StateReader:
 
     def ids(self, ids: Sequence[int]) -> tuple[BrokerId, ...]:
         """Broker ids, as one value for all that have the same."""
-        key = tuple(ids)
-        known = self._ids.get(key)
-        if known is None:
-            _make_room(self._ids)
-            known = self._ids[key] = tuple(map(BrokerId, key))
-        return known
+        return self._ids[tuple(ids)]
 
     def state(self, topic_id: TopicId, message: standby_pb2.FollowedState) -> LeaderAndIsr:
         """A state. Raises StateError."""
@@ -107,18 +95,4 @@ class StateReader:
     def _named(self, places: Sequence[int]) -> Mapping[BrokerId, Membership]:
         if not all(0 <= place < len(self._listed) for place in places):
             raise StateError(f"memberships {places} of {len(self._listed)}")
-        key = tuple(self._listed[place] for place in places)
-        known = self._members.get(key)
-        if known is None:
-            _make_room(self._members)
-            known = self._members[key] = {
-                BrokerId(id): Membership(broker_epoch=BrokerEpoch(epoch), log_id=LogId(log_id))
-                for id, epoch, log_id in key
-            }
-        return known
-
-
-def _make_room(kept: dict[K, V]) -> None:
-    """What is shared already stays with those who have it."""
-    if len(kept) >= SHARED_MAX:
-        kept.clear()
+        return self._members[tuple([self._listed[place] for place in places])]

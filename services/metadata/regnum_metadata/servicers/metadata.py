@@ -1,56 +1,85 @@
 """MetadataService: the cluster as this process knows it."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
+from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.broker_lists import NO_BROKERS, BrokerLists
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
+from regnum_service.encoding import Encoding
+from regnum_service.slices import slices
 
 from regnum_metadata.image import Image, TopicImage
 
-TOPICS_PER_TURN: Final = 200
-"""Topics put into an answer between two turns of the event loop (safety rule S22)."""
+PARTITIONS_PER_TURN: Final = 1_000
+"""Partitions put into an answer between two turns of the event loop (safety rule S22)."""
+
+TOPIC_WEIGHT: Final = 2
+"""What a topic takes besides, in partitions."""
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
-class MetadataServicer(metadata_pb2_grpc.MetadataServiceServicer):
-    """Answers from the image."""
+class MetadataServicer:
+    """Answers from the image; what it answers is encoded."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image: Final = image
+        self._broker_lists: Final = BrokerLists()
 
     async def GetMetadata(  # noqa: N802 - gRPC's name
         self,
         request: metadata_pb2.GetMetadataRequest,
         context: Context,  # noqa: ARG002
-    ) -> metadata_pb2.GetMetadataResponse:
-        """The newest picture."""
+    ) -> bytes:
+        """The newest picture: a GetMetadataResponse."""
         image = self._image()
-        topics: list[metadata_pb2.TopicMetadata] = []
-        if not request.brokers_only:
-            for name in dict.fromkeys(request.topics or sorted(image.topics)):
-                topics.append(_topic(name, image.topics.get(name)))
-                if len(topics) % TOPICS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+        answer = Encoding(self._head(image, request.known_brokers), size=PARTITIONS_PER_TURN)
+        if request.brokers_only:
+            return answer.whole()
+        if not request.topics:
+            for topic in image.topics.values():
+                await _add_topic(answer, topic)
+            return answer.whole()
+        named: set[str] = set()
+        for name in request.topics:
+            if name in named:
+                await answer.took()
+                continue
+            named.add(name)
+            known = image.topics.get(name)
+            if known is not None:
+                await _add_topic(answer, known)
+            else:
+                answer.piece.topics.append(_unknown(name))
+                await answer.took(TOPIC_WEIGHT)
+        return answer.whole()
+
+    def _head(self, image: Image, known_brokers: int) -> metadata_pb2.GetMetadataResponse:
+        head = image.head
+        digest = self._broker_lists.digest(head.brokers)
+        unchanged = digest == known_brokers != NO_BROKERS
         return metadata_pb2.GetMetadataResponse(
-            cluster_id=image.head.cluster_id,
-            controller=image.head.controller,
-            brokers=image.head.brokers,
-            topics=topics,
+            cluster_id=head.cluster_id,
+            controller=head.controller,
+            brokers=() if unchanged else head.brokers,
             version=(image.controller_epoch << 32) + image.version,
+            brokers_digest=digest,
+            brokers_unchanged=unchanged,
         )
 
 
-def _topic(name: str, topic: TopicImage | None) -> metadata_pb2.TopicMetadata:
-    if topic is not None:
-        states = [topic.partitions[number] for number in sorted(topic.partitions)]
-        return metadata_pb2.TopicMetadata(
-            topic=types_pb2.TopicState(name=name, topic_id=topic.topic_id, partitions=states)
-        )
+async def _add_topic(answer: Encoding[metadata_pb2.GetMetadataResponse], topic: TopicImage) -> None:
+    state = answer.piece.topics.add().topic
+    state.name, state.topic_id = topic.name, topic.topic_id
+    async for numbers in slices(sorted(topic.partitions), PARTITIONS_PER_TURN):
+        state.partitions.extend([topic.partitions[number] for number in numbers])
+    await answer.took(TOPIC_WEIGHT + len(topic.partitions))
+
+
+def _unknown(name: str) -> metadata_pb2.TopicMetadata:
     try:
         check_topic_name(name)
     except InvalidTopicNameError:

@@ -1,6 +1,6 @@
 """PropagationService: what the controller publishes, and how far the brokers are."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
@@ -10,7 +10,8 @@ from regnum_model.picture_line import PictureVersion
 from regnum_service.errors import RegnumError
 
 from regnum_metadata.image import Change, Head
-from regnum_metadata.propagation import Propagation
+from regnum_metadata.letting_go import messages_gone
+from regnum_metadata.propagation import Propagation, in_steps
 
 PARTS_MAX: Final = 100_000
 """Parts of one change, at most."""
@@ -53,7 +54,8 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
             parts += 1
         if head is None or not complete or not _is_possible(head):
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the change is not complete; send all its parts")
-        await self._propagation.take(_change(head, tuple(topics)))
+        await self._propagation.take(_change(head, topics))
+        await in_steps(messages_gone(topics))
         return propagation_pb2.PublishChangesResponse(
             controller_epoch=self._propagation.highest_epoch,
             version=self._propagation.image.version,
@@ -103,7 +105,7 @@ def _belongs_to(first: propagation_pb2.PublishChangesRequest, part: propagation_
     )
 
 
-def _change(head: propagation_pb2.PublishChangesRequest, topics: tuple[types_pb2.TopicState, ...]) -> Change:
+def _change(head: propagation_pb2.PublishChangesRequest, topics: Sequence[types_pb2.TopicState]) -> Change:
     return Change(
         controller_epoch=ControllerEpoch(head.controller_epoch),
         from_version=head.from_version,

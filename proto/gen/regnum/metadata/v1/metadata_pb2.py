@@ -26,19 +26,19 @@ from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!regnum/metadata/v1/metadata.proto\x12\x12regnum.metadata.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"j\n\x12GetMetadataRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x14\n\x0c\x62rokers_only\x18\x03 \x01(\x08\"\xc8\x01\n\x13GetMetadataResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12/\n\ncontroller\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12\x31\n\x06topics\x18\x04 \x03(\x0b\x32!.regnum.metadata.v1.TopicMetadata\x12\x0f\n\x07version\x18\x05 \x01(\x03\"k\n\rTopicMetadata\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12*\n\x05topic\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.TopicState2q\n\x0fMetadataService\x12^\n\x0bGetMetadata\x12&.regnum.metadata.v1.GetMetadataRequest\x1a\'.regnum.metadata.v1.GetMetadataResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!regnum/metadata/v1/metadata.proto\x12\x12regnum.metadata.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x81\x01\n\x12GetMetadataRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x14\n\x0c\x62rokers_only\x18\x03 \x01(\x08\x12\x15\n\rknown_brokers\x18\x04 \x01(\x06\"\xfb\x01\n\x13GetMetadataResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12/\n\ncontroller\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12\x31\n\x06topics\x18\x04 \x03(\x0b\x32!.regnum.metadata.v1.TopicMetadata\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x16\n\x0e\x62rokers_digest\x18\x06 \x01(\x06\x12\x19\n\x11\x62rokers_unchanged\x18\x07 \x01(\x08\"k\n\rTopicMetadata\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12*\n\x05topic\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.TopicState2q\n\x0fMetadataService\x12^\n\x0bGetMetadata\x12&.regnum.metadata.v1.GetMetadataRequest\x1a\'.regnum.metadata.v1.GetMetadataResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.metadata.v1.metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETMETADATAREQUEST']._serialized_start=116
-  _globals['_GETMETADATAREQUEST']._serialized_end=222
-  _globals['_GETMETADATARESPONSE']._serialized_start=225
-  _globals['_GETMETADATARESPONSE']._serialized_end=425
-  _globals['_TOPICMETADATA']._serialized_start=427
-  _globals['_TOPICMETADATA']._serialized_end=534
-  _globals['_METADATASERVICE']._serialized_start=536
-  _globals['_METADATASERVICE']._serialized_end=649
+  _globals['_GETMETADATAREQUEST']._serialized_start=117
+  _globals['_GETMETADATAREQUEST']._serialized_end=246
+  _globals['_GETMETADATARESPONSE']._serialized_start=249
+  _globals['_GETMETADATARESPONSE']._serialized_end=500
+  _globals['_TOPICMETADATA']._serialized_start=502
+  _globals['_TOPICMETADATA']._serialized_end=609
+  _globals['_METADATASERVICE']._serialized_start=611
+  _globals['_METADATASERVICE']._serialized_end=724
 # @@protoc_insertion_point(module_scope)

@@ -29,8 +29,13 @@ class GetMetadataRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     BROKERS_ONLY_FIELD_NUMBER: _builtins.int
+    KNOWN_BROKERS_FIELD_NUMBER: _builtins.int
     brokers_only: _builtins.bool
     """Leave the topics out."""
+    known_brokers: _builtins.int
+    """The list of brokers that the caller has, as brokers_digest of an earlier answer, whoever gave it. Where that is still
+    the list, the answer leaves it out. 0: it has none.
+    """
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -45,10 +50,11 @@ class GetMetadataRequest(_message.Message):
         header: _types_pb2.RequestHeader | None = ...,
         topics: _abc.Iterable[_builtins.str] | None = ...,
         brokers_only: _builtins.bool = ...,
+        known_brokers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers_only", b"brokers_only", "header", b"header", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers_only", b"brokers_only", "header", b"header", "known_brokers", b"known_brokers", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -65,21 +71,29 @@ class GetMetadataResponse(_message.Message):
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    BROKERS_DIGEST_FIELD_NUMBER: _builtins.int
+    BROKERS_UNCHANGED_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster. Empty while the broker has not heard from a controller."""
     version: _builtins.int
     """Metadata version of the answering process: (controller epoch, change number) grow together."""
+    brokers_digest: _builtins.int
+    """Digest of the list of live brokers: the same for lists that say the same, whoever answers. 0: there is no list, or
+    the answering process knows no digests.
+    """
+    brokers_unchanged: _builtins.bool
+    """Whether the live brokers are those that the question calls known_brokers."""
     @_builtins.property
     def controller(self) -> _types_pb2.Controller:
         """The active controller; id -1 while none is known."""
 
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Broker]:
-        """Live brokers, by id."""
+        """Live brokers, by id. Left out where brokers_unchanged is set."""
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicMetadata]:
-        """Topics, by name."""
+        """Topics: those that were asked for, in that order; all, in no order."""
 
     def __init__(
         self,
@@ -89,10 +103,12 @@ class GetMetadataResponse(_message.Message):
         brokers: _abc.Iterable[_types_pb2.Broker] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
         version: _builtins.int = ...,
+        brokers_digest: _builtins.int = ...,
+        brokers_unchanged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "brokers_digest", b"brokers_digest", "brokers_unchanged", b"brokers_unchanged", "cluster_id", b"cluster_id", "controller", b"controller", "topics", b"topics", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
