@@ -7,45 +7,26 @@ and then a start (safety rule S10).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Final
 
 from regnum_coordination.errors import BadVersion, NodeFailure
 from regnum_coordination.port import Delete, Set
 from regnum_model import paths
-from regnum_model.ids import NO_LEADER, TOPIC_DELETED_EPOCH, BrokerEpoch, BrokerId, PartitionKey
+from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_model.nodes import BrokerNode, MalformedNodeError
 from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.cluster import Broker, Cluster, HeldState, Partition
+from regnum_election.cluster import Broker, Cluster, HeldState
 from regnum_election.context import DECISIONS_PER_SLICE, Applied, ControllerContext
-from regnum_election.deletion import Deletion
+from regnum_election.deletion_orders import DELETIONS_PER_TURN, tell_deletions
 from regnum_election.events import BrokerDead
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.isr_reports import ReportedNode, Unbelieved, judge_report
-from regnum_election.leadership import Decision, hand_over
-from regnum_election.outbox import Stop
 from regnum_election.registrations import Difference, broker_named, compare
-from regnum_election.topic_creation import finish_creation
-
-PARTITIONS_PER_WRITE: Final = 500
-"""Partitions that are written and told together after a failure."""
-
-FIRST_PARTITIONS_PER_WRITE: Final = 100
-"""The same for the first of them; each further part is twice as large, up to PARTITIONS_PER_WRITE. Few partitions are
-written, told and taken up sooner than many, and the brokers have something to do while the next are written.
-"""
-
-PARTITIONS_PER_STEP: Final = 1_000
-"""Partitions of one step of work that is not urgent."""
-
-PARTITIONS_PER_TURN: Final = 2_000
-"""Partitions looked at between two turns of the event loop (safety rule S22)."""
-
-DELETIONS_PER_TURN: Final = 500
-"""Open deletions that are told of, or given up as told, between two turns of the event loop (safety rule S22)."""
+from regnum_election.settling import leader_of, settle_in_steps, settle_some, urgent_parts
 
 REGISTRATIONS_PER_TURN: Final = 200
 """Registrations decoded between two turns of the event loop (safety rule S22)."""
@@ -168,9 +149,9 @@ async def react(
         del assigned[key]
     with context.traced(trace):
         await settle_some(context, first)
-    async with aclosing(_urgent_parts(context, assigned, changed, rest)) as parts:
+    async with aclosing(urgent_parts(context, assigned, changed, rest)) as parts:
         async for urgent in parts:
-            if trace is None and any(_leader(context, key) in lost for key in urgent):
+            if trace is None and any(leader_of(context, key) in lost for key in urgent):
                 trace = context.begin_trace(
                     min(lost),
                     cause=conventions.CAUSE_NODE,
@@ -226,89 +207,6 @@ async def _assigned(picture: Cluster, ids: Iterable[BrokerId]) -> dict[Partition
     return keys
 
 
-async def settle(context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]) -> None:
-    """Fit partitions to the live brokers: those that need a leader first."""
-    urgent, rest = await by_urgency(context, keys, changed)
-    await settle_some(context, urgent)
-    await settle_some(context, rest)
-
-
-async def by_urgency(
-    context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]
-) -> tuple[list[PartitionKey], list[PartitionKey]]:
-    """Partitions that may need a leader or acknowledge nothing until they are settled, and the others.
-
-    Args:
-        context: the reign.
-        keys: partitions to divide.
-        changed: brokers that came, went or bounced.
-    """
-    urgent: list[PartitionKey] = []
-    rest: list[PartitionKey] = []
-    async with aclosing(_urgent_parts(context, keys, changed, rest)) as parts:
-        async for part in parts:
-            urgent.extend(part)
-    return urgent, rest
-
-
-async def _urgent_parts(
-    context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId], rest: list[PartitionKey]
-) -> AsyncGenerator[list[PartitionKey], None]:
-    """As ``by_urgency``, as soon as enough for a write are found; ``rest`` takes the others and is whole at the end."""
-    urgent: list[PartitionKey] = []
-    size = FIRST_PARTITIONS_PER_WRITE
-    async for some in slices(keys, PARTITIONS_PER_TURN):
-        for key in some:
-            (urgent if _is_urgent(context, key, changed) else rest).append(key)
-        while len(urgent) >= size:
-            part, urgent = urgent[:size], urgent[size:]
-            size = min(2 * size, PARTITIONS_PER_WRITE)
-            yield part
-    if urgent:
-        yield urgent
-
-
-def _is_urgent(context: ControllerContext, key: PartitionKey, changed: Collection[BrokerId]) -> bool:
-    partition = context.picture.partitions[key]
-    if partition.held is None:
-        return True
-    state = partition.held.state
-    return (
-        state.leader == NO_LEADER or state.leader in changed or (bool(state.elr) and context.is_held_up(key, partition))
-    )
-
-
-async def settle_in_steps(context: ControllerContext, keys: Sequence[PartitionKey]) -> AsyncGenerator[None, None]:
-    """Partitions whose leader stands: in steps, so that the next failure waits for one of them at most."""
-    for start in range(0, len(keys), PARTITIONS_PER_STEP):
-        await settle_some(
-            context, [key for key in keys[start : start + PARTITIONS_PER_STEP] if _is_known(context, key)]
-        )
-        yield
-
-
-def _is_known(context: ControllerContext, key: PartitionKey) -> bool:
-    return key in context.picture.partitions
-
-
-async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
-    """One round: decide, write, tell, and finish creations that get their first states."""
-    if not keys:
-        return
-    creating = {key.topic_id for key in keys if context.picture.partitions[key].creating}
-    applied = await context.change(keys, context.settle)
-    await context.tell(applied)
-    if creating:
-        await finish_creation(context, creating)
-    context.log.info(
-        "partitions settled",
-        partitions=len(keys),
-        new_state=len(applied.everywhere),
-        new_isr=len(applied.leaders),
-        unfinished=len(applied.unfinished),
-    )
-
-
 async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey, ReportedNode | None]) -> None:
     """Leaders wrote new ISRs: believe or read them, and settle what no longer fits."""
     applied = Applied()
@@ -337,90 +235,3 @@ async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey
     await context.publish(tuple(applied.everywhere))
     further = await context.change(usable, context.settle)
     await context.tell(further)
-
-
-async def controlled_shutdown(
-    context: ControllerContext, id: BrokerId, *, check: Callable[[], None], done: Callable[[int], None]
-) -> AsyncGenerator[None, None]:
-    """Move leadership away from a live broker, in steps, so that a failure waits for one of them at most.
-
-    Args:
-        context: the reign.
-        id: the broker.
-        check: raises when the broker is no longer the one that asked; called before each step.
-        done: takes how many partitions it still leads, at the end.
-    """
-    check()
-    context.picture = context.picture.with_leaving(id)
-
-    def decide(picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
-        if partition.held is None:
-            raise AssertionError("partitions without state are left out below")
-        return hand_over(
-            partition.held.state,
-            partition.replicas,
-            context.surroundings_of(key),
-            min_insync=picture.min_insync(key, partition),
-        )
-
-    keys: list[PartitionKey] = []
-    async for part in slices(tuple(context.picture.of_broker(id)), PARTITIONS_PER_TURN):
-        keys.extend(key for key in part if context.picture.partitions[key].held is not None)
-    moved = 0
-    for led in (True, False):
-        chosen = [key for key in keys if (_leader(context, key) == id) is led]
-        for start in range(0, len(chosen), PARTITIONS_PER_WRITE):
-            check()
-            some = [key for key in chosen[start : start + PARTITIONS_PER_WRITE] if _is_known(context, key)]
-            applied = await context.change(some, decide)
-            await context.tell(applied)
-            moved += len(applied.everywhere)
-            if not led:
-                context.dispatch.order_stops(id, _stops(context, id, some))
-            yield
-    check()
-    remaining = sum(1 for key in keys if _leader(context, key) == id)
-    context.log.info("controlled shutdown", broker=id, moved=moved, remaining=remaining)
-    done(remaining)
-
-
-def _stops(context: ControllerContext, id: BrokerId, keys: Iterable[PartitionKey]) -> list[Stop]:
-    """Orders for a broker to stop following partitions whose ISR it has left."""
-    return [
-        Stop(
-            topic_id=key.topic_id,
-            partition=key.partition,
-            topic=context.picture.topics[key.topic_id].name,
-            leader_epoch=held.state.leader_epoch,
-            delete=False,
-        )
-        for key in keys
-        if (partition := context.picture.partitions.get(key)) is not None
-        and (held := partition.held) is not None
-        and id not in held.state.isr
-    ]
-
-
-async def tell_deletions(context: ControllerContext) -> None:
-    """Order live brokers to delete what they have not been told of since they came (safety rule S13)."""
-    for id in context.picture.brokers:
-        async for topics in slices(context.deletions.untold(id), DELETIONS_PER_TURN):
-            deletions = [context.deletions[topic_id] for topic_id in topics]
-            context.dispatch.order_stops(id, [_stop(deletion) for deletion in deletions])
-            context.deletions.told(id, topics)
-
-
-def _stop(deletion: Deletion) -> Stop:
-    return Stop(
-        topic_id=deletion.topic_id,
-        partition=-1,
-        topic=deletion.topic,
-        leader_epoch=TOPIC_DELETED_EPOCH,
-        delete=True,
-        weight=deletion.weight,
-    )
-
-
-def _leader(context: ControllerContext, key: PartitionKey) -> BrokerId:
-    partition = context.picture.partitions.get(key)
-    return NO_LEADER if partition is None or partition.held is None else partition.held.state.leader

@@ -26,12 +26,13 @@ from regnum_model.quotas import QuotaEntity
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_election.broker_changes import controlled_shutdown, fence_broker, look_at_brokers, take_up_isrs
+from regnum_election.broker_changes import fence_broker, look_at_brokers, take_up_isrs
 from regnum_election.broker_forgetting import BrokerForgetting
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.config_book import ConfigBook
 from regnum_election.config_calls import ConfigCalls
 from regnum_election.context import ControllerContext
+from regnum_election.controlled_shutdown import controlled_shutdown
 from regnum_election.desk import Desk, beside
 from regnum_election.dispatch import ControlChannel, Dispatch, Spawn
 from regnum_election.events import (

@@ -14,15 +14,10 @@ comes back as a follower, and its leader takes it into the ISR when it has caugh
 
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey
 
-from regnum_election.broker_changes import (
-    PARTITIONS_PER_WRITE,
-    by_urgency,
-    look_at_brokers,
-    settle_in_steps,
-    settle_some,
-)
+from regnum_election.broker_changes import look_at_brokers
 from regnum_election.context import ControllerContext
 from regnum_election.events import ReplicasOffline, ReplicasUsable
+from regnum_election.settling import PARTITIONS_PER_WRITE, by_urgency, settle_in_steps, settle_some
 
 
 async def take_offline(context: ControllerContext, event: ReplicasOffline) -> None:

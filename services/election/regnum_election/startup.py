@@ -18,10 +18,12 @@ from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
-from regnum_election.broker_changes import read_brokers, settle_in_steps, settle_some, tell_deletions
+from regnum_election.broker_changes import read_brokers
 from regnum_election.config_book import ConfigBook
 from regnum_election.context import ControllerContext
+from regnum_election.deletion_orders import tell_deletions
 from regnum_election.failover_trace import FailoverTrace
+from regnum_election.settling import settle_in_steps, settle_some
 from regnum_election.topic_adoption import TopicAdopter, read_guards
 from regnum_election.topic_deletion import read_deletions
 

@@ -17,12 +17,12 @@ from regnum_service.slices import Turns, slices
 
 from regnum_election.adoption import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, readable
 from regnum_election.beside import Beside
-from regnum_election.broker_changes import settle
 from regnum_election.cluster import Cluster, Partition, Topic
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.found_topics import FoundTopics, every_topic, read_topics
 from regnum_election.leadership import Decision, Refusal, reaffirm
+from regnum_election.settling import settle
 from regnum_election.topic_clearing import TOPICS_TOGETHER
 from regnum_election.topic_deletion import TopicDeleter
 from regnum_election.writing import NotTaken

@@ -22,10 +22,10 @@ from regnum_model.nodes import DeletionNode, MalformedNodeError
 from regnum_service.slices import Turns, slices
 
 from regnum_election.beside import PARTITION_WEIGHT, beside
-from regnum_election.broker_changes import tell_deletions
 from regnum_election.cluster import Partition
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
+from regnum_election.deletion_orders import tell_deletions
 from regnum_election.topic_clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer
 from regnum_election.topic_requests import DeletionRequest, Rejection, find_topic
 from regnum_election.writing import NotTaken

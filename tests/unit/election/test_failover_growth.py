@@ -8,14 +8,9 @@ from typing import cast
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Node, Outcome
-from regnum_election.broker_changes import (
-    FIRST_PARTITIONS_PER_WRITE,
-    PARTITIONS_PER_TURN,
-    PARTITIONS_PER_WRITE,
-    _urgent_parts,
-)
 from regnum_election.context import ControllerContext
 from regnum_election.events import BrokerDead
+from regnum_election.settling import FIRST_PARTITIONS_PER_WRITE, PARTITIONS_PER_TURN, PARTITIONS_PER_WRITE, urgent_parts
 from regnum_election.topic_creation import Created
 from regnum_election.topic_requests import TopicRequest
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
@@ -125,7 +120,7 @@ async def test_the_first_leaders_are_not_kept_waiting_until_the_last_partition_w
 
     context = cast("ControllerContext", SimpleNamespace(picture=picture))
     rest: list[PartitionKey] = []
-    parts = _urgent_parts(context, Keys(picture.of_broker(BrokerId(1))), {BrokerId(1)}, rest)
+    parts = urgent_parts(context, Keys(picture.of_broker(BrokerId(1))), {BrokerId(1)}, rest)
     first = await anext(parts)
     assert len(first) == FIRST_PARTITIONS_PER_WRITE
     assert len(looked) == PARTITIONS_PER_TURN
@@ -187,6 +182,6 @@ async def test_nothing_is_urgent_where_nobody_led(brokers_lost: frozenset[Broker
     picture = picture_of(2, topics=[topic("t", (2, 1), (2, 1))])
     context = cast("ControllerContext", SimpleNamespace(picture=picture))
     rest: list[PartitionKey] = []
-    parts = _urgent_parts(context, picture.of_broker(BrokerId(1)), brokers_lost, rest)
+    parts = urgent_parts(context, picture.of_broker(BrokerId(1)), brokers_lost, rest)
     assert [part async for part in parts] == []
     assert len(rest) == 2

@@ -37,11 +37,12 @@ from regnum_model.ids import TopicId
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.broker_changes import settle_some, tell_deletions
 from regnum_election.cluster import Cluster
 from regnum_election.config_book import ConfigBook
 from regnum_election.context import ControllerContext
+from regnum_election.deletion_orders import tell_deletions
 from regnum_election.failover_trace import FailoverTrace
+from regnum_election.settling import settle_some
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.verification import verify
 from regnum_election.startup import (

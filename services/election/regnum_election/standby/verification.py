@@ -18,10 +18,10 @@ from regnum_model.nodes import TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.broker_changes import settle_some
 from regnum_election.cluster import Cluster, Partition, Topic
 from regnum_election.context import Applied, ControllerContext
 from regnum_election.failover_trace import FailoverTrace
+from regnum_election.settling import settle_some
 from regnum_election.topic_adoption import TopicAdopter
 
 PARTITIONS_PER_STEP: Final = 500
