@@ -14,9 +14,10 @@ from regnum_election.office import Office
 from regnum_election.quota_messages import entity_change, entity_message, entity_of
 from regnum_election.quota_stand_in import Account
 from regnum_election.recovery_messages import recovery_request, recovery_response
+from regnum_election.rejection import Rejection
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted
-from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
+from regnum_election.topic_requests import DeletionRequest, TopicRequest
 
 DEFAULT_WAIT_S: Final = 30.0
 """How long a call waits when the caller does not say."""

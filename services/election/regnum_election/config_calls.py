@@ -32,7 +32,7 @@ from regnum_election.config_changes import (
 from regnum_election.configs import EXAMPLE, Settings, read_cluster, read_topic
 from regnum_election.context import ControllerContext
 from regnum_election.desk import Desk
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 from regnum_election.writing import NotTaken
 
 ROUNDS_MAX: Final = 20

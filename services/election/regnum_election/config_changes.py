@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.configs import DEFAULTS, TOPIC_KEYS, parse_value
 from regnum_model.nodes import MalformedNodeError
 
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 
 
 class ResourceType(Enum):

@@ -9,7 +9,7 @@ from regnum.types.v1 import errors_pb2
 
 from regnum_election.config_calls import Entry, Source
 from regnum_election.config_changes import Alteration, Operation, Resource, ResourceType, invalid
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 
 SOURCES: Final = MappingProxyType(
     {

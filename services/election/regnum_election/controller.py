@@ -66,6 +66,7 @@ from regnum_election.quota_process import QuotaChannel
 from regnum_election.quotas import Quotas
 from regnum_election.recovery_calls import PartitionRecoveries
 from regnum_election.reign import DeposedError, Reign
+from regnum_election.rejection import Rejection
 from regnum_election.relieving import Relieving
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.sender import StandbyPublisher
@@ -74,7 +75,6 @@ from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
 from regnum_election.topic_calls import TopicCalls
 from regnum_election.topic_deletion import TopicDeleter
-from regnum_election.topic_requests import Rejection
 from regnum_election.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
 from regnum_election.unverified import Unverified
 from regnum_election.writing import FencedStore

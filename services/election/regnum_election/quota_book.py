@@ -32,7 +32,7 @@ from regnum_service.slices import Turns
 
 from regnum_election.quota_changes import EntityChange, changed_node, check_change, repeated_entities
 from regnum_election.reign import DeposedError
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 from regnum_election.writing import FencedStore, NotTaken
 
 Limits: TypeAlias = Mapping[QuotaEntity, Limit]

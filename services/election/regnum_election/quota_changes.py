@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import KEYS, LIMIT_MAX, QuotaEntity, QuotaNode, check_limit
 
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.quotas import DEFAULT, Default, QuotaEntity, Subject
 
 from regnum_election.quota_changes import EntityChange, LimitChange
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 
 
 def entity_change(alteration: admin_pb2.QuotaAlteration) -> EntityChange | Rejection:

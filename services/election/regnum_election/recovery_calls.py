@@ -29,7 +29,7 @@ from regnum_election.desk import Desk, beside
 from regnum_election.recovery import Answer, Assessment, NoLog, ReplicaLog, recovered_epoch, recovered_state
 from regnum_election.recovery_nodes import Recoverable, group_for
 from regnum_election.recovery_survey import Survey, is_of
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 
 PARTITIONS_MAX: Final = 1_000
 """Partitions of one call; there are further pages for the rest."""

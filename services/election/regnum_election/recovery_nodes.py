@@ -17,7 +17,7 @@ from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, To
 from regnum_election.adoption import FoundNode, judge_state
 from regnum_election.cluster import Broker, HeldState, Partition, Topic
 from regnum_election.leadership import Change, ChangeKind, Decision, Refusal
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 
 WITHOUT_RECORD: Final = "no member that ISR or ELR record may be elected"
 

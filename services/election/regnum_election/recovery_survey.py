@@ -22,7 +22,7 @@ from regnum_election.context import ControllerContext
 from regnum_election.leadership import Decision
 from regnum_election.recovery import Answer, Assessment, NoLog, ReplicaLog, assess, is_sound
 from regnum_election.recovery_nodes import Recoverable, judge_partition, judge_topic_node, paths_of
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 
 PARTITIONS_PER_TURN: Final = 100
 """Partitions looked at between two turns of the event loop (safety rule S22)."""

@@ -22,11 +22,11 @@ from regnum_election.admissions import Admissions, Cost
 from regnum_election.context import ControllerContext
 from regnum_election.desk import Desk, beside
 from regnum_election.quota_stand_in import Account, Verdict
+from regnum_election.rejection import Rejection
 from regnum_election.topic_creation import Created, Creation, CreationOutcome, create_topics, created
 from regnum_election.topic_deletion import Deleted, DeletionCall, DeletionOutcome, TopicDeleter
 from regnum_election.topic_requests import (
     DeletionRequest,
-    Rejection,
     Repeated,
     TopicRequest,
     find_topic,

@@ -24,7 +24,8 @@ from regnum_service.slices import Turns
 from regnum_election.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.cluster import Partition, Topic
 from regnum_election.context import ControllerContext
-from regnum_election.topic_requests import Plan, Rejection, Repeated, TopicRequest, plan_topic, repeated_names
+from regnum_election.rejection import Rejection
+from regnum_election.topic_requests import Plan, Repeated, TopicRequest, plan_topic, repeated_names
 
 PARTITIONS_PER_STEP: Final = 300
 """Partitions that one step writes; a failover waits for one step at most."""

@@ -26,8 +26,9 @@ from regnum_election.cluster import Partition
 from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.deletion_orders import tell_deletions
+from regnum_election.rejection import Rejection
 from regnum_election.topic_clearing import PARTITIONS_TOGETHER, TOPICS_TOGETHER, TopicClearer
-from regnum_election.topic_requests import DeletionRequest, Rejection, find_topic
+from regnum_election.topic_requests import DeletionRequest, find_topic
 from regnum_election.writing import NotTaken
 
 FINISHED_MAX: Final = 10_000

@@ -14,6 +14,7 @@ from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
 from regnum_election.cluster import Cluster
 from regnum_election.placement import Assignment, PlacementError, place
+from regnum_election.rejection import Rejection
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one topic at most."""
@@ -67,16 +68,6 @@ class Repeated:
     """The same mutation has made the topic already."""
 
     topic_id: TopicId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
-    """The topic cannot be created or deleted; nothing was changed."""
-
-    code: ErrorCode.ValueType
-    """Why."""
-    message: str
-    """What to do next."""
 
 
 def repeated_names(names: Sequence[str]) -> frozenset[str]:

@@ -11,9 +11,10 @@ from regnum_coordination.errors import BadVersion
 from regnum_coordination.port import Group, Refused, Written
 from regnum_election.broker_channel import GrpcControlChannel
 from regnum_election.propagation_channel import GrpcPropagationChannel
+from regnum_election.rejection import Rejection
 from regnum_election.topic_creation import Created
 from regnum_election.topic_deletion import Deleted, DeletionOutcome
-from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
+from regnum_election.topic_requests import DeletionRequest, TopicRequest
 from regnum_election.writing import FencedStore
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey

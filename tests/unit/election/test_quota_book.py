@@ -11,7 +11,7 @@ from regnum_election.quota_book import CHANGES_KEPT, QuotaBook
 from regnum_election.quota_changes import EntityChange, LimitChange, changed_node, check_change, limit_text
 from regnum_election.quota_messages import entity_change, entity_message, entity_of
 from regnum_election.reign import DeposedError
-from regnum_election.topic_requests import Rejection
+from regnum_election.rejection import Rejection
 from regnum_election.writing import FencedStore
 from regnum_model.bucket import Limit
 from regnum_model.configs import DEFAULTS

@@ -8,10 +8,10 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.requests import NODE_BYTES_MAX
 from regnum_election.configs import Settings
+from regnum_election.rejection import Rejection
 from regnum_election.topic_requests import (
     DeletionRequest,
     Plan,
-    Rejection,
     Repeated,
     TopicRequest,
     find_topic,

@@ -11,8 +11,9 @@ from regnum_coordination.port import Check, Group, Outcome
 from regnum_coordination.requests import MAX_BYTES
 from regnum_election.controller import Controller
 from regnum_election.quota_changes import EntityChange, LimitChange
+from regnum_election.rejection import Rejection
 from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import DeletionRequest, Rejection, TopicRequest
+from regnum_election.topic_requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode
