@@ -62,7 +62,7 @@ class QuotaWorld:
         change = EntityChange(
             entity=entity, limits=(LimitChange(key=RATE_KEY, value=rate), LimitChange(key=BURST_KEY, value=burst))
         )
-        (refused,) = await self.controller.alter_client_quotas((change,), validate_only=False, wait_s=DEADLINE_S)
+        (refused,) = await self.controller.quota_calls.alter((change,), validate_only=False, wait_s=DEADLINE_S)
         if refused is not None:
             raise AssertionError(refused.message)
         self.limits[entity] = Limit(rate=rate, burst=burst)

@@ -115,7 +115,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         """Set and remove quotas, each entity on its own."""
         controller = await self._office.controller()
         changes = tuple(entity_change(alteration) for alteration in request.alterations)
-        outcomes = await controller.alter_client_quotas(
+        outcomes = await controller.quota_calls.alter(
             changes, validate_only=request.validate_only, wait_s=wait_s(0, context)
         )
         return admin_pb2.AlterClientQuotasResponse(
@@ -137,7 +137,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         entity = entity_of(request.entity) if request.HasField("entity") else None
         if isinstance(entity, Rejection):
             raise RegnumError(entity.code, entity.message)
-        found = await controller.describe_client_quotas(entity, wait_s=wait_s(0, context))
+        found = await controller.quota_calls.describe(entity, wait_s=wait_s(0, context))
         return admin_pb2.DescribeClientQuotasResponse(
             quotas=[admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in found]
         )

@@ -8,32 +8,29 @@ confirmed (safety rule S8) and ends with DeposedError as soon as a write is fenc
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, assert_never
 
 import structlog
-from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.changed_children import changed_children
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.epochs import is_plausible
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId, PartitionKey, TopicId
+from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
-from regnum_model.quotas import QuotaEntity
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError
 
+from regnum_election.broker_calls import BrokerCalls
 from regnum_election.broker_changes import fence_broker, look_at_brokers, take_up_isrs
 from regnum_election.broker_forgetting import BrokerForgetting
 from regnum_election.cluster import Broker, Cluster
 from regnum_election.config_book import ConfigBook
 from regnum_election.config_calls import ConfigCalls
 from regnum_election.context import ControllerContext
-from regnum_election.controlled_shutdown import controlled_shutdown
-from regnum_election.desk import Desk, beside
+from regnum_election.desk import Desk
 from regnum_election.dispatch import ControlChannel, Dispatch, Spawn
 from regnum_election.events import (
     BrokerDead,
@@ -43,31 +40,28 @@ from regnum_election.events import (
     IsrsWritten,
     LeaderCutOff,
     Mutation,
-    QueueFullError,
     ReplicasDeleted,
     ReplicasOffline,
     ReplicasUsable,
     Superseded,
     TopicsChanged,
+    nobody_waits,
 )
-from regnum_election.leader_balance import balance_leaders
 from regnum_election.metadata_processes import (
     DeathDetector,
     MetadataPublisher,
     PropagationChannel,
-    remove_dead_process,
 )
 from regnum_election.offline_replicas import take_back, take_offline
 from regnum_election.orders import OrderBook
-from regnum_election.producer_ids import next_block
 from regnum_election.publication import Announcer, Base
-from regnum_election.quota_changes import EntityChange
+from regnum_election.quota_calls import QuotaCalls
 from regnum_election.quota_process import QuotaChannel
 from regnum_election.quotas import Quotas
 from regnum_election.recovery_calls import PartitionRecoveries
 from regnum_election.reign import DeposedError, Reign
-from regnum_election.rejection import Rejection
 from regnum_election.relieving import Relieving
+from regnum_election.replies import ReplyListener
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.sender import StandbyPublisher
 from regnum_election.standby.succession import take_over
@@ -75,12 +69,9 @@ from regnum_election.startup import take_office
 from regnum_election.topic_adoption import TopicAdopter
 from regnum_election.topic_calls import TopicCalls
 from regnum_election.topic_deletion import TopicDeleter
-from regnum_election.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
 from regnum_election.unverified import Unverified
+from regnum_election.upkeep import CORRECTIONS_INTERVAL_S, Upkeep
 from regnum_election.writing import FencedStore
-
-CORRECTIONS_INTERVAL_S: Final = 5.0
-"""Pause between two looks at what only a person can repair."""
 
 
 class Controller:
@@ -111,12 +102,6 @@ class Controller:
         self._store = store
         self._picture_changed = picture_changed
         self._spawn = spawn
-        self._balance_interval_s = balance_interval_s
-        self._corrections_interval_s = corrections_interval_s
-        self.looks_for_corrections = 0
-        """How often it was looked whether a person has corrected what was damaged."""
-        self.looks_for_settings = 0
-        """How often it was looked whether a person has changed settings."""
         self._queue = EventQueue()
         self._in_hand: Event | None = None
         """Taken from the queue, and not done."""
@@ -124,12 +109,14 @@ class Controller:
         self._followed = followed
         base = None if followed is None else Base(epoch=followed.epoch, version=followed.version)
         unverified = Unverified()
+        fenced = FencedStore(store, reign, clock)
+        replies = ReplyListener(reign, self._queue, fenced)
         self._metadata = MetadataPublisher(
             epoch=reign.epoch,
             announcer=Announcer(reign, cluster_id=cluster_id, client_listener=client_listener),
             open_channel=open_metadata,
             detector=metadata_detector,
-            listener=self,
+            listener=replies,
             clock=clock,
             spawn=spawn,
             base=base,
@@ -139,13 +126,13 @@ class Controller:
         self._dispatch = Dispatch(
             book=OrderBook(reign, unverified),
             open_channel=open_channel,
-            listener=self,
+            listener=replies,
             clock=clock,
             spawn=spawn,
         )
         self._context = ControllerContext(
             reign=reign,
-            store=FencedStore(store, reign, clock),
+            store=fenced,
             dispatch=self._dispatch,
             metadata=self._metadata,
             clock=clock,
@@ -172,6 +159,22 @@ class Controller:
         self._config_book = ConfigBook(self._context, seeds=config_seeds)
         self._configs = ConfigCalls(self._context, self._config_book, self._desk)
         self._adopter = TopicAdopter(self._context, self._deleter)
+        self.upkeep: Final = Upkeep(
+            self._context,
+            self._queue,
+            adopter=self._adopter,
+            deleter=self._deleter,
+            configs=self._config_book,
+            balance_interval_s=balance_interval_s,
+            corrections_interval_s=corrections_interval_s,
+        )
+        """What is done by the clock."""
+        self.replies: Final = replies
+        """Who takes what others answer."""
+        self.brokers: Final = BrokerCalls(self._context, self._desk)
+        """What brokers ask for."""
+        self.quota_calls: Final = QuotaCalls(self._quotas.book)
+        """Quotas, changed and described."""
         self._ready = asyncio.Event()
 
     @property
@@ -207,9 +210,9 @@ class Controller:
         """Reign. Ends by raising DeposedError."""
         watches = [
             self._spawn("watch-brokers", self._watch_brokers()),
-            self._spawn("leader-balance", self._balance()),
-            self._spawn("corrections", self._look_for_corrections()),
-            self._spawn("unfinished", self._finish_partitions()),
+            self._spawn("leader-balance", self.upkeep.balance()),
+            self._spawn("corrections", self.upkeep.look_for_corrections(self.wait_ready)),
+            self._spawn("unfinished", self.upkeep.finish_partitions()),
             self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)),
         ]
         self._quotas.start(self._store)
@@ -325,49 +328,7 @@ class Controller:
             self._queue.put_back(mutation)
 
     def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
-        self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=_nobody_waits))
-
-    async def _balance(self) -> None:
-        while True:
-            await self._context.clock.sleep(self._balance_interval_s)
-            steps = balance_leaders(self._context)
-            try:
-                self._queue.put_mutation(Mutation(name="leader balance", steps=steps, abandon=_nobody_waits))
-            except QueueFullError:
-                await steps.aclose()
-
-    async def _finish_partitions(self) -> None:
-        free = asyncio.Event()
-        free.set()
-        while True:
-            await self._context.clock.sleep(UNFINISHED_INTERVAL_S)
-            if self._context.unfinished and free.is_set():
-                free.clear()
-                self._put_internal("unfinished partitions", finish_partitions(self._context, free.set))
-
-    async def _look_for_corrections(self) -> None:
-        await self._ready.wait()
-        while True:
-            await self._context.clock.sleep(self._corrections_interval_s)
-            await self._look_for_settings()
-            if self._adopter.has_damage:
-                self._put_internal("corrections by hand", self._adopter.look_again())
-                self.looks_for_corrections += 1
-            if self._adopter.is_in_doubt:
-                self._put_internal("topic nodes made anew", self._adopter.compare())
-            if self._deleter.is_stuck:
-                self._put_internal("deletions that were held up", self._deleter.try_again())
-
-    async def _look_for_settings(self) -> None:
-        try:
-            steps = await self._config_book.look()
-        except DeposedError as error:
-            # The reign's own task finds out by itself.
-            self._log.info("settings not read", reason=str(error))
-            return
-        if steps is not None:
-            self._put_internal("settings by hand", steps)
-        self.looks_for_settings += 1
+        self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=nobody_waits))
 
     async def _watch_brokers(self) -> None:
         try:
@@ -384,34 +345,6 @@ class Controller:
                     self._queue.put(TopicsChanged(names=frozenset(children.names)))
         except SessionExpired:
             self._log.info("watch ended with the session", folder=paths.TOPICS)
-
-    # What dispatch hears (DispatchListener).
-
-    def superseded(self, seen: ControllerEpoch) -> None:
-        """A broker knows a later controller epoch."""
-        # Whoever refuses us has seen a later epoch, even if the refusal does not name it.
-        self._queue.put(Superseded(seen=max(seen, ControllerEpoch(self._reign.epoch + 1))))
-
-    def broker_outdated(self, broker: BrokerId) -> None:
-        """A broker says that it has registered anew."""
-        self._log.info("broker has a later epoch", broker=broker)
-        self._queue.put(BrokersChanged(frozenset({str(broker)})))
-
-    def replicas_deleted(self, broker: BrokerId, topics: tuple[tuple[TopicId, bool], ...]) -> None:
-        """A broker answered orders to delete."""
-        self._queue.put(ReplicasDeleted(broker=broker, topics=topics))
-
-    def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
-        """A broker refused replicas because it cannot use them."""
-        self._queue.put(ReplicasOffline(broker=broker, epoch=epoch, keys=keys))
-
-    def replicas_usable(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
-        """A broker took up replicas that it could not use before."""
-        self._queue.put(ReplicasUsable(broker=broker, epoch=epoch, keys=keys))
-
-    def metadata_process_dead(self, id: MetadataId, creation_id: int) -> None:
-        """A metadata process is proved dead."""
-        self._put_internal("metadata process dead", remove_dead_process(self._context.store, id, creation_id))
 
     # What clients and brokers ask for.
 
@@ -439,70 +372,3 @@ class Controller:
     def quotas(self) -> Quotas:
         """Quotas and who judges by them."""
         return self._quotas
-
-    async def alter_client_quotas(
-        self, changes: Sequence[EntityChange | Rejection], *, validate_only: bool, wait_s: float
-    ) -> tuple[Rejection | None, ...]:
-        """Change quotas, each entity on its own; None for each that is done. Raises RegnumError."""
-        altering = self._quotas.book.alter(changes, validate_only=validate_only)
-        return await beside(altering, wait_s, late="not all quotas are changed; describe them before trying again")
-
-    async def describe_client_quotas(
-        self, entity: QuotaEntity | None, *, wait_s: float
-    ) -> tuple[tuple[QuotaEntity, Mapping[str, float]], ...]:
-        """What quotas are set, sorted; of one entity or of all. Raises RegnumError."""
-        return await beside(self._quotas.book.describe(entity), wait_s, late="the store does not answer; try again")
-
-    async def controlled_shutdown(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> int:
-        """Move leadership away from a broker; returns how many partitions it still leads. Raises RegnumError."""
-        result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        begun = False
-
-        def check() -> None:
-            nonlocal begun
-            error = self._broker_error(broker, epoch)
-            if error is not None:
-                raise error
-            begun = True
-
-        def done(remaining: int) -> None:
-            if not result.done():
-                result.set_result(remaining)
-
-        steps = controlled_shutdown(self._context, broker, check=check, done=done)
-        self._desk.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
-        return await self._desk.answer(result, wait_s)
-
-    async def allocate_producer_ids(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> tuple[int, int]:
-        """A block of producer ids: first and count. Raises RegnumError."""
-        result: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
-
-        async def steps() -> AsyncGenerator[None, None]:
-            error = self._broker_error(broker, epoch)
-            if error is not None:
-                raise error
-            block = await next_block(self._context.store)
-            if not result.done():
-                result.set_result(block)
-            return
-            yield
-
-        self._desk.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
-        return await self._desk.answer(result, wait_s)
-
-    def _broker_error(self, broker: BrokerId, epoch: BrokerEpoch) -> RegnumError | None:
-        known = self._context.picture.brokers.get(broker)
-        if known is not None and known.epoch == epoch:
-            return None
-        if known is None or epoch > known.epoch:
-            return RegnumError(
-                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
-                f"broker {broker} at epoch {epoch} is not known yet; try again",
-            )
-        return RegnumError(
-            errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, f"broker {broker} has registered again, at epoch {known.epoch}"
-        )
-
-
-def _nobody_waits() -> None:
-    """Internal work has no caller."""

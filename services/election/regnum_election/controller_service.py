@@ -38,7 +38,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         """Move leadership away from a broker."""
         controller = await self._office.controller()
         try:
-            remaining = await controller.controlled_shutdown(
+            remaining = await controller.brokers.controlled_shutdown(
                 BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
             )
         except RegnumError as error:
@@ -53,7 +53,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         """Hand out a block of producer ids."""
         controller = await self._office.controller()
         try:
-            first, count = await controller.allocate_producer_ids(
+            first, count = await controller.brokers.allocate_producer_ids(
                 BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
             )
         except RegnumError as error:

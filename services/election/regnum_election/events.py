@@ -162,6 +162,10 @@ ClusterEvent = (
 Event = ClusterEvent | Mutation
 
 
+def nobody_waits() -> None:
+    """Internal work has no caller."""
+
+
 class QueueFullError(Exception):
     """Too many mutations wait."""
 

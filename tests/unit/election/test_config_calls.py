@@ -273,8 +273,8 @@ async def test_what_a_person_writes_is_taken_up_and_what_nobody_can_read_changes
     for garbage in (b"\xff", b"[]", encode_config({MIN_INSYNC_REPLICAS: "none"})):
         await by_hand(cluster, garbage, topic_config("t"))
         await by_hand(cluster, garbage if garbage == b"\xff" else encode_config({MIN_INSYNC_REPLICAS: "-3"}))
-        looks = controller.looks_for_settings
-        await until(lambda looks=looks: controller.looks_for_settings > looks + 1)
+        looks = controller.upkeep.looks_for_settings
+        await until(lambda looks=looks: controller.upkeep.looks_for_settings > looks + 1)
         assert controller.picture.settings.default_replication_factor == 2
         assert cluster.told(1)[key].min_insync_replicas == 1
     assert await alter(controller, alteration("t", min="2")) == [NONE]

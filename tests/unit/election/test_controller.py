@@ -463,7 +463,7 @@ async def test_controlled_shutdown_moves_leaders_and_isrs(cluster: FakeCluster) 
     controller = await cluster.reign()
     (led, followed, alone) = await create(controller, assigned("a", 1, 2), assigned("b", 2, 1), assigned("c", 1))
     broker = cluster.brokers[BrokerId(1)]
-    remaining = await controller.controlled_shutdown(broker.id, broker.epoch, wait_s=DEADLINE_S)
+    remaining = await controller.brokers.controlled_shutdown(broker.id, broker.epoch, wait_s=DEADLINE_S)
     assert remaining == 1
     assert (await cluster.state("a", 0)).leader == 2
     assert (await cluster.state("a", 0)).isr == (2,)
@@ -480,17 +480,17 @@ async def test_controlled_shutdown_of_an_earlier_registration_is_refused(cluster
     await cluster.register(1)
     controller = await cluster.reign()
     with pytest.raises(Exception, match="registered again"):
-        await controller.controlled_shutdown(BrokerId(1), old, wait_s=DEADLINE_S)
+        await controller.brokers.controlled_shutdown(BrokerId(1), old, wait_s=DEADLINE_S)
 
 
 async def test_producer_ids_never_repeat(cluster: FakeCluster) -> None:
     await cluster.begin(1)
     controller = await cluster.reign()
     broker = cluster.brokers[BrokerId(1)]
-    first = await controller.allocate_producer_ids(broker.id, broker.epoch, wait_s=DEADLINE_S)
+    first = await controller.brokers.allocate_producer_ids(broker.id, broker.epoch, wait_s=DEADLINE_S)
     await cluster.end_reign()
     following = await cluster.reign(2)
-    second = await following.allocate_producer_ids(broker.id, broker.epoch, wait_s=DEADLINE_S)
+    second = await following.brokers.allocate_producer_ids(broker.id, broker.epoch, wait_s=DEADLINE_S)
     assert first == (0, 1000)
     assert second == (1000, 1000)
 
@@ -543,7 +543,7 @@ async def test_a_refusal_that_nobody_waits_for_any_more_does_not_end_the_reign(c
     session_id = cluster.controller_store.session_id
     cluster.server.disconnect(session_id)
     with pytest.raises(RegnumError) as caught:
-        await getattr(controller, call)(BrokerId(1), BrokerEpoch(1), wait_s=0.05)
+        await getattr(controller.brokers, call)(BrokerId(1), BrokerEpoch(1), wait_s=0.05)
     assert caught.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
     cluster.server.reconnect(session_id)
     await create(controller, wanted("later", factor=1))
@@ -660,7 +660,7 @@ async def cut_off(cluster: FakeCluster, controller: Controller, leader: int, *fo
     )
     controller.queue.put(event)
     # The queue is empty, and what came after the event has been done.
-    await controller.controlled_shutdown(BrokerId(4), cluster.brokers[BrokerId(4)].epoch, wait_s=DEADLINE_S)
+    await controller.brokers.controlled_shutdown(BrokerId(4), cluster.brokers[BrokerId(4)].epoch, wait_s=DEADLINE_S)
 
 
 async def test_a_leader_cut_off_from_its_followers_hands_over_once_in_a_while(cluster: FakeCluster) -> None:

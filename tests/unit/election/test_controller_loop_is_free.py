@@ -285,7 +285,7 @@ def test_a_call_of_many_topics_is_admitted_and_refused() -> None:
             entity=QuotaEntity(),
             limits=(LimitChange(key=RATE_KEY, value=0.001), LimitChange(key=BURST_KEY, value=250.0)),
         )
-        await controller.alter_client_quotas((change,), validate_only=False, wait_s=DEADLINE_S)
+        await controller.quota_calls.alter((change,), validate_only=False, wait_s=DEADLINE_S)
 
         def requests(prefix: str, count: int) -> list[TopicRequest]:
             return [
@@ -323,7 +323,7 @@ def test_many_quotas_are_read() -> None:
             controller = await cluster.reign(balance_interval_s=3_600.0)
             await controller.quotas.book.known()
         with held.measuring("5000 quotas are shown"):
-            assert len(await controller.describe_client_quotas(None, wait_s=20.0)) == 5_000
+            assert len(await controller.quota_calls.describe(None, wait_s=20.0)) == 5_000
 
     run(scenario).assert_free()
 

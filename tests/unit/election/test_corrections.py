@@ -126,8 +126,8 @@ async def test_what_stays_damaged_is_published_once(cluster: FakeCluster) -> Non
     following = await cluster.reign(2, corrections_interval_s=SOON_S)
     await until(lambda: cluster.metadata.topics == {"t": {0: -1}})
     version = cluster.metadata.version
-    looks = following.looks_for_corrections
-    await until(lambda: following.looks_for_corrections > looks + 2)
+    looks = following.upkeep.looks_for_corrections
+    await until(lambda: following.upkeep.looks_for_corrections > looks + 2)
     assert following.picture.partitions[PartitionKey(id, 0)].trouble is not None
     assert cluster.metadata.version == version
 

@@ -237,7 +237,7 @@ async def test_leadership_that_moved_between_live_brokers_unheard_is_found_and_t
     await stage.follow()
     stage.standby.hold()
     leaving = stage.cluster.brokers[BrokerId(1)]
-    await controller.controlled_shutdown(BrokerId(1), leaving.epoch, wait_s=DEADLINE_S)
+    await controller.brokers.controlled_shutdown(BrokerId(1), leaving.epoch, wait_s=DEADLINE_S)
     await stage.cluster.end_reign()
     at_win = stage.server.newest()
     await stage.succeed()
@@ -504,7 +504,7 @@ async def play(stage: Stage, controller: Controller, chance: random.Random, *, s
                 await _perhaps(controller.topics.delete([request], wait_s=5.0, account=ANYBODY), chance)
             case "leave":
                 broker = chance.choice(stage.live())
-                await _perhaps(controller.controlled_shutdown(broker.id, broker.epoch, wait_s=5.0), chance)
+                await _perhaps(controller.brokers.controlled_shutdown(broker.id, broker.epoch, wait_s=5.0), chance)
             case "isr":
                 reports = await shrink_some(stage, chance)
                 if chance.random() < 0.5:

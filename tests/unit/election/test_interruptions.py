@@ -47,7 +47,7 @@ async def test_a_call_taken_from_the_queue_as_the_session_ends_is_answered_at_on
     cluster.server.disconnect(session)
     stopping = [
         asyncio.create_task(
-            controller.controlled_shutdown(BrokerId(1), cluster.brokers[BrokerId(1)].epoch, wait_s=HARDLY_S)
+            controller.brokers.controlled_shutdown(BrokerId(1), cluster.brokers[BrokerId(1)].epoch, wait_s=HARDLY_S)
         )
         for _ in range(3)
     ]

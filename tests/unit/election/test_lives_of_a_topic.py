@@ -165,8 +165,8 @@ async def test_a_topic_node_restored_alone_is_offline_even_if_it_is_marked(
         await cluster.outside.create(paths.topic("t"), node.encode())
     key = PartitionKey(TopicId("r" * 22), 0)
     await until(lambda: key in controller.picture.partitions)
-    looks = controller.looks_for_corrections
-    await until(lambda: controller.looks_for_corrections > looks + 1)
+    looks = controller.upkeep.looks_for_corrections
+    await until(lambda: controller.upkeep.looks_for_corrections > looks + 1)
     assert "regnum partitions recover" in (controller.picture.partitions[key].trouble or "")
     assert await cluster.outside.exists(paths.leader_and_isr("t", 0)) is None
     assert await cluster.outside.exists(paths.topic_id(key.topic_id)) is None
@@ -180,8 +180,8 @@ async def test_a_topic_restored_with_marks_from_its_creation_is_not_created_agai
     marked = TopicNode(topic_id=key.topic_id, partitions={0: replicas(1, 2)}, creating=frozenset({0}))
     await write_anew(cluster, marked.encode())
     await until(lambda: controller.picture.partitions[key].trouble is not None)
-    looks = controller.looks_for_corrections
-    await until(lambda: controller.looks_for_corrections > looks + 2)
+    looks = controller.upkeep.looks_for_corrections
+    await until(lambda: controller.upkeep.looks_for_corrections > looks + 2)
     assert controller.picture.partitions[key].trouble is not None
     assert await cluster.outside.exists(paths.leader_and_isr("t", 0)) is None
 

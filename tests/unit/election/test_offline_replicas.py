@@ -180,7 +180,7 @@ async def test_a_refused_leadership_moves_in_one_epoch_and_is_not_asked_for_agai
     controller = await cluster.reign(balance_interval_s=0.01)
     (key,) = await create(controller, "t", (1, 2, 3))
     cluster.brokers[BrokerId(1)].offline.add(key)
-    controller.replicas_offline(BrokerId(1), cluster.brokers[BrokerId(1)].epoch, frozenset({key}))
+    controller.replies.replicas_offline(BrokerId(1), cluster.brokers[BrokerId(1)].epoch, frozenset({key}))
     await until(lambda: cluster.all_told((2, 3), key, 2))
     after = await cluster.state("t", 0)
     assert (after.leader, after.leader_epoch, after.isr) == (2, 1, (2, 3))
@@ -196,7 +196,7 @@ async def test_a_partition_whose_only_complete_copy_is_refused_is_offline_and_sa
     controller = await cluster.reign()
     (key,) = await create(controller, "t", (1,))
     first = cluster.brokers[BrokerId(1)]
-    controller.replicas_offline(BrokerId(1), first.epoch, frozenset({key}))
+    controller.replies.replicas_offline(BrokerId(1), first.epoch, frozenset({key}))
 
     async def offline() -> bool:
         return (await cluster.state("t", 0)).leader == NO_LEADER
@@ -225,7 +225,7 @@ async def test_thousands_of_replicas_refused_at_once_are_written_in_batches(clus
     controller = await cluster.reign(min_insync=1)
     keys = await create(controller, "t", *(((1, 2),) * 3_000))
     CountingStore.batches.clear()
-    controller.replicas_offline(BrokerId(1), cluster.brokers[BrokerId(1)].epoch, frozenset(keys))
+    controller.replies.replicas_offline(BrokerId(1), cluster.brokers[BrokerId(1)].epoch, frozenset(keys))
     await until(lambda: all(cluster.told(2)[key].state.leader == 2 for key in keys))
     assert sum(CountingStore.batches) == len(keys)
     assert len(CountingStore.batches) <= len(keys) // GROUPS_PER_WRITE
@@ -238,10 +238,10 @@ async def test_a_report_for_another_registration_or_another_brokers_replica_chan
     controller = await cluster.reign()
     (key,) = await create(controller, "t", (1, 2))
     epoch = cluster.brokers[BrokerId(1)].epoch
-    controller.replicas_offline(BrokerId(1), BrokerEpoch(epoch - 1), frozenset({key}))
-    controller.replicas_offline(BrokerId(1), BrokerEpoch(2**62), frozenset({key}))
-    controller.replicas_offline(BrokerId(3), cluster.brokers[BrokerId(3)].epoch, frozenset({key}))
-    controller.replicas_offline(BrokerId(1), epoch, frozenset({PartitionKey(TopicId("x" * 22), 0)}))
+    controller.replies.replicas_offline(BrokerId(1), BrokerEpoch(epoch - 1), frozenset({key}))
+    controller.replies.replicas_offline(BrokerId(1), BrokerEpoch(2**62), frozenset({key}))
+    controller.replies.replicas_offline(BrokerId(3), cluster.brokers[BrokerId(3)].epoch, frozenset({key}))
+    controller.replies.replicas_offline(BrokerId(1), epoch, frozenset({PartitionKey(TopicId("x" * 22), 0)}))
     await create(controller, "later", (2,))
     after = await cluster.state("t", 0)
     assert (after.leader, after.leader_epoch, after.isr) == (1, 0, (1, 2))
@@ -255,7 +255,7 @@ async def test_a_replica_that_was_mended_in_place_is_asked_for_after_a_while_and
     (key,) = await create(controller, "t", (1,))
     only = cluster.brokers[BrokerId(1)]
     only.offline.add(key)
-    controller.replicas_offline(BrokerId(1), only.epoch, frozenset({key}))
+    controller.replies.replicas_offline(BrokerId(1), only.epoch, frozenset({key}))
 
     async def leaderless() -> bool:
         return (await cluster.state("t", 0)).leader == NO_LEADER

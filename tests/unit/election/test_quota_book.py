@@ -45,12 +45,12 @@ def change(entity: QuotaEntity, **limits: float | None) -> EntityChange:
 
 
 async def alter(world: QuotaWorld, *changes: EntityChange | Rejection, validate_only: bool = False) -> list[int]:
-    outcomes = await world.controller.alter_client_quotas(changes, validate_only=validate_only, wait_s=DEADLINE_S)
+    outcomes = await world.controller.quota_calls.alter(changes, validate_only=validate_only, wait_s=DEADLINE_S)
     return [0 if outcome is None else outcome.code for outcome in outcomes]
 
 
 async def described(world: QuotaWorld, entity: QuotaEntity | None = None) -> dict[QuotaEntity, dict[str, float]]:
-    found = await world.controller.describe_client_quotas(entity, wait_s=DEADLINE_S)
+    found = await world.controller.quota_calls.describe(entity, wait_s=DEADLINE_S)
     return {one: dict(values) for one, values in found}
 
 
@@ -80,7 +80,7 @@ async def test_each_kind_of_entity_gets_its_node(world: QuotaWorld) -> None:
     assert await alter(world, *(change(entity, rate=5.0) for entity in entities)) == [0] * len(entities)
     for entity in entities:
         assert await config(world, entity) == {RATE_KEY: "5"}
-    found = await world.controller.describe_client_quotas(None, wait_s=DEADLINE_S)
+    found = await world.controller.quota_calls.describe(None, wait_s=DEADLINE_S)
     assert [one for one, _ in found] == [
         CLUSTER,
         QuotaEntity(client_id=DEFAULT),
@@ -157,7 +157,7 @@ async def test_a_limit_beside_one_that_nobody_can_read_is_refused(world: QuotaWo
     """It would be in the store and not in force."""
     node = QuotaNode(config={BURST_KEY: "lots"}).encode()
     await world.cluster.outside.create(ANN.path, node)
-    (refused,) = await world.controller.alter_client_quotas(
+    (refused,) = await world.controller.quota_calls.alter(
         (change(ANN, rate=5.0),), validate_only=False, wait_s=DEADLINE_S
     )
     assert refused is not None
@@ -264,8 +264,8 @@ async def test_a_controller_that_is_none_any_more_changes_nothing(world: QuotaWo
     await world.cluster.end_reign()
     await world.reign(2)
     for call in (
-        former.alter_client_quotas((change(ANN, rate=5.0),), validate_only=False, wait_s=DEADLINE_S),
-        former.describe_client_quotas(None, wait_s=DEADLINE_S),
+        former.quota_calls.alter((change(ANN, rate=5.0),), validate_only=False, wait_s=DEADLINE_S),
+        former.quota_calls.describe(None, wait_s=DEADLINE_S),
     ):
         with pytest.raises(RegnumError) as raised:
             await call

@@ -143,7 +143,7 @@ async def test_a_quota_whose_node_would_grow_too_large_is_refused(cluster: FakeC
     standing = QuotaNode(config={"other": "x" * (MAX_BYTES - 70)}).encode()
     await cluster.outside.create(entity.path, standing, make_parents=True)
     change = EntityChange(entity=entity, limits=(LimitChange(key=RATE_KEY, value=1.5),))
-    (refused,) = await controller.alter_client_quotas((change,), validate_only=False, wait_s=DEADLINE_S)
+    (refused,) = await controller.quota_calls.alter((change,), validate_only=False, wait_s=DEADLINE_S)
     assert isinstance(refused, Rejection)
     await works(cluster, controller)
 

@@ -1,0 +1,96 @@
+"""What a controller does by the clock: balances leaders, finishes what conflicted, sees what a person put right."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from regnum_election.config_book import ConfigBook
+from regnum_election.context import ControllerContext
+from regnum_election.events import EventQueue, Mutation, QueueFullError, nobody_waits
+from regnum_election.leader_balance import balance_leaders
+from regnum_election.reign import DeposedError
+from regnum_election.topic_adoption import TopicAdopter
+from regnum_election.topic_deletion import TopicDeleter
+from regnum_election.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
+
+CORRECTIONS_INTERVAL_S: Final = 5.0
+"""Pause between two looks at what only a person can repair."""
+
+
+class Upkeep:
+    """Tasks of one reign that put work into its queue."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        queue: EventQueue,
+        *,
+        adopter: TopicAdopter,
+        deleter: TopicDeleter,
+        configs: ConfigBook,
+        balance_interval_s: float,
+        corrections_interval_s: float,
+    ) -> None:
+        """Only assigns."""
+        self._context: Final = context
+        self._queue: Final = queue
+        self._adopter: Final = adopter
+        self._deleter: Final = deleter
+        self._config_book: Final = configs
+        self._balance_interval_s: Final = balance_interval_s
+        self._corrections_interval_s: Final = corrections_interval_s
+        self._log: Final = structlog.get_logger("controller").bind(epoch=context.reign.epoch)
+        self.looks_for_corrections = 0
+        """How often it was looked whether a person has corrected what was damaged."""
+        self.looks_for_settings = 0
+        """How often it was looked whether a person has changed settings."""
+
+    async def balance(self) -> None:
+        """Give leadership back to preferred replicas now and then; a task that never ends."""
+        while True:
+            await self._context.clock.sleep(self._balance_interval_s)
+            steps = balance_leaders(self._context)
+            try:
+                self._queue.put_mutation(Mutation(name="leader balance", steps=steps, abandon=nobody_waits))
+            except QueueFullError:
+                await steps.aclose()
+
+    async def finish_partitions(self) -> None:
+        """Decide again about partitions still in conflict; a task that never ends."""
+        free = asyncio.Event()
+        free.set()
+        while True:
+            await self._context.clock.sleep(UNFINISHED_INTERVAL_S)
+            if self._context.unfinished and free.is_set():
+                free.clear()
+                self._put_internal("unfinished partitions", finish_partitions(self._context, free.set))
+
+    async def look_for_corrections(self, ready: Callable[[], Awaitable[None]]) -> None:
+        """Look now and then, once the reign has begun; a task that never ends."""
+        await ready()
+        while True:
+            await self._context.clock.sleep(self._corrections_interval_s)
+            await self._look_for_settings()
+            if self._adopter.has_damage:
+                self._put_internal("corrections by hand", self._adopter.look_again())
+                self.looks_for_corrections += 1
+            if self._adopter.is_in_doubt:
+                self._put_internal("topic nodes made anew", self._adopter.compare())
+            if self._deleter.is_stuck:
+                self._put_internal("deletions that were held up", self._deleter.try_again())
+
+    async def _look_for_settings(self) -> None:
+        try:
+            steps = await self._config_book.look()
+        except DeposedError as error:
+            # The reign's own task finds out by itself.
+            self._log.info("settings not read", reason=str(error))
+            return
+        if steps is not None:
+            self._put_internal("settings by hand", steps)
+        self.looks_for_settings += 1
+
+    def _put_internal(self, name: str, steps: AsyncGenerator[None, None]) -> None:
+        self._queue.put_urgent(Mutation(name=name, steps=steps, abandon=nobody_waits))
