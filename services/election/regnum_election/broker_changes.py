@@ -20,13 +20,15 @@ from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker, Cluster, HeldState
-from regnum_election.context import DECISIONS_PER_SLICE, Applied, ControllerContext
+from regnum_election.context import ControllerContext
 from regnum_election.deletion_orders import DELETIONS_PER_TURN, tell_deletions
 from regnum_election.events import BrokerDead
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.isr_reports import ReportedNode, Unbelieved, judge_report
+from regnum_election.partition_writes import DECISIONS_PER_SLICE, Applied, change, reread
 from regnum_election.registrations import Difference, broker_named, compare
 from regnum_election.settling import leader_of, settle_in_steps, settle_some, urgent_parts
+from regnum_election.telling import publish, tell
 
 REGISTRATIONS_PER_TURN: Final = 200
 """Registrations decoded between two turns of the event loop (safety rule S22)."""
@@ -169,7 +171,7 @@ async def react(
             await settle_some(context, rest)
         elif rest:
             context.defer("settle followed partitions", settle_in_steps(context, rest))
-        await context.publish(brokers_changed=True)
+        await publish(context, brokers_changed=True)
         for broker in difference.arrived:
             context.dispatch.begin(broker)
     for id in changed:
@@ -230,8 +232,8 @@ async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey
                     pass
     context.picture = context.picture.with_states(news)
     applied.everywhere.update(news)
-    usable = [*news, *(await context.reread(unread, applied) if unread else ())]
+    usable = [*news, *(await reread(context, unread, applied) if unread else ())]
     # The writers have these states; only clients' metadata changes, and what the decision below adds.
-    await context.publish(tuple(applied.everywhere))
-    further = await context.change(usable, context.settle)
-    await context.tell(further)
+    await publish(context, tuple(applied.everywhere))
+    further = await change(context, usable, context.settle)
+    await tell(context, further)

@@ -19,6 +19,8 @@ from regnum_service.slices import Turns
 
 from regnum_election.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
 from regnum_election.context import ControllerContext
+from regnum_election.partition_writes import change
+from regnum_election.telling import tell
 from regnum_election.writing import NotTaken
 
 ROUNDS_MAX: Final = 20
@@ -114,9 +116,9 @@ class ConfigBook:
                 keys.extend(context.picture.of_topic(topic.id))
         for start in range(0, len(keys), PARTITIONS_PER_STEP):
             some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
-            applied = await context.change(some, context.settle)
+            applied = await change(context, some, context.settle)
             applied.leaders.update(key for key in some if key not in applied.everywhere)
-            await context.tell(applied)
+            await tell(context, applied)
             yield
 
     def _take(self, settings: Settings) -> Settings:

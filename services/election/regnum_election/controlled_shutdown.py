@@ -9,7 +9,9 @@ from regnum_election.cluster import Cluster, Partition
 from regnum_election.context import ControllerContext
 from regnum_election.leadership import Decision, hand_over
 from regnum_election.outbox import Stop
+from regnum_election.partition_writes import change
 from regnum_election.settling import PARTITIONS_PER_TURN, PARTITIONS_PER_WRITE, is_known, leader_of
+from regnum_election.telling import tell
 
 
 async def controlled_shutdown(
@@ -45,8 +47,8 @@ async def controlled_shutdown(
         for start in range(0, len(chosen), PARTITIONS_PER_WRITE):
             check()
             some = [key for key in chosen[start : start + PARTITIONS_PER_WRITE] if is_known(context, key)]
-            applied = await context.change(some, decide)
-            await context.tell(applied)
+            applied = await change(context, some, decide)
+            await tell(context, applied)
             moved += len(applied.everywhere)
             if not led:
                 context.dispatch.order_stops(id, _stops(context, id, some))

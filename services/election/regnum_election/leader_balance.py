@@ -14,6 +14,8 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_election.cluster import Cluster, Partition
 from regnum_election.context import ControllerContext
 from regnum_election.leadership import Decision, prefer
+from regnum_election.partition_writes import change
+from regnum_election.telling import tell
 
 IMBALANCE_MAX: Final = 0.1
 """Share of a broker's preferred partitions that others may lead."""
@@ -51,8 +53,8 @@ async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, No
     moved = 0
     for start in range(0, len(keys), PARTITIONS_PER_STEP):
         known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if _has_state(context.picture, key)]
-        applied = await context.change(known, decide)
-        await context.tell(applied)
+        applied = await change(context, known, decide)
+        await tell(context, applied)
         moved += len(applied.everywhere)
         yield
     if moved:

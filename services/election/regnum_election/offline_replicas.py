@@ -18,6 +18,7 @@ from regnum_election.broker_changes import look_at_brokers
 from regnum_election.context import ControllerContext
 from regnum_election.events import ReplicasOffline, ReplicasUsable
 from regnum_election.settling import PARTITIONS_PER_WRITE, by_urgency, settle_in_steps, settle_some
+from regnum_election.telling import publish
 
 
 async def take_offline(context: ControllerContext, event: ReplicasOffline) -> None:
@@ -44,7 +45,7 @@ async def take_offline(context: ControllerContext, event: ReplicasOffline) -> No
             first=leaderless[0],
             reason=f"broker {event.broker} cannot use its replicas, and no other complete one is live",
         )
-    await context.publish(news)
+    await publish(context, news)
 
 
 async def take_back(context: ControllerContext, event: ReplicasUsable) -> None:
@@ -57,7 +58,7 @@ async def take_back(context: ControllerContext, event: ReplicasUsable) -> None:
     context.log.info("replicas can be used again", broker=event.broker, partitions=len(news))
     context.picture = context.picture.with_usable(event.broker, news)
     context.defer("settle usable replicas", settle_in_steps(context, news))
-    await context.publish(news)
+    await publish(context, news)
 
 
 async def _is_of_now(context: ControllerContext, id: BrokerId, epoch: BrokerEpoch) -> bool:

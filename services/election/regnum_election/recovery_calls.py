@@ -24,12 +24,14 @@ from regnum_service.slices import Turns, slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Broker, HeldState, Topic
-from regnum_election.context import Applied, ControllerContext
+from regnum_election.context import ControllerContext
 from regnum_election.desk import Desk, beside
+from regnum_election.partition_writes import Applied
 from regnum_election.recovery import Answer, Assessment, NoLog, ReplicaLog, recovered_epoch, recovered_state
 from regnum_election.recovery_nodes import Recoverable, group_for
 from regnum_election.recovery_survey import Survey, is_of
 from regnum_election.rejection import Rejection
+from regnum_election.telling import tell
 
 PARTITIONS_MAX: Final = 1_000
 """Partitions of one call; there are further pages for the rest."""
@@ -189,7 +191,7 @@ class PartitionRecoveries:
             call.done[write.found.key.partition] = write.state.leader_epoch
         context.picture = context.picture.with_recovered(written)
         await self._note(call, written)
-        await context.tell(Applied(everywhere=set(written)))
+        await tell(context, Applied(everywhere=set(written)))
         return written
 
     def _decide(self, one: Recoverable, looked_at: Recoverable, assessment: Assessment) -> "_Write | Rejection":

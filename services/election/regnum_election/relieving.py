@@ -10,7 +10,9 @@ from regnum_election.cluster import Cluster, Partition
 from regnum_election.context import ControllerContext
 from regnum_election.events import LeaderCutOff
 from regnum_election.leadership import Decision
+from regnum_election.partition_writes import change
 from regnum_election.relief import RELIEF_INTERVAL_S, relieve
+from regnum_election.telling import tell
 
 PARTITIONS_PER_WRITE: Final = 500
 """Partitions that are written and told together."""
@@ -50,8 +52,8 @@ class Relieving:
         moved = shrunk = 0
         for start in range(0, len(keys), PARTITIONS_PER_WRITE):
             chunk = keys[start : start + PARTITIONS_PER_WRITE]
-            applied = await context.change(chunk, decide)
-            await context.tell(applied)
+            applied = await change(context, chunk, decide)
+            await tell(context, applied)
             moved += self._note([key for key in chunk if not self._leads(leader, key)])
             shrunk += len(applied.leaders)
         if moved:

@@ -11,6 +11,8 @@ from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
 from regnum_service.slices import slices
 
 from regnum_election.context import ControllerContext
+from regnum_election.partition_writes import change
+from regnum_election.telling import tell
 from regnum_election.topic_creation import finish_creation
 
 PARTITIONS_PER_WRITE: Final = 500
@@ -97,8 +99,8 @@ async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey]) 
     if not keys:
         return
     creating = {key.topic_id for key in keys if context.picture.partitions[key].creating}
-    applied = await context.change(keys, context.settle)
-    await context.tell(applied)
+    applied = await change(context, keys, context.settle)
+    await tell(context, applied)
     if creating:
         await finish_creation(context, creating)
     context.log.info(

@@ -24,6 +24,7 @@ from regnum_election.context import ControllerContext
 from regnum_election.deletion_orders import tell_deletions
 from regnum_election.failover_trace import FailoverTrace
 from regnum_election.settling import settle_in_steps, settle_some
+from regnum_election.telling import publish
 from regnum_election.topic_adoption import TopicAdopter, read_guards
 from regnum_election.topic_deletion import read_deletions
 
@@ -71,7 +72,7 @@ async def _take_office(
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
     urgent, rest = await divided(context)
     await settle_some(context, urgent)
-    await context.publish(brokers_changed=True)
+    await publish(context, brokers_changed=True)
     if trace is not None:
         trace.since(conventions.LOADED_UNIX_NANO, conventions.VERIFY)
         trace.reached(conventions.VERIFIED_UNIX_NANO)

@@ -22,7 +22,9 @@ from regnum_election.context import ControllerContext
 from regnum_election.deletion import Deletion
 from regnum_election.found_topics import FoundTopics, every_topic, read_topics
 from regnum_election.leadership import Decision, Refusal, reaffirm
+from regnum_election.partition_writes import change
 from regnum_election.settling import settle
+from regnum_election.telling import publish, tell
 from regnum_election.topic_clearing import TOPICS_TOGETHER
 from regnum_election.topic_deletion import TopicDeleter
 from regnum_election.writing import NotTaken
@@ -125,15 +127,15 @@ class TopicAdopter:
             for key in keys
             if (known := before.partitions.get(key)) is not None and known.held != context.picture.partitions[key].held
         }
-        applied = await context.change(list(changed), partial(self._reaffirm, changed))
-        await context.tell(applied)
+        applied = await change(context, list(changed), partial(self._reaffirm, changed))
+        await tell(context, applied)
         await self._bring_in(keys)
 
     async def _bring_in(self, keys: Sequence[PartitionKey]) -> None:
         """Tell of partitions that came into the picture, and give them leaders."""
         context = self._context
         context.unpublished.add({key.topic_id for key in keys})
-        await context.publish(keys)
+        await publish(context, keys)
         await settle(context, keys, ())
 
     async def look_again(self) -> AsyncGenerator[None, None]:
@@ -162,8 +164,8 @@ class TopicAdopter:
             return
         context.log.info("topics corrected by hand", partitions=len(healed))
         context.dispatch.show(context.picture)
-        applied = await context.change([key for key in healed if key in damaged], partial(self._reaffirm, damaged))
-        await context.tell(applied)
+        applied = await change(context, [key for key in healed if key in damaged], partial(self._reaffirm, damaged))
+        await tell(context, applied)
         await self._bring_in(healed)
         yield
 
@@ -344,7 +346,7 @@ class TopicAdopter:
         reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
         if reached:
             context.trouble(dict.fromkeys(reached, reason))
-            await context.publish(reached)
+            await publish(context, reached)
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:

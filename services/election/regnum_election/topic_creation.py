@@ -24,7 +24,9 @@ from regnum_service.slices import Turns
 from regnum_election.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.cluster import Partition, Topic
 from regnum_election.context import ControllerContext
+from regnum_election.partition_writes import change
 from regnum_election.rejection import Rejection
+from regnum_election.telling import publish, tell
 from regnum_election.topic_requests import Plan, Repeated, TopicRequest, plan_topic, repeated_names
 
 PARTITIONS_PER_STEP: Final = 300
@@ -86,12 +88,12 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
         keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
         yield
         for first in range(0, len(keys), PARTITIONS_PER_STEP):
-            applied = await context.change(keys[first : first + PARTITIONS_PER_STEP], context.settle)
-            await context.tell(applied)
+            applied = await change(context, keys[first : first + PARTITIONS_PER_STEP], context.settle)
+            await tell(context, applied)
             yield
         # Topics none of whose partitions could be given a leader.
         left = context.unpublished.among(written)
-        await context.publish([key for id in left for key in context.picture.of_topic(id)])
+        await publish(context, [key for id in left for key in context.picture.of_topic(id)])
         await finish_creation(context, written.keys(), written=written)
         yield
     if not creation.result.done():

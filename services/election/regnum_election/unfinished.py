@@ -14,6 +14,8 @@ from typing import Final
 from regnum_model.ids import PartitionKey
 
 from regnum_election.context import ControllerContext, Decide
+from regnum_election.partition_writes import change
+from regnum_election.telling import tell
 from regnum_election.topic_creation import finish_creation
 
 UNFINISHED_INTERVAL_S: Final = 0.2
@@ -34,8 +36,8 @@ async def finish_partitions(context: ControllerContext, done: Callable[[], None]
             for start in range(0, len(keys), PARTITIONS_PER_STEP):
                 known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
                 creating = {key.topic_id for key in known if context.picture.partitions[key].creating}
-                applied = await context.change(known, decide)
-                await context.tell(applied)
+                applied = await change(context, known, decide)
+                await tell(context, applied)
                 if creating:
                     await finish_creation(context, creating)
                 context.log.info("unfinished partitions", partitions=len(known), left=len(applied.unfinished))

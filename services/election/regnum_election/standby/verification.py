@@ -19,9 +19,11 @@ from regnum_service.slices import Turns
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.cluster import Cluster, Partition, Topic
-from regnum_election.context import Applied, ControllerContext
+from regnum_election.context import ControllerContext
 from regnum_election.failover_trace import FailoverTrace
+from regnum_election.partition_writes import Applied
 from regnum_election.settling import settle_some
+from regnum_election.telling import tell
 from regnum_election.topic_adoption import TopicAdopter
 
 PARTITIONS_PER_STEP: Final = 500
@@ -97,7 +99,7 @@ async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names:
         if before.partitions.get(key) != context.picture.partitions[key]
     ]
     if changed:
-        await context.tell(Applied(everywhere=set(changed)))
+        await tell(context, Applied(everywhere=set(changed)))
     topics = dict.fromkeys((*(topic.id for topic in known), *found))
     await settle_some(context, [key for id in topics for key in context.picture.of_topic(id)])
     return len(changed)
