@@ -18,17 +18,16 @@ from typing import Any, Final, assert_never
 
 import grpc
 import structlog
-from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum.election.v1 import controller_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
-from regnum_service.poller import let_go, quiet_poller
 from regnum_service.status import from_rpc_error
 
 from regnum_broker.contacts import FetchContacts
 from regnum_broker.controller import ControllerLocation
 from regnum_broker.identity import Identity
 from regnum_broker.isr_writer import WrittenIsr
+from regnum_broker.lifeline_stream import LifelineStream
 from regnum_broker.reports import Reports
 
 BEAT_INTERVAL_S: Final = 0.1
@@ -45,9 +44,6 @@ RECONNECT_S: Final = 0.1
 
 UNREGISTERED: Final = 0
 """Broker epoch in the hello of a broker without registration."""
-
-StreamCall = Any
-"""grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
 
 
 class Lifeline:
@@ -169,9 +165,7 @@ class _Speaker:
         """The thread."""
         asyncio.set_event_loop(self._loop)
         try:
-            quiet_poller(self._loop)
             self._loop.run_until_complete(self._speak())
-            self._loop.run_until_complete(let_go())
         finally:
             self._loop.close()
 
@@ -249,55 +243,47 @@ class _Speaker:
 
     async def _stream(self, target: Address, epoch: int) -> str:
         """Hold one stream until something about it changes; returns why it ended."""
-        async with open_channel(target) as channel:
-            call: StreamCall = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline()
-            self._reports.begin_stream()
-            self._probe = 0
-            self._interval_s = BEAT_INTERVAL_S
-            hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=epoch)
-            beats = asyncio.create_task(self._send_beats(call, hello), name="lifeline: beats")
-            changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
-            answers = asyncio.create_task(self._read(call, epoch), name="lifeline: answers")
-            try:
-                await asyncio.wait([beats, changed, answers], return_when=asyncio.FIRST_COMPLETED)
-                if answers.done():
-                    answers.result()
-                    return "the controller ended the stream"
-                if beats.done():
-                    beats.result()
-                return "another controller or another registration"
-            finally:
-                for task in (beats, changed, answers):
-                    task.cancel()
-                await asyncio.gather(beats, changed, answers, return_exceptions=True)
-                call.cancel()
+        stream = LifelineStream.open(target)
+        self._reports.begin_stream()
+        self._probe = 0
+        self._interval_s = BEAT_INTERVAL_S
+        hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=epoch)
+        beats = asyncio.create_task(self._send_beats(stream, hello), name="lifeline: beats")
+        changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
+        answers = asyncio.create_task(self._read(stream, epoch), name="lifeline: answers")
+        try:
+            await asyncio.wait([beats, changed, answers], return_when=asyncio.FIRST_COMPLETED)
+            if answers.done():
+                answers.result()
+                return "the controller ended the stream"
+            if beats.done():
+                beats.result()
+            return "another controller or another registration"
+        finally:
+            for task in (beats, changed, answers):
+                task.cancel()
+            await asyncio.gather(beats, changed, answers, return_exceptions=True)
+            stream.close()
 
-    async def _send_beats(self, call: StreamCall, hello: controller_pb2.LifelineHello) -> None:
+    async def _send_beats(self, stream: LifelineStream, hello: controller_pb2.LifelineHello) -> None:
         first: controller_pb2.LifelineHello | None = hello
         while True:
             self._due.clear()
             self._beat += 1
             message = controller_pb2.BrokerLifelineRequest(hello=first, beat=self._beat, probe_answered=self._probe)
             self._reports.put_into(message)
-            try:
-                await call.write(message)
-            except asyncio.InvalidStateError:
-                # The stream is over; whoever reads it says why.
-                return await self._changed_never()
+            stream.write(message)
             first = None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_s):
                     await self._due.wait()
 
-    async def _changed_never(self) -> None:
-        await asyncio.Event().wait()
-
-    async def _read(self, call: StreamCall, epoch: int) -> None:
+    async def _read(self, stream: LifelineStream, epoch: int) -> None:
         opened = fenced = False
         while True:
             async with asyncio.timeout(max(SILENCE_S, 2 * self._interval_s)):
-                answer = await call.read()
-            if answer is grpc.aio.EOF:
+                answer = await stream.read()
+            if answer is None:
                 return
             if not opened:
                 opened = True

@@ -1,0 +1,180 @@
+"""The lifeline and the main loop of a broker leave each other alone (safety rule S9)."""
+
+import asyncio
+import selectors
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc
+from regnum_broker.controller import ControllerLocation
+from regnum_broker.identity import Identity
+from regnum_broker.lifeline import Lifeline
+from regnum_broker.lifeline_stream import LifelineStream
+from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, Registration
+from regnum_model.nodes import Address
+from regnum_testing.waiting import eventually, within
+
+WAIT_S = 30.0
+
+
+class Controller(controller_pb2_grpc.LifelineServiceServicer):
+    """Answers every message of a lifeline, on threads; ends the stream after ``answers_max``."""
+
+    def __init__(self) -> None:
+        self.answers_max = 1_000_000
+        self.heard: list[controller_pb2.BrokerLifelineRequest] = []
+        self.heard_more = threading.Condition()
+
+    def BrokerLifeline(  # noqa: N802 - gRPC's name
+        self, requests: Iterator[controller_pb2.BrokerLifelineRequest], _context: Any
+    ) -> Iterable[controller_pb2.BrokerLifelineResponse]:
+        for number, request in enumerate(requests, 1):
+            with self.heard_more:
+                self.heard.append(request)
+                self.heard_more.notify_all()
+            yield controller_pb2.BrokerLifelineResponse(probe=number)
+            if number >= self.answers_max:
+                return
+
+    def wait_for(self, count: int) -> bool:
+        """Hold the calling thread until so many messages were heard; False: they were not in time."""
+        with self.heard_more:
+            return self.heard_more.wait_for(lambda: len(self.heard) >= count, WAIT_S)
+
+
+@pytest.fixture
+def controller() -> Controller:
+    return Controller()
+
+
+@pytest.fixture
+def address(controller: Controller) -> Iterator[Address]:
+    server = grpc.server(ThreadPoolExecutor(8))
+    controller_pb2_grpc.add_LifelineServiceServicer_to_server(controller, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield Address(host="127.0.0.1", port=port)
+    server.stop(None)
+
+
+async def soon(condition: Callable[[], bool], *, what: str) -> None:
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds, what=what)
+
+
+def readers() -> int:
+    return sum(thread.name == "lifeline reader" for thread in threading.enumerate())
+
+
+async def test_messages_go_both_ways_until_either_side_ends_it(controller: Controller, address: Address) -> None:
+    controller.answers_max = 2
+    stream = LifelineStream.open(address)
+    for number in (1, 2):
+        stream.write(controller_pb2.BrokerLifelineRequest(beat=number))
+        answer = await within(stream.read())
+        assert answer is not None
+        assert answer.probe == number
+    assert await within(stream.read()) is None
+    stream.write(controller_pb2.BrokerLifelineRequest(beat=3))
+    stream.close()
+    assert [request.beat for request in controller.heard] == [1, 2]
+    await soon(lambda: not readers(), what="the thread that reads to end")
+
+
+async def test_a_stream_that_is_closed_leaves_no_thread_behind(controller: Controller, address: Address) -> None:
+    before = threading.active_count()
+    streams = [LifelineStream.open(address) for _ in range(3)]
+    for stream in streams:
+        stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
+        assert await within(stream.read()) is not None
+        stream.close()
+    # Those of the server's pool stay.
+    await soon(lambda: threading.active_count() <= before + len(streams), what="the threads to end")
+    assert not readers()
+
+
+async def test_a_controller_that_cannot_be_reached_is_an_error_of_the_read() -> None:
+    stream = LifelineStream.open(Address(host="127.0.0.1", port=1))
+    stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
+    with pytest.raises(grpc.RpcError):
+        await within(stream.read())
+    stream.close()
+
+
+async def test_beats_and_answered_probes_go_on_while_the_main_loop_is_held(
+    controller: Controller, address: Address
+) -> None:
+    lifeline = Lifeline(BrokerId(1), offline=lambda: ())
+    running = asyncio.create_task(lifeline.run())
+    lifeline.identify(Identity(broker_epoch=BrokerEpoch(7), registration=Registration(0)))
+    lifeline.move(ControllerLocation(election_id=ElectionId("e"), internal=address, lifeline=address))
+    await within(lifeline.wait_open())
+    # From here on this thread waits, and with it the loop.
+    assert controller.wait_for(len(controller.heard) + 10)
+    beats = [request.beat for request in controller.heard]
+    assert beats == sorted(set(beats))
+    assert controller.heard[0].hello.broker_epoch == 7
+    assert controller.heard[-1].probe_answered > 5
+    running.cancel()
+    await asyncio.wait([running])
+    await soon(lambda: not readers(), what="the stream to be closed")
+
+
+class CountedSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+    """Counts the turns of its loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = 0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.turns += 1
+        return super().select(timeout)
+
+
+@pytest.fixture
+async def health_channel() -> AsyncIterator[grpc.aio.Channel]:
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await server.stop(None)
+
+
+async def test_calls_of_the_main_loop_do_not_wake_the_loop_of_the_lifeline(
+    controller: Controller, address: Address, health_channel: grpc.aio.Channel
+) -> None:
+    """grpc.aio would: it has one poller for all loops, and each event wakes all of them."""
+    selector = CountedSelector()
+    opened: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def hold() -> None:
+        stream, ended = LifelineStream.open(address), asyncio.Event()
+        stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
+        assert await within(stream.read()) is not None
+        opened.set_result((asyncio.get_running_loop(), ended))
+        await ended.wait()
+        stream.close()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+            runner.run(hold())
+
+    holding = asyncio.create_task(asyncio.to_thread(run))
+    loop, ended = await within(asyncio.wrap_future(opened))
+    before = selector.turns
+    stub = health_pb2_grpc.HealthStub(health_channel)  # type: ignore[no-untyped-call]
+    for _ in range(100):
+        await stub.Check(health_pb2.HealthCheckRequest())
+    assert selector.turns - before <= 2
+    loop.call_soon_threadsafe(ended.set)
+    await within(holding)
