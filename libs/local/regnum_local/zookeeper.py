@@ -16,8 +16,9 @@ TICK_MS: Final = 500
 SESSION_MS_MIN: Final = 2 * TICK_MS
 SESSION_MS_MAX: Final = 300_000
 """As long as the services' own setting allows."""
-HEAP_MB: Final = 256
-"""What a small cluster keeps in the store is some megabytes."""
+HEAP_MB: Final = 1024
+"""At most: a node takes some 1.3 KB, and a partition is two of them, so that 256 MB end at 85,000 partitions. What a
+small cluster keeps is some megabytes, and the heap is as large as it has to be."""
 JARS: Final = ("zookeeper-", "slf4j-api-", "log4j-", "netty-", "metrics-core-", "snappy-java-", "commons-io-")
 """How the names of the jars begin that the server needs. The folder holds hundreds, and Java opens what it is given."""
 CONFIGURATION: Final = "zoo.cfg"
