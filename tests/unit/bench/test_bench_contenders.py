@@ -1,9 +1,11 @@
 """What stands in for others: receivers of metadata, and the offsets that a reader finds in batches."""
 
+import gc
+
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_bench.outage import complaints, void
+from regnum_bench.outage import collected_before, complaints, void
 from regnum_bench.propagate import topics
 from regnum_bench.receivers import Receiver, head_of
 from regnum_bench.shape import Shape
@@ -86,10 +88,30 @@ def test_reading_goes_on_after_the_last_whole_batch() -> None:
 
 
 def test_an_outage_says_nothing_on_a_machine_that_pauses_by_itself() -> None:
-    quiet, busy = {"gap_s": 0.1, "usual_gap_s": 0.05}, {"gap_s": 0.1, "usual_gap_s": 0.051}
+    quiet = {"gap_s": 0.1, "usual_gap_s": 0.05, "bench_late_s": 0.004}
+    busy = {"gap_s": 0.1, "usual_gap_s": 0.051, "bench_late_s": 0.007}
     assert void([quiet, quiet]) == ()
     (reason,) = void([quiet, busy])
     assert reason.startswith("the longest gap without a kill was 51 ms")
+    assert reason.endswith("(this process was late by 7 ms at most)")
+
+
+def test_no_garbage_is_collected_in_the_time_that_counts() -> None:
+    collected: list[str] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        del info
+        collected.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        with collected_before():
+            assert collected == ["start", "stop"]
+            kept = [[number] for number in range(50_000)]
+            assert (len(kept), len(collected)) == (50_000, 2)
+    finally:
+        gc.callbacks.remove(note)
+    assert gc.isenabled()
 
 
 def test_an_outage_that_harmed_records_is_wrong_on_any_machine() -> None:

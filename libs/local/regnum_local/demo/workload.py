@@ -1,4 +1,4 @@
-"""Steady load: one writer for each partition that numbers its records, one reader that follows along."""
+"""Steady load: one writer for each partition that numbers its records, and a reader that follows along or none."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ class Load:
         self,
         *,
         producer: Producer,
-        consumer: Consumer,
+        consumer: Consumer | None,
         partitions: Sequence[TopicPartition],
         interval_s: float,
         clock: Clock,
@@ -71,14 +71,19 @@ class Load:
         return sum(len(records) for records in self.consumed.values())
 
     async def start(self) -> None:
-        """Begin to write and read."""
-        for topic in sorted({partition.topic for partition in self.histories}):
-            numbers = [partition.partition for partition in self.histories if partition.topic == topic]
-            await self._consumer.assign(topic, partitions=numbers, start=EARLIEST)
+        """Begin to write, and to read where there is a consumer."""
+        if self._consumer is not None:
+            await self._assign(self._consumer)
         for partition in self.histories:
             name = f"write {partition.topic}-{partition.partition}"
             self._tasks.append(asyncio.create_task(self._write(partition), name=name))
-        self._tasks.append(asyncio.create_task(self._follow(), name="read"))
+        if self._consumer is not None:
+            self._tasks.append(asyncio.create_task(self._follow(self._consumer), name="read"))
+
+    async def _assign(self, consumer: Consumer) -> None:
+        for topic in sorted({partition.topic for partition in self.histories}):
+            numbers = [partition.partition for partition in self.histories if partition.topic == topic]
+            await consumer.assign(topic, partitions=numbers, start=EARLIEST)
 
     async def abandon(self) -> None:
         """End at once, with whatever is on its way; does nothing after ``finish``."""
@@ -117,9 +122,9 @@ class Load:
 
         return take
 
-    async def _follow(self) -> None:
+    async def _follow(self, consumer: Consumer) -> None:
         while not self._stopping.is_set():
-            for record in await self._consumer.read(timeout_s=0.2):
+            for record in await consumer.read(timeout_s=0.2):
                 key = TopicPartition(record.topic, record.partition)
                 self.consumed[key].append((record.offset, decode_number(record.value)))
 
