@@ -106,6 +106,24 @@ def test_a_reign_begins_and_a_broker_fails() -> None:
     run(scenario).assert_free()
 
 
+def test_a_broker_that_follows_ten_thousand_partitions_bounces() -> None:
+    """It is out of the ISRs before it is told anything, and so all of them are settled at its arrival."""
+
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, {"large": 5_000, "larger": 5_000}, lambda number: 1 + number % 2)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await everything_told(cluster, 10_000, 1, 2, 3)
+        former = cluster.brokers[BrokerId(3)].epoch
+        with held.measuring("a broker that follows 10000 partitions bounces"):
+            await cluster.register(3)
+            await everything_told(cluster, 10_000, 3)
+        assert cluster.brokers[BrokerId(3)].epoch > former
+        isrs = {one.held.state.isr for one in controller.picture.partitions.values() if one.held is not None}
+        assert not [isr for isr in isrs if BrokerId(3) in isr]
+
+    run(scenario).assert_free()
+
+
 def test_a_reign_finds_a_broker_missing() -> None:
     async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
         await write_topics(cluster, {"large": 5_000}, preferred)
