@@ -28,7 +28,7 @@ from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
-from regnum_service.errors import reason_of
+from regnum_service.errors import Code, reason_of
 from regnum_service.slices import Turns, slices
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
@@ -256,6 +256,7 @@ class LeaderStream:
         """Carry an answer out: jobs for the writer, and the high watermarks."""
         now_s = self._clock.monotonic()
         work: list[tuple[Followed, replication_pb2.FetchedPartition]] = []
+        refused: dict[Code, list[Followed]] = {}
         turns = Turns(SLICE)
         for answer in answers:
             await turns.took()
@@ -266,13 +267,18 @@ class LeaderStream:
             if not followed.stands:
                 continue
             if answer.error_code not in {errors_pb2.ERROR_CODE_NONE, errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE}:
-                self._pause(followed, answer, now_s)
+                if self._pause(followed, answer, now_s):
+                    refused.setdefault(answer.error_code, []).append(followed)
                 continue
             followed.refused_with = errors_pb2.ERROR_CODE_NONE
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
                 work.append((followed, answer))
             else:
                 take_high_watermark(followed.partition, answer)
+        for code, some in refused.items():
+            # One line, however many they are: with a topic's deletion its leader refuses all that have not heard of it.
+            partition = _name(some[0].partition)
+            self._log.info("fetch refused", partition=partition, partitions=len(some), reason=reason_of(code))
         async for part in slices(work, STORED_AT_ONCE_MAX):
             await self._store(part)
 
@@ -337,7 +343,8 @@ class LeaderStream:
             },
         )
 
-    def _pause(self, followed: Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> None:
+    def _pause(self, followed: Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> bool:
+        """Ask for a partition again later; returns whether it is refused so for the first time."""
         code = answer.error_code
         if code == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH:
             # Only a newer order helps, and it brings the partition here anew; the pause guards against a lost one.
@@ -346,9 +353,9 @@ class LeaderStream:
             followed.not_before_s = now_s + PAUSES_S.get(code, PAUSE_S)
         self._changed[followed.partition.key] = None
         # Without a controller every partition is refused ten times a second: the first time says it all.
-        if followed.refused_with != code:
-            followed.refused_with = code
-            self._log.info("fetch refused", partition=_name(followed.partition), reason=reason_of(code))
+        first = followed.refused_with != code
+        followed.refused_with = code
+        return first
 
 
 def _name(partition: Partition) -> str:

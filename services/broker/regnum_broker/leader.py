@@ -175,6 +175,26 @@ class Leadership(Role):
         """Whether every assigned replica is in the ISR, and nothing is left to be written."""
         return len(self.state.isr) == len(self.replicas) and not self.state.elr
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody can lag, join or be waited for, until something happens that the loop hears of.
+
+        All of the log is committed, every assigned replica is in the ISR, and stands at the end of the log.
+        """
+        end = self._end
+        if (
+            self.partition.high_watermark != end
+            or self.proposed_isr is not None
+            or self.partition.log.log_end_offset != end
+            or not self.complete
+        ):
+            return False
+        isr = self.state.isr
+        for id, progress in self._progress.items():  # noqa: SIM110 - thousands are asked, one after another
+            if progress.log_end_offset != end or id not in isr:
+                return False
+        return True
+
     def progress_of(self, broker: BrokerId) -> FollowerProgress | None:
         """What is known of a follower; None: not an assigned replica."""
         return self._progress.get(broker)

@@ -33,6 +33,9 @@ EXPIRY_INTERVAL_S: Final = 600.0
 SLICE: Final = 200
 """Partitions looked at before the event loop gets a turn."""
 
+LEADERSHIPS_AT_ONCE: Final = 2_000
+"""Leaderships asked whether they are at rest, before the event loop gets a turn."""
+
 CHECKED_AT_ONCE: Final = 2_000
 """Replicas whose high watermark is compared with what was saved, before the event loop gets a turn."""
 
@@ -58,16 +61,18 @@ class IsrWatch:
             await self._look(look_at_all=look_at_all)
 
     async def _look(self, *, look_at_all: bool) -> None:
-        turns = Turns(SLICE)
-        for leadership in self._replicas.leading() if look_at_all else self._replicas.incomplete():
-            await turns.took()
-            if leadership.partition.role is not leadership:
-                continue
-            now_s = self._clock.monotonic()
-            # A follower that was about to join and has stopped no longer holds the high watermark up.
-            leadership.advance(now_s)
-            if leadership.wanted_change(now_s) is not None:
-                self._writer.wake(leadership)
+        looking = self._replicas.leading() if look_at_all else self._replicas.incomplete()
+        async for part in slices(looking, LEADERSHIPS_AT_ONCE):
+            turns = Turns(SLICE)
+            for leadership in part:
+                if leadership.at_rest or leadership.partition.role is not leadership:
+                    continue
+                await turns.took()
+                now_s = self._clock.monotonic()
+                # A follower that was about to join and has stopped no longer holds the high watermark up.
+                leadership.advance(now_s)
+                if leadership.wanted_change(now_s) is not None:
+                    self._writer.wake(leadership)
 
 
 class Checkpointing:
