@@ -1,5 +1,6 @@
 """AdminService on the client listener: turns messages into requests to the controller, and outcomes into messages."""
 
+from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
 import grpc
@@ -8,9 +9,12 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import BrokerId
 from regnum_model.quotas import ANONYMOUS, NAME_LENGTH_MAX
 from regnum_service.errors import RegnumError
+from regnum_service.slices import Turns, slices
 
+from regnum_election.config_calls import RESOURCES_MAX
 from regnum_election.config_messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.office import Office
+from regnum_election.quota_changes import EntityChange
 from regnum_election.quota_messages import entity_change, entity_message, entity_of
 from regnum_election.quota_stand_in import Account
 from regnum_election.recovery_messages import recovery_request, recovery_response
@@ -34,6 +38,15 @@ DELETE_STRICT_SINCE: Final = 5
 CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
 """Characters of a client id that count: with so many it can have no quota of its own."""
 
+TOPICS_MAX: Final = 10_000
+"""Topics of one call."""
+
+ENTITIES_MAX: Final = 5_000
+"""Entities of one call that changes quotas."""
+
+ITEMS_PER_TURN: Final = 2_000
+"""Topics, entities or replicas put into other words between two turns of the event loop (safety rule S22)."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -48,7 +61,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.CreateTopicsResponse:
         """Create topics, each on its own."""
         controller = await self._office.controller()
-        requests = tuple(_topic_request(topic) for topic in request.topics)
+        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        turns = Turns(ITEMS_PER_TURN)
+        requests = [await _topic_request(topic, turns) for topic in request.topics]
         answered = await controller.topics.create(
             requests,
             validate_only=request.validate_only,
@@ -57,6 +72,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         )
         results: list[admin_pb2.CreateTopicResult] = []
         for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
+            await turns.took()
             match outcome:
                 case Created():
                     results.append(
@@ -82,10 +98,14 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.DeleteTopicsResponse:
         """Delete topics, each on its own."""
         controller = await self._office.controller()
-        requests = tuple(
-            DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
-            for topic in request.topics
-        )
+        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        requests: list[DeletionRequest] = []
+        turns = Turns(ITEMS_PER_TURN)
+        for topic in request.topics:
+            requests.append(
+                DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
+            )
+            await turns.took()
         answered = await controller.topics.delete(
             requests,
             wait_s=wait_s(request.timeout_ms, context),
@@ -93,6 +113,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         )
         results: list[admin_pb2.DeleteTopicResult] = []
         for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
+            await turns.took()
             match outcome:
                 case Deleted():
                     results.append(admin_pb2.DeleteTopicResult(name=outcome.name, topic_id=outcome.topic_id))
@@ -114,20 +135,24 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.AlterClientQuotasResponse:
         """Set and remove quotas, each entity on its own."""
         controller = await self._office.controller()
-        changes = tuple(entity_change(alteration) for alteration in request.alterations)
+        _check_count(len(request.alterations), ENTITIES_MAX, "entities")
+        changes: list[EntityChange | Rejection] = []
+        turns = Turns(ITEMS_PER_TURN)
+        for alteration in request.alterations:
+            changes.append(entity_change(alteration))
+            await turns.took(1 + len(alteration.operations))
         outcomes = await controller.quota_calls.alter(
             changes, validate_only=request.validate_only, wait_s=wait_s(0, context)
         )
-        return admin_pb2.AlterClientQuotasResponse(
-            results=[
-                admin_pb2.AlterClientQuotaResult(
-                    entity=alteration.entity,
-                    error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
-                    error_message="" if refused is None else refused.message,
-                )
-                for alteration, refused in zip(request.alterations, outcomes, strict=True)
-            ]
-        )
+        response = admin_pb2.AlterClientQuotasResponse()
+        for alteration, refused in zip(request.alterations, outcomes, strict=True):
+            response.results.add(
+                entity=alteration.entity,
+                error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
+                error_message="" if refused is None else refused.message,
+            )
+            await turns.took()
+        return response
 
     async def DescribeClientQuotas(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.DescribeClientQuotasRequest, context: Context
@@ -138,9 +163,12 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         if isinstance(entity, Rejection):
             raise RegnumError(entity.code, entity.message)
         found = await controller.quota_calls.describe(entity, wait_s=wait_s(0, context))
-        return admin_pb2.DescribeClientQuotasResponse(
-            quotas=[admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in found]
-        )
+        response = admin_pb2.DescribeClientQuotasResponse()
+        async for some in slices(found, ITEMS_PER_TURN):
+            response.quotas.extend(
+                admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in some
+            )
+        return response
 
     async def RecoverPartitions(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.RecoverPartitionsRequest, context: Context
@@ -174,6 +202,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.IncrementalAlterConfigsResponse:
         """Change settings, each resource on its own."""
         controller = await self._office.controller()
+        _check_count(len(request.alterations), RESOURCES_MAX, "resources")
         outcomes = await controller.configs.alter(
             [alteration_of(alteration) for alteration in request.alterations],
             validate_only=request.validate_only,
@@ -181,15 +210,16 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         )
         return alter_response(request.alterations, outcomes)
 
-    async def DescribeConfigs(  # noqa: N802 - the name in the proto
+    async def DescribeConfigs(  # type: ignore[override]  # noqa: N802 - the name in the proto
         self,
         request: admin_pb2.DescribeConfigsRequest,
         context: Context,  # noqa: ARG002
-    ) -> admin_pb2.DescribeConfigsResponse:
-        """Settings as they are in force."""
+    ) -> bytes:
+        """Settings as they are in force: a DescribeConfigsResponse."""
         controller = await self._office.controller()
-        found = controller.configs.describe([resource_of(resource) for resource in request.resources])
-        return describe_response(request.resources, found)
+        _check_count(len(request.resources), RESOURCES_MAX, "resources")
+        found = await controller.configs.describe([resource_of(resource) for resource in request.resources])
+        return await describe_response(request.resources, found)
 
 
 def wait_s(timeout_ms: int, context: Context) -> float:
@@ -201,6 +231,11 @@ def wait_s(timeout_ms: int, context: Context) -> float:
     wanted_s = timeout_ms / 1000 if timeout_ms else DEFAULT_WAIT_S
     remaining_s = context.time_remaining()
     return wanted_s if remaining_s is None else max(min(wanted_s, remaining_s - ANSWER_MARGIN_S), 0.0)
+
+
+def _check_count(count: int, count_max: int, what: str) -> None:
+    if count > count_max:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {count_max} {what}: split the request")
 
 
 def _account(header: types_pb2.RequestHeader, *, strict_since: int) -> Account:
@@ -223,11 +258,16 @@ def _throttle_ms(throttle_ms: int) -> int:
     return min(throttle_ms, 2**31 - 1)
 
 
-def _topic_request(topic: admin_pb2.NewTopic) -> TopicRequest:
+async def _topic_request(topic: admin_pb2.NewTopic, turns: Turns) -> TopicRequest:
+    await turns.took()
+    assignment: list[tuple[int, Sequence[BrokerId]]] = []
+    for item in topic.assignment:
+        assignment.append((item.partition, tuple(map(BrokerId, item.replicas))))
+        await turns.took(1 + len(item.replicas))
     return TopicRequest(
         name=topic.name,
         partitions=topic.partitions,
         replication_factor=topic.replication_factor if topic.HasField("replication_factor") else None,
-        assignment=tuple((item.partition, tuple(BrokerId(id) for id in item.replicas)) for item in topic.assignment),
+        assignment=assignment,
         mutation=topic.mutation_id or None,
     )

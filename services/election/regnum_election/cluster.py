@@ -8,9 +8,9 @@ write still names every partition the broker may matter to (safety rule S16). Pa
 lives of a name never mix (safety rule S13).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypeVar
 
 from immutables import Map
 from regnum_model.ids import BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
@@ -18,6 +18,8 @@ from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
 
 from regnum_election.configs import Settings
+
+C = TypeVar("C", bound="Cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,31 +182,11 @@ class Cluster:
         added = tuple({topic.name: (topic, members) for topic, members in added}.values())
         former = {id for topic, _ in added if (id := self.names.get(topic.name)) not in {None, topic.id}}
         picture = self.without_topics((*(topic.id for topic, _ in added), *(id for id in former if id is not None)))
-        topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
-        entries: dict[BrokerId, list[PartitionKey]] = {}
-        for topic, members in added:
-            topics[topic.id] = topic
-            names[topic.name] = topic.id
-            for number, partition in members.items():
-                key = PartitionKey(topic.id, number)
-                partitions[key] = partition
-                for broker in partition.replicas:
-                    entries.setdefault(broker, []).append(key)
-        assigned = picture.assigned.mutate()
-        offline = picture.offline.mutate()
-        for broker, keys in entries.items():
-            assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
-            # Where the replicas are the same ones, so is what their brokers said of them.
-            if kept := [key for key in keys if broker in self.offline and key in self.offline[broker]]:
-                offline[broker] = offline.get(broker, Map()).update(dict.fromkeys(kept))
-        return replace(
-            picture,
-            offline=offline.finish(),
-            topics=topics.finish(),
-            names=names.finish(),
-            partitions=partitions.finish(),
-            assigned=assigned.finish(),
-        )
+        return _with_members(picture, added, self.offline)
+
+    def with_more_of_topics(self, added: Iterable[tuple[Topic, Mapping[int, Partition]]]) -> Self:
+        """Further partitions of topics that are there; with each the topic as it is then."""
+        return _with_members(self, tuple(added), self.offline)
 
     def without_topics(self, ids: Iterable[TopicId]) -> Self:
         """Topics are gone with their partitions."""
@@ -296,3 +278,36 @@ def _without(index: Index, gone: Mapping[BrokerId, Iterable[PartitionKey]]) -> I
         else:
             del changed[id]
     return changed.finish()
+
+
+def _with_members(
+    picture: C,
+    added: Sequence[tuple[Topic, Mapping[int, Partition]]],
+    offline_before: Map[BrokerId, Map[PartitionKey, None]],
+) -> C:
+    """Topics with further partitions, none of which the picture has."""
+    topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
+    entries: dict[BrokerId, list[PartitionKey]] = {}
+    for topic, members in added:
+        topics[topic.id] = topic
+        names[topic.name] = topic.id
+        for number, partition in members.items():
+            key = PartitionKey(topic.id, number)
+            partitions[key] = partition
+            for broker in partition.replicas:
+                entries.setdefault(broker, []).append(key)
+    assigned = picture.assigned.mutate()
+    offline = picture.offline.mutate()
+    for broker, keys in entries.items():
+        assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
+        # Where the replicas are the same ones, so is what their brokers said of them.
+        if kept := [key for key in keys if broker in offline_before and key in offline_before[broker]]:
+            offline[broker] = offline.get(broker, Map()).update(dict.fromkeys(kept))
+    return replace(
+        picture,
+        offline=offline.finish(),
+        topics=topics.finish(),
+        names=names.finish(),
+        partitions=partitions.finish(),
+        assigned=assigned.finish(),
+    )

@@ -7,9 +7,10 @@ SDK does not repeat one whose outcome is unknown (safety rule S20).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -18,8 +19,9 @@ from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set
 from regnum_model import paths
 from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config, topic_config
 from regnum_model.nodes import MalformedNodeError
-from regnum_service.errors import RegnumError
+from regnum_service.slices import slices
 
+from regnum_election.cluster import Cluster
 from regnum_election.config_book import ConfigBook
 from regnum_election.config_changes import (
     Alteration,
@@ -37,6 +39,9 @@ from regnum_election.writing import NotTaken
 
 ROUNDS_MAX: Final = 20
 """Rounds against others who write the same node."""
+
+RESOURCES_PER_TURN: Final = 500
+"""Resources looked at between two turns of the event loop (safety rule S22)."""
 
 RESOURCES_MAX: Final = 1_000
 """Resources of one call."""
@@ -75,7 +80,6 @@ class ConfigCalls:
         self, alterations: Sequence[Alteration | Rejection], *, validate_only: bool, wait_s: float
     ) -> tuple[Rejection | None, ...]:
         """Change settings, each resource on its own; None for each that is done and told. Raises RegnumError."""
-        _check_count(len(alterations))
         result: asyncio.Future[tuple[Rejection | None, ...]] = asyncio.get_running_loop().create_future()
         begun = False
 
@@ -107,37 +111,23 @@ class ConfigCalls:
         self._desk.submit("alter configs", steps(), result, begun=lambda: begun)
         return await self._desk.answer(result, wait_s)
 
-    def describe(
+    async def describe(
         self, resources: Sequence[Resource | Rejection]
     ) -> list[tuple[Resource, tuple[Entry, ...]] | Rejection]:
-        """What is in force; of the cluster and of every topic with settings of its own when none is named."""
-        _check_count(len(resources))
-        picture = self._context.picture
-        wanted: Sequence[Resource | Rejection] = resources or (
-            Resource(type=ResourceType.CLUSTER),
-            *(
-                Resource(type=ResourceType.TOPIC, name=name)
-                for name in sorted(picture.settings.topics)
-                if name in picture.names
-            ),
-        )
-        return [self._described(one) for one in wanted]
+        """What is in force; of the cluster, and of every topic with settings of its own, when none is named.
 
-    def _described(self, resource: Resource | Rejection) -> tuple[Resource, tuple[Entry, ...]] | Rejection:
-        if isinstance(resource, Rejection):
-            return resource
-        settings = self._context.picture.settings
-        if resource.type is ResourceType.CLUSTER:
-            entries = (
-                Entry(key=key, value=str(value), source=Source.CLUSTER)
-                for key, value in sorted(settings.cluster.items())
-            )
-            return resource, tuple(entries)
-        if resource.name not in self._context.picture.names:
-            return _no_such_topic(resource.name)
-        source = Source.TOPIC if resource.name in settings.topics else Source.CLUSTER
-        value = str(settings.min_insync(resource.name))
-        return resource, (Entry(key=MIN_INSYNC_REPLICAS, value=value, source=source),)
+        Raises RegnumError.
+        """
+        picture = self._context.picture
+        wanted: Iterable[Resource | Rejection] = resources or chain(
+            (Resource(type=ResourceType.CLUSTER),),
+            (Resource(type=ResourceType.TOPIC, name=name) for name in picture.settings.topics if name in picture.names),
+        )
+        settings = picture.settings
+        found: list[tuple[Resource, tuple[Entry, ...]] | Rejection] = []
+        async for some in slices(wanted, RESOURCES_PER_TURN):
+            found.extend(_described(one, picture, settings) for one in some)
+        return found
 
     async def _write(self, alteration: Alteration, settings: Settings, *, validate_only: bool) -> Settings | Rejection:
         """Write one node; returns what is in force then."""
@@ -181,6 +171,23 @@ class ConfigCalls:
         )
 
 
+def _described(
+    resource: Resource | Rejection, picture: Cluster, settings: Settings
+) -> tuple[Resource, tuple[Entry, ...]] | Rejection:
+    if isinstance(resource, Rejection):
+        return resource
+    if resource.type is ResourceType.CLUSTER:
+        entries = (
+            Entry(key=key, value=str(value), source=Source.CLUSTER) for key, value in sorted(settings.cluster.items())
+        )
+        return resource, tuple(entries)
+    if resource.name not in picture.names:
+        return _no_such_topic(resource.name)
+    source = Source.TOPIC if resource.name in settings.topics else Source.CLUSTER
+    value = str(settings.min_insync(resource.name))
+    return resource, (Entry(key=MIN_INSYNC_REPLICAS, value=value, source=source),)
+
+
 def _written(path: str, node: Node | None, config: Mapping[str, str]) -> Operation:
     """What makes the node say that; one that says nothing any more goes."""
     if node is None:
@@ -199,13 +206,6 @@ def _in_force(settings: Settings, resource: Resource, config: Mapping[str, str])
     if reading.problem:
         raise MalformedNodeError(reading.problem)
     return replace(settings, cluster=reading.values)
-
-
-def _check_count(count: int) -> None:
-    if count > RESOURCES_MAX:
-        raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {RESOURCES_MAX} resources: split the request"
-        )
 
 
 def _no_such_topic(name: str) -> Rejection:

@@ -6,10 +6,14 @@ from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_service.encoding import Encoding
 
 from regnum_election.config_calls import Entry, Source
 from regnum_election.config_changes import Alteration, Operation, Resource, ResourceType, invalid
 from regnum_election.rejection import Rejection
+
+RESOURCES_PER_TURN: Final = 500
+"""Resources put into an answer between two turns of the event loop (safety rule S22)."""
 
 SOURCES: Final = MappingProxyType(
     {
@@ -68,28 +72,25 @@ def alter_response(
     )
 
 
-def describe_response(
+async def describe_response(
     asked: Sequence[admin_pb2.ConfigResource], found: Sequence[tuple[Resource, tuple[Entry, ...]] | Rejection]
-) -> admin_pb2.DescribeConfigsResponse:
-    """What was found; ``asked`` is empty when nothing was named."""
-    results: list[admin_pb2.DescribeConfigsResult] = []
+) -> bytes:
+    """What was found, a DescribeConfigsResponse; ``asked`` is empty when nothing was named."""
+    answer = Encoding(admin_pb2.DescribeConfigsResponse(), size=RESOURCES_PER_TURN)
     for index, one in enumerate(found):
+        await answer.took()
         if isinstance(one, Rejection):
-            results.append(
-                admin_pb2.DescribeConfigsResult(resource=asked[index], error_code=one.code, error_message=one.message)
-            )
+            answer.piece.results.add(resource=asked[index], error_code=one.code, error_message=one.message)
             continue
         resource, entries = one
-        results.append(
-            admin_pb2.DescribeConfigsResult(
-                resource=_resource_message(resource),
-                configs=[
-                    admin_pb2.DescribedConfig(name=entry.key, value=entry.value, source=SOURCES[entry.source])
-                    for entry in entries
-                ],
-            )
+        answer.piece.results.add(
+            resource=_resource_message(resource),
+            configs=[
+                admin_pb2.DescribedConfig(name=entry.key, value=entry.value, source=SOURCES[entry.source])
+                for entry in entries
+            ],
         )
-    return admin_pb2.DescribeConfigsResponse(results=results)
+    return answer.whole()
 
 
 def _resource_message(resource: Resource) -> admin_pb2.ConfigResource:

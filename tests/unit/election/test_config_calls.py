@@ -85,7 +85,7 @@ async def alter(
 
 async def described(controller: Controller, *topics: str) -> dict[str, dict[str, tuple[str, int]]]:
     request = admin_pb2.DescribeConfigsRequest(resources=[resource(topic) for topic in topics])
-    answer = await servicer(controller).DescribeConfigs(request, CONTEXT)
+    answer = admin_pb2.DescribeConfigsResponse.FromString(await servicer(controller).DescribeConfigs(request, CONTEXT))
     return {
         result.resource.name: {one.name: (one.value, one.source) for one in result.configs} for result in answer.results
     }

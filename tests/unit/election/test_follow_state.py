@@ -412,3 +412,50 @@ async def test_a_process_that_reigned_follows_the_next_controller(standing: Stan
     standing.wire.send(standing.journal, 0)
     await settle()
     assert standing.follower.followed.version == 1
+
+
+def test_a_large_topic_grows_part_by_part_and_is_seen_when_it_is_whole() -> None:
+    journal = Journal(EPOCH)
+    picture = picture_of("a", "large", partitions=3 * PART_PARTITIONS + 7)
+    journal.publish(picture)
+    followed = FollowedPicture()
+    *parts, last = change(journal, 0)
+    for part in parts:
+        assert not followed.take(part)
+        assert not followed.whole.picture.topics
+    assert followed.take(last)
+    assert followed.whole.picture.partitions == picture.partitions
+    assert followed.whole.picture.topics == picture.topics
+    assert followed.whole.picture.assigned == picture.assigned
+
+
+def test_a_new_topic_that_is_not_whole_at_the_end_is_no_picture() -> None:
+    journal = Journal(EPOCH)
+    journal.publish(picture_of("large", partitions=2 * PART_PARTITIONS))
+    first, second = change(journal, 0)
+    del second.topics[0].partitions[-1]
+    followed = FollowedPicture()
+    followed.take(first)
+    with pytest.raises(GapError, match="not whole"):
+        followed.take(second)
+
+
+def test_a_new_topic_with_more_partitions_than_it_said_is_no_picture() -> None:
+    journal = Journal(EPOCH)
+    journal.publish(picture_of("large", partitions=2 * PART_PARTITIONS))
+    first, second = change(journal, 0)
+    for part in (first, second):
+        part.topics[0].partition_count = 2 * PART_PARTITIONS - 1
+    followed = FollowedPicture()
+    followed.take(first)
+    with pytest.raises(GapError, match="fewer partitions"):
+        followed.take(second)
+
+
+def test_a_part_that_names_a_topic_twice_is_no_picture() -> None:
+    journal = Journal(EPOCH)
+    journal.publish(picture_of("a"))
+    (only,) = change(journal, 0)
+    only.topics.add().CopyFrom(only.topics[0])
+    with pytest.raises(GapError, match="twice"):
+        FollowedPicture().take(only)

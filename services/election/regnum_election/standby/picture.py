@@ -59,7 +59,9 @@ class FollowedPicture:
         self._next_part = 0
         self._states: Final = StateReader()
         self._partial: dict[TopicId, dict[int, Partition]] = {}
-        """Members of topics that go on in a later part."""
+        """Members of topics that were known and go on in a later part."""
+        self._begun: set[TopicId] = set()
+        """New topics that go on in a later part: the picture that grows has what came of them."""
 
     @property
     def whole(self) -> Followed:
@@ -69,7 +71,7 @@ class FollowedPicture:
     def break_off(self) -> None:
         """What is not whole will not be."""
         self._growing = None
-        self._partial = {}
+        self._partial, self._begun = {}, set()
 
     def forget(self) -> None:
         """Hold nothing any more."""
@@ -80,7 +82,7 @@ class FollowedPicture:
         """A part; returns whether it made a change whole. Raises GapError."""
         if part.part == 0:
             self._growing = self._beginning(part)
-            self._next_part, self._partial = 0, {}
+            self._next_part, self._partial, self._begun = 0, {}, set()
             self._states.begin()
         if self._growing is None or part.part != self._next_part:
             raise GapError(f"part {part.part} follows part {self._next_part - 1}")
@@ -89,8 +91,8 @@ class FollowedPicture:
         self._growing = self._with_topics(self._growing, part)
         if not part.last:
             return False
-        if self._partial:
-            raise GapError(f"{len(self._partial)} topics are not whole")
+        if self._partial or self._begun:
+            raise GapError(f"{len(self._partial) + len(self._begun)} topics are not whole")
         self._whole = replace(self._growing, epoch=ControllerEpoch(part.controller_epoch), version=part.to_version)
         self._growing = None
         return True
@@ -108,13 +110,23 @@ class FollowedPicture:
         topics = picture.topics.mutate()
         states: dict[PartitionKey, HeldState] = {}
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
+        further: list[tuple[Topic, Mapping[int, Partition]]] = []
+        seen: set[TopicId] = set()
         for message in part.topics:
             if message.deleted:
                 continue
             id = TopicId(message.topic_id)
+            if id in seen:
+                raise GapError(f"topic {message.name} stands twice in a part")
+            seen.add(id)
             members = {item.partition: self._partition(id, item) for item in message.partitions}
             known = picture.topics.get(id)
-            if known is not None and id not in self._partial and _only_states(picture, known, message, members):
+            if known is None:
+                # A topic may have thousands of partitions: each part adds its own.
+                added.append((self._grown(id, message, members, ()), members))
+            elif id in self._begun:
+                further.append((self._grown(id, message, members, known.partitions), members))
+            elif id not in self._partial and _only_states(picture, known, message, members):
                 topics[id] = _topic(message, known.partitions)
                 states.update(
                     (PartitionKey(id, number), partition.held)
@@ -124,7 +136,26 @@ class FollowedPicture:
             elif (whole := self._whole_topic(picture, id, message, members)) is not None:
                 added.append((_topic(message, tuple(sorted(whole))), whole))
         picture = replace(picture, topics=topics.finish()).with_recovered(states)
-        return _marked(replace(held, picture=picture.with_topics(added) if added else picture), part)
+        picture = picture.with_topics(added) if added else picture
+        picture = picture.with_more_of_topics(further) if further else picture
+        return _marked(replace(held, picture=picture), part)
+
+    def _grown(
+        self,
+        id: TopicId,
+        message: standby_pb2.FollowedTopic,
+        members: Mapping[int, Partition],
+        before: tuple[int, ...],
+    ) -> Topic:
+        """A new topic with what came of it so far."""
+        numbers = tuple(sorted({*before, *members}))
+        if len(numbers) > message.partition_count:
+            raise GapError(f"topic {message.name} has fewer partitions than were known")
+        if len(numbers) == message.partition_count:
+            self._begun.discard(id)
+        else:
+            self._begun.add(id)
+        return _topic(message, numbers)
 
     def _partition(self, id: TopicId, message: standby_pb2.FollowedPartition) -> Partition:
         held: HeldState | None = None

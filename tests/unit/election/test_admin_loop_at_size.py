@@ -1,0 +1,326 @@
+"""The largest input that each call to the controller may have holds its loop shortly (safety rule S22).
+
+Calls go through the servicers, parsed and encoded as a server does it. What happens behind them at the size of clusters
+is in ``test_controller_loop_is_free``.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from regnum.admin.v1 import admin_pb2
+from regnum.election.v1 import controller_pb2, standby_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_election.admin import ENTITIES_MAX, TOPICS_MAX, AdminServicer
+from regnum_election.cluster import Cluster, HeldState, Partition, Topic
+from regnum_election.config_calls import RESOURCES_MAX
+from regnum_election.controller import Controller
+from regnum_election.controller_service import ControllerServicer
+from regnum_election.deletion import Deletion
+from regnum_election.publication import Journal
+from regnum_election.recovery_calls import PARTITIONS_MAX as RECOVERED_MAX
+from regnum_election.standby.picture import FollowedPicture
+from regnum_election.standby.sender import StandbyPublisher
+from regnum_election.topic_requests import PARTITIONS_MAX
+from regnum_model import paths
+from regnum_model.configs import MIN_INSYNC_REPLICAS
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
+from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership
+from regnum_model.quotas import RATE_KEY
+from regnum_service.clock import SystemClock
+from regnum_service.errors import RegnumError
+from regnum_testing.held_loop import HeldLoop, run_measured
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.served import Caller, served
+
+pytestmark = pytest.mark.alone
+
+NONE = errors_pb2.ERROR_CODE_NONE
+FOLLOWED_PARTITIONS = 100_000
+
+
+class OneReign:
+    """An office with a controller in it."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def controller(self) -> Controller:
+        return self._controller
+
+
+async def nobody_reached() -> BrokerId | None:
+    return None
+
+
+class Reign:
+    """A controller, and its calls."""
+
+    def __init__(self, cluster: FakeCluster, controller: Controller, held: HeldLoop) -> None:
+        office: Any = OneReign(controller)
+        self.cluster = cluster
+        self.controller = controller
+        self.admin = AdminServicer(office)
+        self.internal = ControllerServicer(office, reached_broker=nobody_reached)
+        self._held = held
+
+    async def call(
+        self, what: str, handler: Callable[[Any, Any], Awaitable[Message | bytes]], request: Message, answer: type[Any]
+    ) -> Any:
+        """Measure a call; its answer, parsed afterwards."""
+        data = request.SerializeToString()
+        with self._held.measuring(what):
+            encoded = await served(handler, type(request), data)
+        return answer.FromString(encoded)
+
+
+def in_a_reign(scenario: Callable[[Reign], Coroutine[Any, Any, None]]) -> None:
+    async def whole(held: HeldLoop) -> None:
+        cluster = FakeCluster()
+        await cluster.begin(1, 2, 3)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await scenario(Reign(cluster, controller, held))
+        await cluster.close()
+
+    run_measured(whole).assert_free()
+
+
+def test_topics_are_checked_and_deleted() -> None:
+    async def scenario(reign: Reign) -> None:
+        topics = [admin_pb2.NewTopic(name=f"topic-{number}", partitions=1) for number in range(TOPICS_MAX)]
+        checked = await reign.call(
+            "CreateTopics, validate only",
+            reign.admin.CreateTopics,
+            admin_pb2.CreateTopicsRequest(topics=topics, validate_only=True),
+            admin_pb2.CreateTopicsResponse,
+        )
+        assert [result.error_code for result in checked.results] == [NONE] * TOPICS_MAX
+        gone = await reign.call(
+            "DeleteTopics",
+            reign.admin.DeleteTopics,
+            admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.DeletableTopic(name=topic.name) for topic in topics]),
+            admin_pb2.DeleteTopicsResponse,
+        )
+        assert len(gone.results) == TOPICS_MAX
+        assert {result.error_code for result in gone.results} == {errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION}
+
+    in_a_reign(scenario)
+
+
+def test_replicas_of_the_largest_topics_are_chosen_by_hand() -> None:
+    async def scenario(reign: Reign) -> None:
+        assignment = [
+            admin_pb2.ReplicaAssignment(partition=number, replicas=[1 + (number + step) % 3 for step in range(3)])
+            for number in range(PARTITIONS_MAX)
+        ]
+        topics = [admin_pb2.NewTopic(name=f"topic-{number}", assignment=assignment) for number in range(20)]
+        checked = await reign.call(
+            "CreateTopics by hand",
+            reign.admin.CreateTopics,
+            admin_pb2.CreateTopicsRequest(topics=topics, validate_only=True),
+            admin_pb2.CreateTopicsResponse,
+        )
+        assert [(result.error_code, result.partitions) for result in checked.results] == [(NONE, PARTITIONS_MAX)] * 20
+
+    in_a_reign(scenario)
+
+
+def test_quotas_are_altered_and_described() -> None:
+    def quotas(count: int, *, validate_only: bool) -> admin_pb2.AlterClientQuotasRequest:
+        return admin_pb2.AlterClientQuotasRequest(
+            validate_only=validate_only,
+            alterations=[
+                admin_pb2.QuotaAlteration(
+                    entity=admin_pb2.QuotaEntity(user=admin_pb2.QuotaSubject(name=f"user-{number}")),
+                    operations=[admin_pb2.QuotaOperation(key=RATE_KEY, value=5.0)],
+                )
+                for number in range(count)
+            ],
+        )
+
+    async def scenario(reign: Reign) -> None:
+        for count, validate_only in ((ENTITIES_MAX, True), (500, False)):
+            altered = await reign.call(
+                f"AlterClientQuotas of {count}",
+                reign.admin.AlterClientQuotas,
+                quotas(count, validate_only=validate_only),
+                admin_pb2.AlterClientQuotasResponse,
+            )
+            assert [result.error_code for result in altered.results] == [NONE] * count
+        described = await reign.call(
+            "DescribeClientQuotas",
+            reign.admin.DescribeClientQuotas,
+            admin_pb2.DescribeClientQuotasRequest(),
+            admin_pb2.DescribeClientQuotasResponse,
+        )
+        assert len(described.quotas) == 500
+
+    in_a_reign(scenario)
+
+
+def test_settings_of_many_topics_are_altered_and_described() -> None:
+    async def scenario(reign: Reign) -> None:
+        topics = [admin_pb2.NewTopic(name=f"t{number}", partitions=1) for number in range(RESOURCES_MAX)]
+        await reign.admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=topics), Caller())
+        resources = [
+            admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=topic.name) for topic in topics
+        ]
+        own = admin_pb2.AlterableConfig(name=MIN_INSYNC_REPLICAS, op=admin_pb2.ALTER_CONFIG_OP_SET, value="1")
+        altered = await reign.call(
+            "IncrementalAlterConfigs",
+            reign.admin.IncrementalAlterConfigs,
+            admin_pb2.IncrementalAlterConfigsRequest(
+                alterations=[admin_pb2.ConfigAlteration(resource=one, configs=[own]) for one in resources]
+            ),
+            admin_pb2.IncrementalAlterConfigsResponse,
+        )
+        assert [result.error_code for result in altered.results] == [NONE] * RESOURCES_MAX
+        context = reign.controller._context
+        before, context.picture = context.picture, with_settings(context.picture, 100_000)
+        for what, named, count in (("named", resources, RESOURCES_MAX), ("all", [], 1 + RESOURCES_MAX + 100_000)):
+            described = await reign.call(
+                f"DescribeConfigs, {what}",
+                reign.admin.DescribeConfigs,
+                admin_pb2.DescribeConfigsRequest(resources=named),
+                admin_pb2.DescribeConfigsResponse,
+            )
+            assert len(described.results) == count
+        context.picture = before
+
+    in_a_reign(scenario)
+
+
+def with_settings(picture: Cluster, count: int) -> Cluster:
+    """More topics, each with a setting of its own."""
+    member = {0: Partition(replicas=(BrokerId(1),), trouble="a picture for this test alone")}
+    topics = [
+        Topic(name=f"more{number}", id=TopicId(f"{number:022}"), version=0, partitions=(0,)) for number in range(count)
+    ]
+    picture = picture.with_topics((topic, member) for topic in topics)
+    return replace(picture, settings=picture.settings.of_topics({topic.name: 1 for topic in topics}))
+
+
+@pytest.mark.parametrize("count", [TOPICS_MAX + 1, 200_000])
+def test_what_is_more_than_a_call_may_name_is_refused(count: int) -> None:
+    async def scenario(reign: Reign) -> None:
+        for handler, request in (
+            (
+                reign.admin.CreateTopics,
+                admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="t", partitions=1)] * count),
+            ),
+            (
+                reign.admin.DeleteTopics,
+                admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.DeletableTopic(name="t")] * count),
+            ),
+            (
+                reign.admin.AlterClientQuotas,
+                admin_pb2.AlterClientQuotasRequest(alterations=[admin_pb2.QuotaAlteration()] * count),
+            ),
+            (
+                reign.admin.DescribeConfigs,
+                admin_pb2.DescribeConfigsRequest(resources=[admin_pb2.ConfigResource(name="t")] * count),
+            ),
+        ):
+            with pytest.raises(RegnumError, match="split the request") as refused:
+                await reign.call(f"{count} in a call", handler, request, type(request))
+            assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+    in_a_reign(scenario)
+
+
+def test_a_broker_that_many_deletions_wait_for_is_forgotten() -> None:
+    async def scenario(reign: Reign) -> None:
+        deletions, count = reign.controller._context.deletions, 5_000
+        for number in range(count):
+            id = TopicId(f"{number:022}")
+            record = DeletionNode(topic=f"t{number}", brokers=frozenset({BrokerId(9)}))
+            await reign.cluster.outside.create(paths.deletion(id), record.encode())
+            deletions.add(Deletion.recorded_as(id, record, version=0))
+        forgotten = await reign.call(
+            "ForgetBroker",
+            reign.admin.ForgetBroker,
+            admin_pb2.ForgetBrokerRequest(broker_id=9),
+            admin_pb2.ForgetBrokerResponse,
+        )
+        assert (forgotten.deletions, forgotten.deletions_ended) == (count, count)
+
+    in_a_reign(scenario)
+
+
+def test_partitions_of_a_page_are_looked_at() -> None:
+    async def scenario(reign: Reign) -> None:
+        created = await reign.call(
+            "CreateTopics",
+            reign.admin.CreateTopics,
+            admin_pb2.CreateTopicsRequest(
+                topics=[admin_pb2.NewTopic(name="t", partitions=PARTITIONS_MAX)], timeout_ms=60_000
+            ),
+            admin_pb2.CreateTopicsResponse,
+        )
+        assert created.results[0].error_code == NONE
+        looked = await reign.call(
+            "RecoverPartitions",
+            reign.admin.RecoverPartitions,
+            admin_pb2.RecoverPartitionsRequest(topic="t", partitions=range(RECOVERED_MAX)),
+            admin_pb2.RecoverPartitionsResponse,
+        )
+        assert len(looked.results) == RECOVERED_MAX
+        shut = await reign.call(
+            "ControlledShutdown",
+            reign.internal.ControlledShutdown,
+            controller_pb2.ControlledShutdownRequest(
+                broker_id=1, broker_epoch=reign.controller.picture.brokers[BrokerId(1)].epoch
+            ),
+            controller_pb2.ControlledShutdownResponse,
+        )
+        assert (shut.error_code, shut.remaining_partitions) == (NONE, 0)
+
+    in_a_reign(scenario)
+
+
+@pytest.mark.parametrize("partitions", [1, PARTITIONS_MAX])
+def test_a_standby_is_shown_a_large_picture(partitions: int) -> None:
+    epoch = ControllerEpoch(7)
+    members = {BrokerId(1): Membership(broker_epoch=BrokerEpoch(5), log_id=LogId("log"))}
+    picture = Cluster().with_topics(
+        (
+            Topic(name=f"t{number}", id=TopicId(f"{number:022}"), version=0, partitions=tuple(range(partitions))),
+            {
+                each: Partition(
+                    replicas=(BrokerId(1),),
+                    held=HeldState(
+                        state=LeaderAndIsr(
+                            topic_id=TopicId(f"{number:022}"),
+                            leader=BrokerId(1),
+                            leader_epoch=LeaderEpoch(1),
+                            isr=(BrokerId(1),),
+                            elr=(),
+                            members=members,
+                            controller_epoch=epoch,
+                        ),
+                        version=1,
+                    ),
+                )
+                for each in range(partitions)
+            },
+        )
+        for number in range(FOLLOWED_PARTITIONS // partitions)
+    )
+
+    async def scenario(held: HeldLoop) -> None:
+        journal = Journal(epoch)
+        publisher = StandbyPublisher(epoch=epoch, journal=journal, clock=SystemClock())
+        followed = FollowedPicture()
+        with held.measuring("both ends of FollowState"):
+            journal.publish(picture)
+            async for part in publisher.follow(ControllerEpoch(0), 0):
+                # The two ends are two processes.
+                await asyncio.sleep(0)
+                if followed.take(standby_pb2.StatePart.FromString(part)):
+                    break
+        assert len(followed.whole.picture.partitions) == FOLLOWED_PARTITIONS
+
+    run_measured(scenario).assert_free()
