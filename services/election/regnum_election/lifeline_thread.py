@@ -19,7 +19,7 @@ from regnum_service.detection import connect
 from regnum_service.errors import RegnumError, StartRefusedError
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
-from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 
 from regnum_election.cluster import Broker
@@ -153,7 +153,9 @@ class LifelineThread:
             servicer=lifelines,
             add_to_server=controller_pb2_grpc.add_LifelineServiceServicer_to_server,
         )
-        server = GrpcServer(self._address, [registration], supervisor=self._supervisor)
+        server = GrpcServer(
+            self._address, [registration], supervisor=self._supervisor, request_bytes_max=CONTROL_BYTES_MAX
+        )
         try:
             await server.start()
         except OSError as error:

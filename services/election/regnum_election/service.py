@@ -24,7 +24,7 @@ from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import quiet_poller
-from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
@@ -78,6 +78,7 @@ class ElectionService:
                     )
                 ],
                 supervisor=supervisor,
+                request_bytes_max=CONTROL_BYTES_MAX,
             ),
             GrpcServer(
                 Address.parse(settings.internal_listen),
@@ -89,6 +90,7 @@ class ElectionService:
                     )
                 ],
                 supervisor=supervisor,
+                request_bytes_max=CONTROL_BYTES_MAX,
             ),
         )
         self._lifelines = LifelineThread(

@@ -5,7 +5,7 @@ is in ``test_controller_loop_is_free``.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,9 @@ from regnum_election.config_calls import RESOURCES_MAX
 from regnum_election.controller import Controller
 from regnum_election.controller_service import ControllerServicer
 from regnum_election.deletion import Deletion
+from regnum_election.events import IsrsWritten, ReplicasOffline
+from regnum_election.lifeline import Lifelines
+from regnum_election.liveness import Listener
 from regnum_election.publication import Journal
 from regnum_election.recovery_calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.standby.picture import FollowedPicture
@@ -27,8 +30,9 @@ from regnum_election.standby.sender import StandbyPublisher
 from regnum_election.topic_requests import PARTITIONS_MAX
 from regnum_model import paths
 from regnum_model.configs import MIN_INSYNC_REPLICAS
+from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
-from regnum_model.nodes import DeletionNode, LeaderAndIsr, Membership
+from regnum_model.nodes import Address, DeletionNode, LeaderAndIsr, Membership
 from regnum_model.quotas import RATE_KEY
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
@@ -39,7 +43,7 @@ from regnum_testing.served import Caller, served
 pytestmark = pytest.mark.alone
 
 NONE = errors_pb2.ERROR_CODE_NONE
-FOLLOWED_PARTITIONS = 100_000
+FOLLOWED_PARTITIONS = 40_000
 
 
 class OneReign:
@@ -142,7 +146,7 @@ def test_quotas_are_altered_and_described() -> None:
         )
 
     async def scenario(reign: Reign) -> None:
-        for count, validate_only in ((ENTITIES_MAX, True), (500, False)):
+        for count, validate_only in ((ENTITIES_MAX, True), (200, False)):
             altered = await reign.call(
                 f"AlterClientQuotas of {count}",
                 reign.admin.AlterClientQuotas,
@@ -156,7 +160,7 @@ def test_quotas_are_altered_and_described() -> None:
             admin_pb2.DescribeClientQuotasRequest(),
             admin_pb2.DescribeClientQuotasResponse,
         )
-        assert len(described.quotas) == 500
+        assert len(described.quotas) == 200
 
     in_a_reign(scenario)
 
@@ -322,5 +326,68 @@ def test_a_standby_is_shown_a_large_picture(partitions: int) -> None:
                 if followed.take(standby_pb2.StatePart.FromString(part)):
                     break
         assert len(followed.whole.picture.partitions) == FOLLOWED_PARTITIONS
+
+    run_measured(scenario).assert_free()
+
+
+def test_a_broker_reports_all_it_may_on_its_lifeline() -> None:
+    """Both lists of contacts are longer than a cluster, and reports are as many as a batch has."""
+    reports, contacts = 1_000, 10_000
+    message = controller_pb2.BrokerLifelineRequest(
+        beat=2,
+        report_number=1,
+        isr_reports=[
+            controller_pb2.IsrReport(topic_id=f"{number:022}", partition=0, version=3, isr=[1, 2, 3], node=b"x" * 400)
+            for number in range(reports)
+        ],
+        offline_replicas=[controller_pb2.OfflineReplica(topic_id=f"{number:022}") for number in range(reports)],
+        fetch_contacts=controller_pb2.FetchContacts(
+            unreachable_leaders=range(contacts), silent_followers=range(contacts)
+        ),
+        busy=controller_pb2.BusyPartitions(
+            topics=[controller_pb2.BusyTopic(topic_id=f"{number:022}", partitions=[0]) for number in range(reports)]
+        ),
+    ).SerializeToString()
+    hello = controller_pb2.BrokerLifelineRequest(
+        beat=1, hello=controller_pb2.LifelineHello(broker_id=1, broker_epoch=5)
+    ).SerializeToString()
+
+    async def scenario(held: HeldLoop) -> None:
+        events: list[object] = []
+        tasks: list[asyncio.Task[None]] = []
+
+        async def accepted(_: Address) -> Contact:
+            return Contact.ACCEPTED
+
+        def spawn(name: str, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+            tasks.append(asyncio.create_task(coroutine, name=name))
+            return tasks[-1]
+
+        async def said() -> AsyncIterator[controller_pb2.BrokerLifelineRequest]:
+            for data in (hello, message):
+                await asyncio.sleep(0)
+                yield controller_pb2.BrokerLifelineRequest.FromString(data)
+            await asyncio.Event().wait()
+
+        lifelines = Lifelines(
+            clock=SystemClock(),
+            probe=accepted,
+            report=events.append,
+            listening=lambda: Listener(
+                session_connected=True, loop_lag_s=0.0, since_silence_fence_s=None, session_timeout_s=6.0
+            ),
+            spawn=spawn,
+            fences=True,
+        )
+        lifelines.begin(ControllerEpoch(1), elected_at=BrokerEpoch(0))
+        with held.measuring("BrokerLifeline"):
+            async for answer in lifelines.BrokerLifeline(said(), None):
+                answer.SerializeToString()
+                if answer.report_acknowledged == 1:
+                    break
+        assert [type(event) for event in events] == [IsrsWritten, ReplicasOffline]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     run_measured(scenario).assert_free()
