@@ -15,28 +15,26 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
-from regnum.broker.v1.log_pb2 import RECORD_FORM_BATCHES, FetchPartition, FetchRequest, FetchResult
+from regnum.broker.v1.log_pb2 import RECORD_FORM_BATCHES, FetchPartition, FetchRequest
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
-from regnum_model.nodes import Address
-from regnum_records.errors import CorruptBatchError
 from regnum_service.clock import Clock
-from regnum_service.errors import Code, RegnumError, traits_of
+from regnum_service.errors import RegnumError
 
 from regnum_client.arrivals import Arrivals
 from regnum_client.cluster_view import ClusterView, LeaderTerm
 from regnum_client.connections import Connections, call
 from regnum_client.cursor import Chunk, Cursor
 from regnum_client.departures import Departures, Place
-from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
 from regnum_client.hints import hints_of
+from regnum_client.intake import Intake
 from regnum_client.leaderless import Leaderless
 from regnum_client.metadata import Metadata
-from regnum_client.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.offsets import OffsetLookup
+from regnum_client.polls import Poll
 from regnum_client.positions import ResetPolicy
 from regnum_client.read_ahead import ReadAhead
 from regnum_client.records import TopicPartition
@@ -50,45 +48,12 @@ POLLS_MAX: Final = 4
 """Polls under way to one leader."""
 SLOW_S: Final = 0.5
 """A poll that is this late is looked at."""
-STORAGE_ERROR_S: Final = 30.0
-"""A leader that cannot read its own disk for so long, with nobody to take over, is the reader's to know."""
 GONE_S: Final = 5.0
 """A topic that no broker knows for so long is gone."""
 LARGE_BYTES: Final = 64 * 1024
 """Batches of one partition that are worth a turn of the event loop."""
 IDLE_S: Final = 60.0
 """The task turns at least so often."""
-
-
-class _Poll:
-    """A fetch call under way."""
-
-    __slots__ = ("_by_topic", "abandoned", "address", "asked", "leader", "look_s", "share_bytes", "task")
-
-    def __init__(
-        self,
-        leader: BrokerId,
-        address: Address,
-        asked: list[tuple[Cursor, int, LeaderTerm]],
-        *,
-        look_s: float,
-        share_bytes: int,
-    ) -> None:
-        self.leader: Final = leader
-        self.address: Final = address
-        self.asked: Final = asked
-        self.look_s = look_s
-        self.share_bytes: Final = share_bytes
-        self.abandoned = False
-        self.task: asyncio.Task[None] | None = None
-        self._by_topic: dict[str, list[tuple[Cursor, LeaderTerm]]] = {}
-        for cursor, _, term in asked:
-            self._by_topic.setdefault(cursor.partition.topic, []).append((cursor, term))
-
-    def has_moved(self, view: ClusterView, topics: Iterable[str] | None) -> bool:
-        """A partition of one of these topics (None: of any) has another leader by now."""
-        asked = self._by_topic.keys() if topics is None else topics
-        return any(_moved(cursor, term, view) for topic in asked for cursor, term in self._by_topic.get(topic, ()))
 
 
 class Fetcher:
@@ -113,11 +78,18 @@ class Fetcher:
     ) -> None:
         self._connections: Final = connections
         self._metadata: Final = metadata
-        self._lookup: Final = lookup
         self._clock: Final = clock
         self._chance: Final = chance
+        self._intake: Final = Intake(
+            metadata,
+            lookup,
+            arrived=self._arrived,
+            reset=reset,
+            request_timeout_s=request_timeout_s,
+            clock=clock,
+            chance=chance,
+        )
         self._header: Final = RequestHeader(client_id=client_id)
-        self._reset: Final = reset
         self._wait_ms: Final = wait_ms
         self._min_bytes: Final = min_bytes
         self._read_ahead: Final = ReadAhead(buffer_bytes=buffer_bytes, poll_bytes_max=max_bytes, polls_max=POLLS_MAX)
@@ -132,7 +104,7 @@ class Fetcher:
         self.failure: BaseException | None = None
         """Why fetching cannot go on: a defect, not an answer."""
         self._event: Final = asyncio.Event()
-        self._polls: dict[_Poll, None] = {}
+        self._polls: dict[Poll, None] = {}
         self._polls_to: Counter[BrokerId] = Counter()
         self._comparisons: Final = Comparisons()
         self._looked_with = ClusterView()
@@ -254,7 +226,7 @@ class Fetcher:
             self._departures.wait_for_picture(partition, cursor)
         elif known is not None and known.topic_id != cursor.topic_id:
             self._departures.wait_for_answer(partition, cursor)
-            self._give_up(
+            self._intake.give_up(
                 cursor,
                 errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
                 f"topic {partition.topic!r} was deleted and created again, so positions in it mean nothing; "
@@ -262,7 +234,7 @@ class Fetcher:
             )
         elif known is None and cursor.trouble.lasted_s(now_s) > GONE_S:
             self._departures.wait_for_answer(partition, cursor)
-            self._give_up(
+            self._intake.give_up(
                 cursor,
                 errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {partition.topic!r} does not exist any more; see `regnum topics list`",
@@ -293,10 +265,6 @@ class Fetcher:
             self._metadata.ask_about(self._silence.topics, doubted=leader)
         return min(again_s, self._comparisons.due_s(heard_s, now_s))
 
-    def _give_up(self, cursor: Cursor, code: Code, message: str) -> None:
-        cursor.error = RegnumError(code, message, metadata={"topic": cursor.partition.topic})
-        self._arrived(cursor)
-
     def _arrived(self, cursor: Cursor) -> None:
         """There is something to read, if anybody still reads that partition."""
         if self.cursors.get(cursor.partition) is cursor:
@@ -315,19 +283,21 @@ class Fetcher:
         if address is None:
             self._read_ahead.release(share_bytes)
             for cursor, generation, term in asked:
-                self._failed(cursor, term, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not live")
+                self._intake.failed(
+                    cursor, term, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not live"
+                )
                 self._answered(cursor, generation)
             return
         for cursor, _, _ in asked:
             cursor.in_flight = True
         look_s = now_s + self._wait_ms / 1000 + SLOW_S
-        poll = _Poll(leader, address, asked, look_s=look_s, share_bytes=share_bytes)
+        poll = Poll(leader, address, asked, look_s=look_s, share_bytes=share_bytes)
         self._polls[poll] = None
         self._polls_to[leader] += 1
         poll.task = asyncio.create_task(self._carry(poll), name=f"fetch-{leader}")
         poll.task.add_done_callback(self._ended)
 
-    async def _carry(self, poll: _Poll) -> None:
+    async def _carry(self, poll: Poll) -> None:
         try:
             request = FetchRequest(
                 header=self._header,
@@ -369,7 +339,7 @@ class Fetcher:
                         # An answer may hold very many small batches (safety rule S22).
                         await asyncio.sleep(0)
                     if cursor.generation == generation:
-                        await self._take_in(cursor, term, result)
+                        await self._intake.take_in(cursor, term, result)
         finally:
             for cursor, generation, _ in poll.asked:
                 self._answered(cursor, generation)
@@ -384,81 +354,12 @@ class Fetcher:
         if self.cursors.get(cursor.partition) is cursor:
             self._departures.enter(cursor.partition, cursor, answered=True)
 
-    def _poll_failed(self, poll: _Poll, error: RegnumError) -> None:
+    def _poll_failed(self, poll: Poll, error: RegnumError) -> None:
         if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
             self._metadata.suspect(poll.address)
         for cursor, generation, term in poll.asked:
             if cursor.generation == generation:
-                self._failed(cursor, term, error.code, error.message, whole_call=True)
-
-    async def _take_in(self, cursor: Cursor, term: LeaderTerm, result: FetchResult) -> None:
-        if result.error_code == errors_pb2.ERROR_CODE_NONE:
-            cursor.trouble.succeeded()
-            try:
-                if result.record_batches and cursor.take_in(result.record_batches):
-                    self._arrived(cursor)
-            except CorruptBatchError as error:
-                cursor.error = UnreadableBatchError(
-                    cursor.partition, offset=cursor.fetch_offset, next_offset=error.next_offset, reason=str(error)
-                )
-                self._arrived(cursor)
-        elif result.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
-            await self._out_of_range(cursor, result)
-        else:
-            self._failed(cursor, term, result.error_code, result.error_message)
-
-    async def _out_of_range(self, cursor: Cursor, result: FetchResult) -> None:
-        match self._reset:
-            case ResetPolicy.FAIL:
-                cursor.error = OffsetOutOfRangeError(
-                    cursor.partition, offset=cursor.fetch_offset, answer=result.error_message
-                )
-                self._arrived(cursor)
-                return
-            case ResetPolicy.EARLIEST:
-                query = FIRST
-            case ResetPolicy.LATEST:
-                query = HIGH_WATERMARK
-        generation = cursor.generation
-        try:
-            found = await self._lookup.look_up([cursor.partition], query, timeout_s=self._request_timeout_s)
-        except RegnumError as error:
-            if not error.traits.retriable:
-                cursor.error = error
-                self._arrived(cursor)
-            return
-        if cursor.generation == generation:
-            cursor.go_on_at(found[cursor.partition])
-
-    def _failed(self, cursor: Cursor, term: LeaderTerm, code: Code, message: str, *, whole_call: bool = False) -> None:
-        traits = traits_of(code)
-        # Reading may always be repeated; a call that fails as a whole is a broken connection or a broker about to end.
-        if not traits.retriable and not (whole_call and code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR):
-            where = f"{cursor.partition.topic}-{cursor.partition.partition}"
-            self._give_up(cursor, code, f"{where}: {message}")
-            return
-        refresh = traits.refresh_metadata or whole_call
-        now_s = self._clock.monotonic()
-        cursor.trouble.failed(term, message, refresh=refresh, now_s=now_s, chance=self._chance.random())
-        self._tell(cursor, code, message, now_s)
-        if refresh:
-            self._metadata.request()
-
-    def _tell(self, cursor: Cursor, code: Code, message: str, now_s: float) -> None:
-        """Trouble that lasts is not kept from people."""
-        lasted_s = cursor.trouble.lasted_s(now_s)
-        where = f"{cursor.partition.topic}-{cursor.partition.partition}"
-        if code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR and lasted_s >= STORAGE_ERROR_S:
-            # Whoever goes on by seek() has as long again.
-            cursor.trouble.succeeded()
-            self._give_up(
-                cursor,
-                code,
-                f"{where} cannot be read for {lasted_s:.0f} s, because of its leader's disk: {message}. See "
-                f"`regnum topics describe {cursor.partition.topic}`; seek() to go on trying",
-            )
-        elif cursor.trouble.is_to_be_told(now_s):
-            _LOG.warning("%s cannot be read for %.0f s and is tried again: %s", where, lasted_s, message)
+                self._intake.failed(cursor, term, error.code, error.message, whole_call=True)
 
     def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> None:
         before, self._looked_with = self._looked_with, view
@@ -484,8 +385,3 @@ class Fetcher:
         if error is not None:
             self.failure = error
             self.arrived.set()
-
-
-def _moved(cursor: Cursor, term: LeaderTerm, view: ClusterView) -> bool:
-    now = view.leader_term(*cursor.partition)
-    return now is not None and now.leader != term.leader and now.is_after(term)

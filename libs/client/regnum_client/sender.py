@@ -16,20 +16,19 @@ slow) and its batches go on with the same numbers. Without numbers it takes all 
 import asyncio
 import random
 from collections import Counter
-from typing import Final, NamedTuple
+from typing import Final
 
-from regnum.broker.v1.log_pb2 import Acks, ProducePartition, ProduceRequest, ProduceResponse
+from regnum.broker.v1.log_pb2 import Acks
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
-from regnum_model.ids import BrokerEpoch, BrokerId
-from regnum_model.nodes import Address
+from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, reason_of
-from regnum_telemetry import conventions, propagation, tracing
+from regnum_telemetry import tracing
 
 from regnum_client.accumulator import Accumulator
 from regnum_client.cluster_view import ClusterView, LeaderTerm
-from regnum_client.connections import Connections, call, call_asking
+from regnum_client.connections import Connections
 from regnum_client.departures import Alarms, Departures, Place
 from regnum_client.hints import hints_of
 from regnum_client.identities import Identities
@@ -38,6 +37,7 @@ from regnum_client.leaderless import Leaderless
 from regnum_client.metadata import Metadata
 from regnum_client.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.outcomes import Outcomes, Receipt
+from regnum_client.produce_calls import Item, ProduceCall, ProduceCalls, has_moved
 from regnum_client.records import TopicPartition
 from regnum_client.route import Route
 from regnum_client.unreachable import UnreachableLeaders
@@ -51,43 +51,8 @@ DOUBTED_S: Final = 1.0
 """When a leader has refused for so long, other brokers are asked who leads."""
 EXPIRE_EVERY_S: Final = 0.1
 """How often batches are looked at whose time may be up."""
-SHORTEST_TIMEOUT_S: Final = 0.05
-"""No call gets a deadline shorter than this."""
-SPANS_OF_ORDINARY_CALLS: Final = 0.001
-"""Share of ordinary produce calls that get a span, where traces are on."""
 IDLE_S: Final = 60.0
 """The task turns at least so often."""
-
-
-class Item(NamedTuple):
-    """One batch in a call."""
-
-    partition: TopicPartition
-    """Where it goes."""
-    batch: Batch[Receipt]
-    """What goes there."""
-    term: LeaderTerm
-    """The leadership it is sent to."""
-
-
-class _Call:
-    """A produce call under way."""
-
-    __slots__ = ("abandoned", "address", "causes", "incarnation", "items", "leader", "looked_s", "task")
-
-    def __init__(
-        self, leader: BrokerId, incarnation: BrokerEpoch | None, address: Address, items: list[Item], *, sent_s: float
-    ) -> None:
-        self.leader: Final = leader
-        self.incarnation: Final = incarnation
-        """Broker epoch of the leader, as far as it was known."""
-        self.address: Final = address
-        self.items: Final = items
-        self.looked_s = sent_s
-        self.abandoned = False
-        self.causes: dict[int, str] = {}
-        """What made the leaderships, by place among the items, where that was asked for."""
-        self.task: asyncio.Task[None] | None = None
 
 
 class Sender:
@@ -109,17 +74,14 @@ class Sender:
         request_timeout_s: float,
         outages: OutageWatch,
     ) -> None:
-        self._connections: Final = connections
+        header = RequestHeader(client_id=client_id)
         self._metadata: Final = metadata
         self._outcomes: Final = outcomes
         self._accumulator: Final = accumulator
         self._clock: Final = clock
         self._chance: Final = chance
-        self._header: Final = RequestHeader(client_id=client_id)
-        self._acks: Final = acks
         self._idempotent: Final = idempotent
         self._in_flight_max: Final = in_flight_max
-        self._request_timeout_s: Final = request_timeout_s
         self._outages: Final = outages
         self._routes: dict[TopicPartition, Route] = {}
         self._departures: Final = Departures[Route]()
@@ -127,13 +89,20 @@ class Sender:
         self._leaderless: Final = Leaderless()
         self._deadlines: Final = Alarms()
         """When the time of their first batches is up, or before."""
-        self._calls: dict[_Call, None] = {}
+        self._calls: dict[ProduceCall, None] = {}
         self._calls_to: Counter[BrokerId] = Counter()
         self._unreachable: Final = UnreachableLeaders()
         self._expire_at_s = float("-inf")
-        self._identities: Final = Identities(
-            connections, metadata, outcomes, clock=clock, chance=chance, header=self._header
+        self._produce_calls: Final = ProduceCalls(
+            connections,
+            header=header,
+            acks=acks,
+            request_timeout_s=request_timeout_s,
+            outages=outages,
+            clock=clock,
+            chance=chance,
         )
+        self._identities: Final = Identities(connections, metadata, outcomes, clock=clock, chance=chance, header=header)
 
     def take_in(self, now_s: float) -> None:
         """Look what the accumulator has: closed batches, and open ones that may be taken."""
@@ -314,7 +283,7 @@ class Sender:
         if self._unreachable.pause_until_s(leader, incarnation) is not None:
             # It feels the way and will fail if the leader is dead: who leads by now is asked beside it and not after.
             self._metadata.request(doubted=address)
-        under_way = _Call(leader, incarnation, address, items, sent_s=now_s)
+        under_way = ProduceCall(leader, incarnation, address, items, sent_s=now_s)
         if self._outages.enabled:
             for item in items:
                 item.batch.sent_unix_nano = tracing.now_unix_nano()
@@ -323,10 +292,10 @@ class Sender:
         under_way.task = asyncio.create_task(self._carry(under_way), name=f"produce-{leader}")
         under_way.task.add_done_callback(self._outcomes.task_ended)
 
-    async def _carry(self, under_way: _Call) -> None:
+    async def _carry(self, under_way: ProduceCall) -> None:
         items = under_way.items
         try:
-            response = await self._produce(under_way)
+            response = await self._produce_calls.produce(under_way)
         except RegnumError as error:
             code = self._call_code(error)
             if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
@@ -350,51 +319,6 @@ class Sender:
             del self._calls[under_way]
             self._calls_to[under_way.leader] -= 1
             self._outcomes.wake()
-
-    async def _produce(self, under_way: _Call) -> ProduceResponse:
-        deadline_s = min(item.batch.deadline_s for item in under_way.items)
-        timeout_s = max(SHORTEST_TIMEOUT_S, min(self._request_timeout_s, deadline_s - self._clock.monotonic()))
-        request = ProduceRequest(
-            header=self._header,
-            acks=self._acks,
-            # The broker's answer is worth more than our own time-out: give it a head start.
-            timeout_ms=max(1, int(timeout_s * 900)),
-            partitions=[
-                ProducePartition(
-                    topic=item.partition.topic,
-                    topic_id=item.term.topic_id,
-                    partition=item.partition.partition,
-                    record_batch=item.batch.encoded(),
-                )
-                for item in under_way.items
-            ],
-        )
-        try:
-            if self._outages.enabled and self._is_worth_a_span(under_way.items):
-                return await self._produce_traced(under_way, request, timeout_s)
-            return await call(self._connections.log(under_way.address).Produce, request, timeout_s=timeout_s)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not under_way.abandoned or task is None or task.uncancel():
-                raise
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
-                f"broker {under_way.leader} did not answer and no longer leads; going to the new leader",
-            ) from None
-
-    def _is_worth_a_span(self, items: list[Item]) -> bool:
-        if any(self._outages.is_recovering(item.partition, item.term) for item in items):
-            return True
-        return self._chance.random() < SPANS_OF_ORDINARY_CALLS
-
-    async def _produce_traced(self, under_way: _Call, request: ProduceRequest, timeout_s: float) -> ProduceResponse:
-        """A call that asks what made the leaderships, with a span."""
-        with tracing.span(conventions.SEND, root=True):
-            produce = self._connections.log(under_way.address).Produce
-            response: ProduceResponse
-            response, trailers = await call_asking(produce, request, timeout_s=timeout_s, ask=propagation.RECOVERING)
-            under_way.causes = propagation.parse_causes(trailers)
-            return response
 
     def _note_acknowledgement(self, item: Item, base_offset: int, cause: str, error: str) -> None:
         batch = item.batch
@@ -468,12 +392,7 @@ class Sender:
             if under_way.task is None:
                 continue
             # With numbers a repeat is safe, so those that moved need not wait with those that did not.
-            moved = (_moved(item, view) for item in under_way.items)
+            moved = (has_moved(item, view) for item in under_way.items)
             if any(moved) if self._idempotent else all(moved):
                 under_way.abandoned = True
                 under_way.task.cancel()
-
-
-def _moved(item: Item, view: ClusterView) -> bool:
-    term = view.leader_term(*item.partition)
-    return term is not None and term.leader != item.term.leader and term.is_after(item.term)
