@@ -43,6 +43,21 @@ async def test_a_batch_of_writes_is_measured_beside_yardsticks(tmp_path: Path) -
     assert load(tmp_path / "write_batch-etcd.json").to_json() == report
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("store", ["etcd", "zookeeper"])
+async def test_everything_in_a_store_is_read_as_an_election_process_reads_it(store: str) -> None:
+    report = await bench(
+        *("load", "--coordination", store, "--topics", "120", "--partitions", "3", "--repetitions", "2"),
+        *("--warm-up", "0", "--settle-s", "0"),
+        ends_with={0},
+    )
+    # It ends with status 1 unless it has read all topics and all states.
+    assert len(report["figures"]["load_s"]["values"]) == 2
+    assert report["figures"]["load_s"]["min"] > 0
+    assert report["figures"][f"load_cpu_{store}_s"]["min"] >= 0
+    assert report["shape"]["partitions_total"] == 360
+
+
 async def test_a_failover_is_measured_with_its_stages() -> None:
     report = await bench(
         *("failover", "--topics", "3", "--partitions", "4", "--affected", "5", "--elections", "2", "--metadata", "1"),

@@ -144,3 +144,12 @@ async def test_a_guard_that_is_the_fence_as_well_ends_the_reign() -> None:
     (outcome,) = await _batches(server).write([(fence, Set("/a", b"", 0))], fence)
     assert outcome == Fenced()
     assert server.sent == [2]
+
+
+async def test_the_writes_of_a_failover_are_one_request_for_250_of_them() -> None:
+    """Three partitions of each topic move; kazoo is asked once, and each guard is looked at once."""
+    groups: list[Group] = [(Check(f"/ids/{n // 3}"), Set(f"/topics/{n // 3}/{n % 3}", b"", 0)) for n in range(250)]
+    server = _Server([None, *(told for n in range(250) for told in ([None, STAT] if n % 3 == 0 else [STAT]))])
+    outcomes = await _batches(server).write(groups, Check("/fence", 7))
+    assert all(isinstance(outcome, Written) for outcome in outcomes)
+    assert server.sent == [1 + 84 + 250]
