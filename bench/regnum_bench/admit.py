@@ -29,6 +29,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
 from regnum_bench.figures import Round, quantile
+from regnum_bench.launching import launched
 from regnum_bench.stand import Measured, Run
 from regnum_bench.waiting import MeasureError
 
@@ -149,7 +150,7 @@ async def _quota_process(run: Run) -> AsyncIterator[Address]:
     """A quota process, a store, and nothing else; every caller has its quota. Its internal address."""
     shape = run.shape
     run.progress.step(f"starting a quota process on {shape.coordination}")
-    async with LocalCluster(
+    unstarted = LocalCluster(
         run.directory,
         brokers=0,
         elections=0,
@@ -158,7 +159,8 @@ async def _quota_process(run: Run) -> AsyncIterator[Address]:
         coordination=shape.coordination,
         report=run.progress.detail,
         extra=run.extra,
-    ) as cluster:
+    )
+    async with launched(unstarted, run.progress) as cluster:
         store = await open_store(cluster.coordination, session_timeout_s=30.0, operation_timeout_s=30.0)
         try:
             node = QuotaNode(config={quotas.RATE_KEY: str(RATE), quotas.BURST_KEY: str(RATE)}).encode()

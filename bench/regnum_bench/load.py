@@ -33,6 +33,7 @@ from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
 from regnum_service.collector import short_collections
 
 from regnum_bench.figures import Round
+from regnum_bench.launching import launched
 from regnum_bench.processor_time import ProcessorTime
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
@@ -53,14 +54,15 @@ async def load(run: Run) -> Measured:
     run.progress.step(f"{shape.partitions_total:,} partitions of {shape.topics:,} topics in {shape.coordination}")
     # Garbage collections as every service has them.
     with short_collections():
-        async with LocalCluster(
+        unstarted = LocalCluster(
             run.directory,
             brokers=0,
             elections=0,
             metadata=0,
             coordination=shape.coordination,
             report=run.progress.detail,
-        ) as cluster:
+        )
+        async with launched(unstarted, run.progress) as cluster:
             member = cluster.plan.store
             if member is None:
                 raise MeasureError(f"no server of {shape.coordination} was started")

@@ -55,6 +55,12 @@ class ProcessorTime:
             figures[f"{phase}_busy_ratio"] = busy / (busy + idle)
         return figures
 
+    def others_ratio(self, before: "ProcessorTime") -> float:
+        """Share of all processors' time that went to nobody that was asked for; 0 where the kernel does not tell."""
+        ours = sum(seconds - before.spent_s[key] for key, seconds in self.spent_s.items() if key in before.spent_s)
+        busy, idle = self.busy_s - before.busy_s, self.idle_s - before.idle_s
+        return max(0.0, busy - ours) / (busy + idle) if busy + idle > 0 else 0.0
+
 
 def _of_process(proc: Path, pid: int) -> float | None:
     try:

@@ -22,6 +22,7 @@ from regnum_service.channel import open_channel
 
 from regnum_bench.children import child
 from regnum_bench.figures import Round, quantile
+from regnum_bench.launching import launched
 from regnum_bench.receivers import SEEN
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
@@ -241,7 +242,7 @@ async def _metadata_process(run: Run) -> AsyncIterator[tuple[int, Any, int]]:
     """A metadata process that a controller has left behind: its pid, its internal address, the controller's epoch."""
     shape = run.shape
     run.progress.step(f"starting a metadata process on {shape.coordination}")
-    async with LocalCluster(
+    unstarted = LocalCluster(
         run.directory,
         brokers=0,
         elections=1,
@@ -250,7 +251,8 @@ async def _metadata_process(run: Run) -> AsyncIterator[tuple[int, Any, int]]:
         report=run.progress.detail,
         # The default of a cluster without brokers would be no replicas at all, which is refused.
         extra={**run.extra, Role.ELECTION: (*run.extra.get(Role.ELECTION, ()), "--default-replication-factor", "1")},
-    ) as cluster:
+    )
+    async with launched(unstarted, run.progress) as cluster:
         # It serves once a controller has shown it an image; from then on the benchmark is the controller.
         (member,) = cluster.plan.of(Role.METADATA)
         (row,) = [row for row in cluster.status() if row.name == member.name]

@@ -16,6 +16,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_bench.figures import Round
+from regnum_bench.launching import launch
 from regnum_bench.looking import POLL_S, Known, Look
 from regnum_bench.processor_time import ProcessorTime
 from regnum_bench.profiling import profiled
@@ -26,8 +27,6 @@ from regnum_bench.waiting import Deadline, MeasureError
 
 BALANCE_INTERVAL_S: Final = 15.0
 """How often leaders go back to preferred replicas: between two repetitions, instead of every five minutes."""
-START_S: Final = 120.0
-"""Time in which all processes must serve."""
 MEND_POLL_S: Final = 0.5
 """Between two looks at a cluster that comes back."""
 
@@ -231,7 +230,7 @@ async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S) -> AsyncIter
         report=run.progress.detail,
         extra=extra,
     )
-    await cluster.start(START_S)
+    await launch(cluster, run.progress)
     look = Look({member.id: member.address("client") for member in cluster.plan.of(Role.BROKER)}, run.clock)
     try:
         async with Admin(cluster.bootstrap, timeout_s=shape.deadline_s, client_id="regnum-bench") as admin:

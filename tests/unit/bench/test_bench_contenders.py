@@ -10,6 +10,7 @@ from regnum_bench.propagate import topics
 from regnum_bench.receivers import Receiver, head_of
 from regnum_bench.shape import Shape
 from regnum_bench.throughput import offset_after
+from regnum_bench.write_batch import judged
 from regnum_local.demo.verdict import Verdict
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -118,3 +119,11 @@ def test_an_outage_that_harmed_records_is_wrong_on_any_machine() -> None:
     assert complaints(Verdict()) == ()
     (harmed,) = complaints(Verdict(lost=(3, 4)))
     assert "2 lost" in harmed
+
+
+def test_a_limit_is_judged_only_where_the_processors_were_ours() -> None:
+    assert judged(1.3, 0.9) == ((), ())
+    assert judged(1.31, 0.1) == (("1.31 times the first yardstick, and 1.3 is allowed",), ())
+    (complaints, (reason,)) = judged(1.57, 0.42)
+    assert complaints == ()
+    assert "other programs had 42% of the processors" in reason

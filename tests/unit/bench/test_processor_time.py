@@ -36,6 +36,15 @@ def test_what_is_spent_is_added_up_by_kind_and_set_beside_all_processors(tmp_pat
     assert figures == {"create_cpu_broker_s": 3.0, "create_cpu_etcd_s": 0.0, "create_busy_ratio": pytest.approx(0.75)}
 
 
+def test_what_nobody_asked_for_was_spent_by_others(tmp_path: Path) -> None:
+    processes = [("etcd", 9)]
+    before = ProcessorTime.of(processes, _written(tmp_path / "1", busy_s=10, idle_s=100, processes={9: (2, 0)}))
+    after = ProcessorTime.of(processes, _written(tmp_path / "2", busy_s=18, idle_s=102, processes={9: (4, 1)}))
+    # Of ten seconds two were idle and three the server's; this process took a moment.
+    assert after.others_ratio(before) == pytest.approx(0.5, abs=0.05)
+    assert ProcessorTime.of(processes, tmp_path).others_ratio(ProcessorTime.of(processes, tmp_path)) == 0.0
+
+
 def test_a_machine_that_tells_nothing_has_no_figures_but_our_own(tmp_path: Path) -> None:
     before = ProcessorTime.of([("broker", 7)], tmp_path)
     assert set(ProcessorTime.of([("broker", 7)], tmp_path).since(before, "x")) == {f"x_cpu_{OWN}_s"}
