@@ -9,7 +9,7 @@ was heard of.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import ControllerEpoch
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.errors import Code, RegnumError
+from regnum_service.letting_go import values_gone
 from regnum_service.slices import Turns
 from regnum_telemetry import conventions, tracing
 
@@ -149,12 +150,15 @@ class MetadataCache:
         if to.epoch < self._fence.controller_epoch:
             # A newer controller has spoken meanwhile.
             return errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
+        retired: list[Mapping[str, TopicView]] = [] if head.from_version else [self.topics]
         self.topics = topics.finish()
         self.brokers = self._brokers_after(head)
         self.controller = head.controller
         self.cluster_id = head.cluster_id
         self._position = to
         self._learn_listeners(head.brokers)
+        # What a full picture replaces is nobody's any more, all of it.
+        await values_gone(retired, weigh=lambda view: 2 + len(view.partitions), size=SLICE)
         return errors_pb2.ERROR_CODE_NONE
 
     def _brokers_after(self, head: control_pb2.UpdateMetadataRequest) -> tuple[types_pb2.Broker, ...]:

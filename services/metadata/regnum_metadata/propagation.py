@@ -7,24 +7,24 @@ brokers that changed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping
 from typing import Any, Final, TypeVar, assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
-from regnum_model.picture_line import PictureVersion
+from regnum_model.picture_line import PictureVersion, TopicNews
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.letting_go import values_gone
 from regnum_service.slices import slices
 
 from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience
 from regnum_metadata.differences import compared, named_by
-from regnum_metadata.image import Change, Image, Verdict
+from regnum_metadata.image import PARTITIONS_PER_STEP, Change, Image, TopicImage, Verdict
 from regnum_metadata.intervals import Intervals, WantedFull, WantedInterval
 from regnum_metadata.lane import BrokerLane, Receiver
-from regnum_metadata.letting_go import names_gone, topics_gone
 from regnum_metadata.ownership import owner
 from regnum_metadata.payload import Payload, PayloadBuilder, question
 
@@ -154,14 +154,14 @@ class Propagation:
 
     async def _apply(self, change: Change) -> None:
         before = self._image
-        retired = [before.topics]
-        image = await in_steps(before.with_change(change))
+        retired: list[Mapping[str, TopicImage]] = [before.topics]
+        image = await _in_steps(before.with_change(change))
         news = None
         if not change.is_full:
-            news = await in_steps(named_by(change, before))
+            news = await _in_steps(named_by(change, before))
         elif before.version:
             retired.append(image.topics)
-            image, news = await in_steps(compared(before, image, change.traceparent))
+            image, news = await _in_steps(compared(before, image, change.traceparent))
         if change.is_full:
             self._log.info(
                 "full image",
@@ -188,8 +188,8 @@ class Propagation:
             # After any other change most of what was before is still there.
             names = [] if news is None else [news.topics]
             news = None
-            await in_steps(topics_gone(retired))
-            await in_steps(names_gone(names))
+            await values_gone(retired, weigh=_weight, size=PARTITIONS_PER_STEP)
+            await values_gone(names, weigh=_name_weight, size=PARTITIONS_PER_STEP)
 
     async def processes_are(self, processes: frozenset[MetadataId]) -> None:
         """These metadata processes live now; brokers move accordingly."""
@@ -297,7 +297,7 @@ class Propagation:
                         steps = self._builder.full(self._image)
                     case _:
                         return again
-                self._intervals.made(await in_steps(steps))
+                self._intervals.made(await _in_steps(steps))
 
     async def seen(self, epoch: ControllerEpoch) -> None:
         """A broker claims to know a later controller epoch; where the store shows it, earlier ones are refused."""
@@ -310,7 +310,7 @@ class Propagation:
             self._moved.notify_all()
 
 
-async def in_steps(steps: Generator[None, None, T]) -> T:
+async def _in_steps(steps: Generator[None, None, T]) -> T:
     """Carry out work that pauses now and then; the event loop has a turn at each pause (safety rule S22)."""
     while True:
         try:
@@ -318,6 +318,14 @@ async def in_steps(steps: Generator[None, None, T]) -> T:
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         await asyncio.sleep(0)
+
+
+def _weight(topic: TopicImage) -> int:
+    return 2 + len(topic.partitions)
+
+
+def _name_weight(news: TopicNews) -> int:
+    return 1 + len(news.partitions) // 10
 
 
 def _receiver(broker: Any) -> Receiver:

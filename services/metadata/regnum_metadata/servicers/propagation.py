@@ -8,16 +8,19 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.picture_line import PictureVersion
 from regnum_service.errors import RegnumError
+from regnum_service.letting_go import items_gone
 
 from regnum_metadata.image import Change, Head
-from regnum_metadata.letting_go import messages_gone
-from regnum_metadata.propagation import Propagation, in_steps
+from regnum_metadata.propagation import Propagation
 
 PARTS_MAX: Final = 100_000
 """Parts of one change, at most."""
 
 VERSION_MAX: Final = 2**31 - 1
 """Largest version within one controller epoch: the epoch stands above it in what clients see."""
+
+MESSAGES_PER_TURN: Final = 10_000
+"""Messages let go of between two turns of the event loop, whose partitions the image holds (safety rule S22)."""
 
 WAIT_S_MAX: Final = 10.0
 """Longest wait of DescribeLag."""
@@ -55,7 +58,7 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
         if head is None or not complete or not _is_possible(head):
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "the change is not complete; send all its parts")
         await self._propagation.take(_change(head, topics))
-        await in_steps(messages_gone(topics))
+        await items_gone(topics, size=MESSAGES_PER_TURN)
         return propagation_pb2.PublishChangesResponse(
             controller_epoch=self._propagation.highest_epoch,
             version=self._propagation.image.version,
