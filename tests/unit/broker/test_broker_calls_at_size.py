@@ -1,13 +1,17 @@
 """Calls of a broker with input of their own, at its largest (safety rule S22); see ``docs/largest_inputs.md``."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from regnum.broker.v1 import control_pb2, log_pb2
 from regnum.metadata.v1 import metadata_pb2
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_broker.fence import Fence
+from regnum_broker.identity import Identity
+from regnum_broker.metadata_cache import MetadataCache
 from regnum_broker.servicers.replica_logs import QUERIES_MAX
-from regnum_model.ids import BrokerId
+from regnum_model.ids import BrokerEpoch, BrokerId, Registration
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -90,5 +94,48 @@ def test_a_partition_is_streamed_and_topics_are_asked_for_by_name(tmp_path: Path
             answer = await ask(world, "/regnum.metadata.v1.MetadataService/GetMetadata", asked, client=True)
         assert len(answer) > len(asked)
         await world.close()
+
+    run_measured(scenario).assert_free()
+
+
+@pytest.mark.parametrize("count", [70_000, pytest.param(200_000, marks=pytest.mark.full)])
+def test_a_full_picture_of_many_topics_replaces_another(count: int) -> None:
+    per_part = 1_000
+
+    def parts(epoch: int, *, of: int) -> list[bytes]:
+        """A full picture, in messages."""
+        heads = [
+            control_pb2.UpdateMetadataRequest(
+                controller_epoch=epoch, to_version=1, parts=of // per_part, max_broker_epoch=10, all_brokers=True
+            )
+        ]
+        heads += [control_pb2.UpdateMetadataRequest() for _ in range(of // per_part - 1)]
+        for part, message in enumerate(heads):
+            message.topics.extend(
+                types_pb2.TopicState(
+                    name=f"topic-{number:06}",
+                    topic_id=f"{number:022}",
+                    partitions=[types_pb2.PartitionState(leader=1, leader_epoch=epoch, isr=[1, 2], replicas=[1, 2])],
+                )
+                for number in range(part * per_part, (part + 1) * per_part)
+            )
+        return [message.SerializeToString() for message in heads]
+
+    pictures = [parts(1, of=count), parts(2, of=count), parts(3, of=per_part)]
+
+    async def scenario(held: HeldLoop) -> None:
+        fence = Fence()
+        fence.registered(Identity(broker_epoch=BrokerEpoch(10), registration=Registration(0)))
+        cache = MetadataCache(fence, lambda _: None)
+        for epoch, messages in enumerate(pictures, 1):
+            with held.measuring(f"full picture of epoch {epoch}"):
+                kept: list[control_pb2.UpdateMetadataRequest] = []
+                answer = None
+                for message in messages:
+                    await asyncio.sleep(0)
+                    answer = await cache.take(control_pb2.UpdateMetadataRequest.FromString(message), kept)
+                assert answer is not None
+                assert (answer.version_epoch, answer.error_code) == (epoch, errors_pb2.ERROR_CODE_NONE)
+        assert len(cache.topics) == per_part
 
     run_measured(scenario).assert_free()

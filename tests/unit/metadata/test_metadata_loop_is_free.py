@@ -144,7 +144,7 @@ class World:
 
 @pytest.mark.parametrize(
     ("count", "partitions"),
-    [(30_000, 1), *(pytest.param(*shape, marks=pytest.mark.full) for shape in LARGEST)],
+    [(70_000, 1), *(pytest.param(*shape, marks=pytest.mark.full) for shape in LARGEST)],
 )
 def test_an_image_comes_changes_and_is_shown(count: int, partitions: int) -> None:
     one, other = (Body(topics(count, partitions, leader_epoch=epoch)) for epoch in (1, 2))
