@@ -13,10 +13,10 @@ from typing import Final
 
 from regnum_coordination import open_store
 from regnum_coordination.port import Create, Group, Store, Written
-from regnum_election.found_topics import every_topic
-from regnum_election.reign import Reign
-from regnum_election.topic_adoption import TOPICS_PER_ROUND
-from regnum_election.writing import FencedStore
+from regnum_election.reign.reign import Reign
+from regnum_election.reign.writing import FencedStore
+from regnum_election.topics.adoption import TOPICS_PER_ROUND
+from regnum_election.topics.found import every_topic
 from regnum_local.cluster import LocalCluster
 from regnum_model import paths
 from regnum_model.ids import (

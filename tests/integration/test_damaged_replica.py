@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from regnum_client import Admin, Producer, TopicPartition
-from regnum_client.cluster_view import PartitionView
+from regnum_client.cluster.view import PartitionView
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.workload import read_everything
 from regnum_testing.under_load import until

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from regnum_model.quotas import DEFAULT, QuotaEntity
 
-    from regnum_client.admin import Admin
-    from regnum_client.client_quotas import ClientQuota, QuotaAlteration
-    from regnum_client.configs import CLUSTER_CONFIG, ConfigAlteration, ConfigEntry, ConfigResource, ConfigSource
-    from regnum_client.consumer import Consumer, ConsumerSettings
+    from regnum_client.admin.admin import Admin
+    from regnum_client.admin.configs import CLUSTER_CONFIG, ConfigAlteration, ConfigEntry, ConfigResource, ConfigSource
+    from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
+    from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
+    from regnum_client.admin.topic_mutation import Waiting
+    from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewTopic
+    from regnum_client.consumer.consumer import Consumer, ConsumerSettings
+    from regnum_client.consumer.positions import EARLIEST, LATEST, ResetPolicy
     from regnum_client.errors import (
         BufferFullError,
         ClientClosedError,
@@ -26,12 +30,8 @@ if TYPE_CHECKING:
         ThrottlingQuotaExceededError,
         UnreadableBatchError,
     )
-    from regnum_client.positions import EARLIEST, LATEST, ResetPolicy
-    from regnum_client.producer import Producer, ProducerSettings
+    from regnum_client.producer.producer import Producer, ProducerSettings
     from regnum_client.records import ConsumedRecord, RecordMetadata, TopicPartition
-    from regnum_client.recovery import PartitionRecovery, RecoverableReplica
-    from regnum_client.topic_mutation import Waiting
-    from regnum_client.topics import CreatedTopic, DeletedTopic, NewTopic
 
 _HOMES: Final = {
     "Admin": "admin",

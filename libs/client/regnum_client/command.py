@@ -16,8 +16,8 @@ import typer
 from typer.main import get_command
 
 from regnum_client.commands import brokers, cluster, configs, failovers, local, partitions, quotas, records, topics
-from regnum_client.invocation import CommandFailedError, Failure, Group, Output, output_of
-from regnum_client.rendering import emit_failure
+from regnum_client.commands.invocation import CommandFailedError, Failure, Group, Output, output_of
+from regnum_client.commands.rendering import emit_failure
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""

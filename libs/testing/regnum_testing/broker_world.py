@@ -10,8 +10,8 @@ import grpc
 from regnum.broker.v1 import control_pb2, control_pb2_grpc, log_pb2, log_pb2_grpc
 from regnum.types.v1 import types_pb2
 from regnum_broker.broker import Broker
-from regnum_broker.leader import Leadership
-from regnum_broker.partition import Partition
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Partition
 from regnum_broker.settings import BrokerSettings
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import ConnectionLoss

@@ -4,7 +4,7 @@ import errno
 import threading
 from collections.abc import Callable, Sequence
 
-from regnum_broker.log.system_calls import Disk, WriteBuffer
+from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
 
 
 class FaultyDisk(Disk):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from regnum_election.cluster import Broker, Cluster, HeldState, Partition, Topic
-from regnum_election.leadership import Surroundings
+from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition, Topic
+from regnum_election.decisions.leadership import Surroundings
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, Registration, TopicId
 from regnum_model.nodes import Address, LeaderAndIsr, Membership
 

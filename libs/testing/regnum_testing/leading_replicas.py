@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Self
 
 from regnum.broker.v1 import replication_pb2
-from regnum_broker.fetch_session import FetchSession
-from regnum_broker.follower_streams import FollowerStreams
-from regnum_broker.leader import Leadership
-from regnum_broker.log.system_calls import Disk
-from regnum_broker.partition import Partition
-from regnum_broker.replicas import Replicas
+from regnum_broker.log.disk.system_calls import Disk
+from regnum_broker.replication.fetch_session import FetchSession
+from regnum_broker.replication.follower_streams import FollowerStreams
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Partition
+from regnum_broker.replication.replicas import Replicas
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership

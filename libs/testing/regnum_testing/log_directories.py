@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.replica import ReplicaLog
-from regnum_broker.log.system_calls import Disk
+from regnum_broker.log.disk.system_calls import Disk
+from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
 
 from regnum_testing.batches import batch_of

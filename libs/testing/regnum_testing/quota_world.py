@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from regnum_election.admission.quota_changes import EntityChange, LimitChange
+from regnum_election.admission.quota_process import QuotaChannel
+from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
-from regnum_election.quota_changes import EntityChange, LimitChange
-from regnum_election.quota_process import QuotaChannel
-from regnum_election.quota_stand_in import Account
-from regnum_election.topic_calls import Answered
-from regnum_election.topic_creation import Created, CreationOutcome
-from regnum_election.topic_deletion import DeletionOutcome
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.topics.calls import Answered
+from regnum_election.topics.creation import Created, CreationOutcome
+from regnum_election.topics.deletion import DeletionOutcome
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address
 from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity

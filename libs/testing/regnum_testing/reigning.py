@@ -13,12 +13,12 @@ from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.leadership import Leadership
 from regnum_coordination.recipes.membership import Membership
-from regnum_election.cluster import Broker, Cluster
+from regnum_election.admission.quota_process import QuotaChannel
+from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
-from regnum_election.metadata_processes import DeathDetector
-from regnum_election.quota_process import QuotaChannel
-from regnum_election.quota_stand_in import Account
-from regnum_election.reign import DeposedError, Reign
+from regnum_election.decisions.cluster import Broker, Cluster
+from regnum_election.publication.metadata_processes import DeathDetector
+from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.standby.picture import Followed
 from regnum_model import paths
 from regnum_model.bucket import Limit

@@ -22,37 +22,37 @@ from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
 
-from regnum_broker.contacts import ContactWatch
-from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
-from regnum_broker.current_leaders import CurrentLeaders
+from regnum_broker.cluster.contacts import ContactWatch
+from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.isolation_watch import IsolationWatch
+from regnum_broker.cluster.lifeline import Lifeline
+from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.registration import Registering
+from regnum_broker.cluster.sessions import Sessions
+from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
 from regnum_broker.disk_watch import DiskWatch
-from regnum_broker.fence import Fence
-from regnum_broker.fetch import Fetching
-from regnum_broker.fetch_session import FetchSession
-from regnum_broker.follower import Fetchers, LeaderStream
-from regnum_broker.follower_streams import FollowerStreams
-from regnum_broker.isolation_watch import IsolationWatch
-from regnum_broker.isr_writer import IsrWriter
-from regnum_broker.lifeline import Lifeline
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
-from regnum_broker.metadata_cache import MetadataCache
-from regnum_broker.offline import OfflineReplicas
-from regnum_broker.orders import Orders
-from regnum_broker.produce import Producing
-from regnum_broker.producer_ids import ProducerIds
-from regnum_broker.registration import Registering
-from regnum_broker.replicas import Replicas
+from regnum_broker.replication.fetch_session import FetchSession
+from regnum_broker.replication.follower import Fetchers, LeaderStream
+from regnum_broker.replication.follower_streams import FollowerStreams
+from regnum_broker.replication.isr_writer import IsrWriter
+from regnum_broker.replication.offline import OfflineReplicas
+from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.servicers.replica_logs import ReplicaLogs
 from regnum_broker.servicers.replication import ReplicationServicer
-from regnum_broker.sessions import Sessions
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetch import Fetching
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce import Producing
+from regnum_broker.serving.producer_ids import ProducerIds
 from regnum_broker.settings import BrokerSettings
-from regnum_broker.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
 from regnum_broker.storage import Storage
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")

@@ -10,12 +10,12 @@ from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock
 from regnum_service.slices import Turns, slices
 
-from regnum_broker.isr_writer import IsrWriter
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import ResourceExhaustedError
-from regnum_broker.log.replica import ReplicaLog
-from regnum_broker.replicas import Replicas
-from regnum_broker.replication.activity import observe
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.decisions.activity import observe
+from regnum_broker.replication.isr_writer import IsrWriter
+from regnum_broker.replication.replicas import Replicas
 from regnum_broker.storage import Storage
 
 ISR_INTERVAL_S: Final = 0.5

@@ -23,16 +23,27 @@ from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 
-from regnum_election.broker_calls import BrokerCalls
-from regnum_election.broker_changes import fence_broker, look_at_brokers, take_up_isrs
-from regnum_election.broker_forgetting import BrokerForgetting
-from regnum_election.cluster import Broker, Cluster
-from regnum_election.config_book import ConfigBook
-from regnum_election.config_calls import ConfigCalls
-from regnum_election.context import ControllerContext
-from regnum_election.desk import Desk
-from regnum_election.dispatch import ControlChannel, Dispatch, Spawn
-from regnum_election.events import (
+from regnum_election.admission.quota_calls import QuotaCalls
+from regnum_election.admission.quota_process import QuotaChannel
+from regnum_election.admission.quotas import Quotas
+from regnum_election.brokers.calls import BrokerCalls
+from regnum_election.brokers.changes import fence_broker, look_at_brokers, take_up_isrs
+from regnum_election.brokers.forgetting import BrokerForgetting
+from regnum_election.brokers.offline_replicas import take_back, take_offline
+from regnum_election.brokers.relieving import Relieving
+from regnum_election.configs.book import ConfigBook
+from regnum_election.configs.calls import ConfigCalls
+from regnum_election.decisions.cluster import Broker, Cluster
+from regnum_election.dispatch.control_requests import OrderBook
+from regnum_election.dispatch.dispatch import ControlChannel, Dispatch, Spawn
+from regnum_election.publication.delta_log import Announcer, Base
+from regnum_election.publication.metadata_processes import (
+    DeathDetector,
+    MetadataPublisher,
+    PropagationChannel,
+)
+from regnum_election.recovery.calls import PartitionRecoveries
+from regnum_election.reign.events import (
     BrokerDead,
     BrokersChanged,
     Event,
@@ -47,31 +58,20 @@ from regnum_election.events import (
     TopicsChanged,
     nobody_waits,
 )
-from regnum_election.metadata_processes import (
-    DeathDetector,
-    MetadataPublisher,
-    PropagationChannel,
-)
-from regnum_election.offline_replicas import take_back, take_offline
-from regnum_election.orders import OrderBook
-from regnum_election.publication import Announcer, Base
-from regnum_election.quota_calls import QuotaCalls
-from regnum_election.quota_process import QuotaChannel
-from regnum_election.quotas import Quotas
-from regnum_election.recovery_calls import PartitionRecoveries
-from regnum_election.reign import DeposedError, Reign
-from regnum_election.relieving import Relieving
-from regnum_election.replies import ReplyListener
+from regnum_election.reign.reign import DeposedError, Reign
+from regnum_election.reign.request_queue import Desk
+from regnum_election.reign.writing import FencedStore
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.sender import StandbyPublisher
 from regnum_election.standby.succession import take_over
 from regnum_election.startup import take_office
-from regnum_election.topic_adoption import TopicAdopter
-from regnum_election.topic_calls import TopicCalls
-from regnum_election.topic_deletion import TopicDeleter
-from regnum_election.unverified import Unverified
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.replies import ReplyListener
+from regnum_election.state.unverified import Unverified
+from regnum_election.topics.adoption import TopicAdopter
+from regnum_election.topics.calls import TopicCalls
+from regnum_election.topics.deletion import TopicDeleter
 from regnum_election.upkeep import CORRECTIONS_INTERVAL_S, Upkeep
-from regnum_election.writing import FencedStore
 
 
 class Controller:

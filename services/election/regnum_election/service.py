@@ -29,19 +29,19 @@ from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 
-from regnum_election.admin import AdminServicer
-from regnum_election.broker_channel import GrpcControlChannel
-from regnum_election.candidacy import Candidacy, KnownController
-from regnum_election.cluster import Broker, Cluster
+from regnum_election.admission.quota_channel import GrpcQuotaChannel
+from regnum_election.brokers.lifeline_thread import LifelineThread
+from regnum_election.candidacy.candidacy import Candidacy, KnownController
+from regnum_election.candidacy.reach import Isolation, Reach, ask_candidate
+from regnum_election.candidacy.role import Office
 from regnum_election.controller import Controller
-from regnum_election.controller_service import ControllerServicer
-from regnum_election.events import ClusterEvent
-from regnum_election.lifeline_thread import LifelineThread
-from regnum_election.office import Office
-from regnum_election.propagation_channel import GrpcPropagationChannel
-from regnum_election.quota_channel import GrpcQuotaChannel
-from regnum_election.reach import Isolation, Reach, ask_candidate
-from regnum_election.reign import DeposedError, Reign
+from regnum_election.decisions.cluster import Broker, Cluster
+from regnum_election.dispatch.broker_channel import GrpcControlChannel
+from regnum_election.publication.propagation_channel import GrpcPropagationChannel
+from regnum_election.reign.events import ClusterEvent
+from regnum_election.reign.reign import DeposedError, Reign
+from regnum_election.servicers.admin import AdminServicer
+from regnum_election.servicers.controller import ControllerServicer
 from regnum_election.settings import ElectionSettings
 from regnum_election.standby.channel import follow_state
 from regnum_election.standby.follower import Follower

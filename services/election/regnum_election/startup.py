@@ -18,15 +18,15 @@ from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
-from regnum_election.broker_changes import read_brokers
-from regnum_election.config_book import ConfigBook
-from regnum_election.context import ControllerContext
-from regnum_election.deletion_orders import tell_deletions
-from regnum_election.failover_trace import FailoverTrace
-from regnum_election.settling import settle_in_steps, settle_some
-from regnum_election.telling import publish
-from regnum_election.topic_adoption import TopicAdopter, read_guards
-from regnum_election.topic_deletion import read_deletions
+from regnum_election.brokers.changes import read_brokers
+from regnum_election.configs.book import ConfigBook
+from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.telling import publish
+from regnum_election.topics.adoption import TopicAdopter, read_guards
+from regnum_election.topics.deletion import read_deletions
+from regnum_election.topics.deletion_orders import tell_deletions
+from regnum_election.topics.settling import settle_in_steps, settle_some
 
 PARTITIONS_PER_TURN: Final = 2_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""

@@ -6,14 +6,14 @@ from typing import Final
 
 import structlog
 
-from regnum_election.config_book import ConfigBook
-from regnum_election.context import ControllerContext
-from regnum_election.events import EventQueue, Mutation, QueueFullError, nobody_waits
-from regnum_election.leader_balance import balance_leaders
-from regnum_election.reign import DeposedError
-from regnum_election.topic_adoption import TopicAdopter
-from regnum_election.topic_deletion import TopicDeleter
-from regnum_election.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
+from regnum_election.brokers.leader_balance import balance_leaders
+from regnum_election.configs.book import ConfigBook
+from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
+from regnum_election.reign.reign import DeposedError
+from regnum_election.state.context import ControllerContext
+from regnum_election.topics.adoption import TopicAdopter
+from regnum_election.topics.deletion import TopicDeleter
+from regnum_election.topics.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
 
 CORRECTIONS_INTERVAL_S: Final = 5.0
 """Pause between two looks at what only a person can repair."""

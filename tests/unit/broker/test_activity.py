@@ -1,8 +1,8 @@
 """Which partitions a broker calls busy."""
 
 from regnum.election.v1 import controller_pb2
-from regnum_broker.replication.activity import BUSY_MAX, LOOKS, observe
-from regnum_broker.reports import Reports
+from regnum_broker.cluster.reports import Reports
+from regnum_broker.replication.decisions.activity import BUSY_MAX, LOOKS, observe
 from regnum_model.ids import PartitionKey, TopicId
 
 

@@ -7,10 +7,10 @@ import pytest
 from regnum.broker.v1 import control_pb2, log_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.fence import Fence
+from regnum_broker.cluster.fence import Fence
 from regnum_broker.identity import Identity
-from regnum_broker.metadata_cache import MetadataCache
 from regnum_broker.servicers.replica_logs import QUERIES_MAX
+from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.ids import BrokerEpoch, BrokerId, Registration
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld

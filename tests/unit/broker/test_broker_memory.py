@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.fetch_session import FetchSession
-from regnum_broker.follower import Fetchers, LeaderStream
-from regnum_broker.follower_streams import FollowerStreams
+from regnum_broker.cluster.orders import Orders
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.orders import Orders
-from regnum_broker.replicas import Replicas
+from regnum_broker.replication.fetch_session import FetchSession
+from regnum_broker.replication.follower import Fetchers, LeaderStream
+from regnum_broker.replication.follower_streams import FollowerStreams
+from regnum_broker.replication.replicas import Replicas
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from regnum_service.channel import Channels

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.fence import Fence
+from regnum_broker.cluster.fence import Fence
 from regnum_broker.identity import Identity
-from regnum_broker.metadata_cache import SLICE, MetadataCache
-from regnum_broker.replicas import Replicas
+from regnum_broker.replication.replicas import Replicas
+from regnum_broker.serving.metadata_cache import SLICE, MetadataCache
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, Registration
 from regnum_model.nodes import Address
 

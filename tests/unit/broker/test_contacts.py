@@ -5,8 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.election.v1 import controller_pb2
-from regnum_broker.contacts import HELD_UP_S, LOOK_INTERVAL_S, SILENT_S, UNREACHABLE_S, ContactWatch, FetchContacts
-from regnum_broker.reports import Reports
+from regnum_broker.cluster.contacts import (
+    HELD_UP_S,
+    LOOK_INTERVAL_S,
+    SILENT_S,
+    UNREACHABLE_S,
+    ContactWatch,
+    FetchContacts,
+)
+from regnum_broker.cluster.reports import Reports
 from regnum_model.ids import BrokerId
 from regnum_testing.clock import FakeClock
 

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from grpc.aio import AioRpcError, Metadata
 from regnum.election.v1 import controller_pb2
-from regnum_broker.controller import ControllerCalls, ControllerFinder, ControllerLocation
+from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation
 from regnum_model.ids import ElectionId
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from regnum_broker.controller import ControllerFinder, ControllerLocation
-from regnum_broker.sessions import Sessions
+from regnum_broker.cluster.controller import ControllerFinder, ControllerLocation
+from regnum_broker.cluster.sessions import Sessions
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Node, Store
 from regnum_coordination.recipes.folders import ensure_folders

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import control_pb2, log_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.current_leaders import CurrentLeaders
-from regnum_broker.fence import Fence
-from regnum_broker.fetch import Fetching, OffsetLookup
-from regnum_broker.follower import Fetchers
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.orders import Orders
 from regnum_broker.log.errors import CorruptLogError
-from regnum_broker.metadata_cache import MetadataCache
-from regnum_broker.offline import OfflineReplicas
-from regnum_broker.orders import Orders
+from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.offline import OfflineReplicas
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetch import Fetching, OffsetLookup
+from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of

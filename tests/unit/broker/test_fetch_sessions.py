@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.fetch_session import WATERMARKS_MAX
+from regnum_broker.replication.fetch_session import WATERMARKS_MAX
 from regnum_model.ids import LeaderEpoch
 from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
 from regnum_testing.waiting import within

@@ -8,10 +8,10 @@ from typing import TypeVar
 import grpc
 import pytest
 from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
-from regnum_broker.follower import LeaderStream
 from regnum_broker.identity import Identity
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.partition import Following, Partition
+from regnum_broker.replication.follower import LeaderStream
+from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, Registration
 from regnum_model.nodes import Address

@@ -1,7 +1,7 @@
 """When a leader stops serving because it hears from nobody, and when it must not (safety rule S8)."""
 
 import pytest
-from regnum_broker.replication.isolation import SILENCE_S, is_cut_off
+from regnum_broker.replication.decisions.isolation import SILENCE_S, is_cut_off
 
 CUT_OFF = {"session_lost": True, "lifeline_open": False, "others_in_sync": True, "heard_s": 100.0, "now_s": 102.1}
 

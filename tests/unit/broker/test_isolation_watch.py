@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_broker.current_leaders import CurrentLeaders
-from regnum_broker.fence import Fence
-from regnum_broker.fetch import Fetching
-from regnum_broker.isolation_watch import IsolationWatch
-from regnum_broker.metadata_cache import MetadataCache
-from regnum_broker.produce import Producing
-from regnum_broker.replication.isolation import SILENCE_S
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.isolation_watch import IsolationWatch
+from regnum_broker.replication.decisions.isolation import SILENCE_S
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetch import Fetching
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce import Producing
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock

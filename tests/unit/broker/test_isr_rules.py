@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from regnum_broker.replication.isr import (
+from regnum_broker.replication.decisions.isr import (
     NEVER_S,
     UNKNOWN_OFFSET,
     FollowerProgress,

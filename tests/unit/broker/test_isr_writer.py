@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regnum_broker.identity import Identity
-from regnum_broker.isr_writer import IsrWriter, WrittenIsr
-from regnum_broker.leader import FollowerStream, Leadership
-from regnum_broker.partition import Partition
+from regnum_broker.replication.isr_writer import IsrWriter, WrittenIsr
+from regnum_broker.replication.leader import FollowerStream, Leadership
+from regnum_broker.replication.partition import Partition
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Node, Outcome
 from regnum_coordination.recipes.folders import ensure_folders

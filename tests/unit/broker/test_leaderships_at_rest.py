@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from regnum_broker.isr_writer import IsrWriter
-from regnum_broker.leader import Leadership
 from regnum_broker.maintenance import IsrWatch
+from regnum_broker.replication.isr_writer import IsrWriter
+from regnum_broker.replication.leader import Leadership
 from regnum_model.ids import BrokerId
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock

@@ -11,10 +11,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
-from regnum_broker.controller import ControllerLocation
+from regnum_broker.cluster.controller import ControllerLocation
+from regnum_broker.cluster.lifeline import Lifeline
+from regnum_broker.cluster.lifeline_stream import LifelineStream
 from regnum_broker.identity import Identity
-from regnum_broker.lifeline import Lifeline
-from regnum_broker.lifeline_stream import LifelineStream
 from regnum_model.ids import BrokerEpoch, BrokerId, ElectionId, Registration
 from regnum_model.nodes import Address
 from regnum_testing.waiting import eventually, within

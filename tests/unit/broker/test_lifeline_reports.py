@@ -1,8 +1,8 @@
 """What a broker reports over its lifeline, in which batches, and how often."""
 
 from regnum.election.v1 import controller_pb2
-from regnum_broker.isr_writer import WrittenIsr
-from regnum_broker.reports import REPORTS_MAX, Reports
+from regnum_broker.cluster.reports import REPORTS_MAX, Reports
+from regnum_broker.replication.isr_writer import WrittenIsr
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 
 

@@ -3,7 +3,7 @@
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
-from regnum_broker.order_reading import SHARED_MAX, OrderReader
+from regnum_broker.cluster.order_reading import SHARED_MAX, OrderReader
 
 
 def message(

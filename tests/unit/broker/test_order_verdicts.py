@@ -1,7 +1,7 @@
 """What an order of the controller means for a replica (safety rules S10 and S11)."""
 
 import pytest
-from regnum_broker.replication.orders import Standing, Verdict, judge
+from regnum_broker.replication.decisions.orders import Standing, Verdict, judge
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership
 

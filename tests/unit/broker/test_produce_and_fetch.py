@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_broker.replication.watermark import WatermarkError
+from regnum_broker.replication.decisions.watermark import WatermarkError
 from regnum_model.ids import BrokerId
 from regnum_records.header import assign
 from regnum_testing.batches import batch_of, values_of

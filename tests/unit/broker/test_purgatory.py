@@ -2,7 +2,7 @@
 
 import asyncio
 
-from regnum_broker.purgatory import AckOutcome, AckQueue, LongPoll, Signal
+from regnum_broker.replication.purgatory import AckOutcome, AckQueue, LongPoll, Signal
 
 
 async def test_the_high_watermark_completes_what_it_reached_and_no_more() -> None:

@@ -9,9 +9,9 @@ import pytest
 import structlog
 from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_broker.follower import LeaderStream
 from regnum_broker.identity import Identity
-from regnum_broker.partition import Following, Partition
+from regnum_broker.replication.follower import LeaderStream
+from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionKey, Registration
 from regnum_model.nodes import Address

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
-from regnum_broker.fence import Fence
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.registration import FENCE_BACKOFF, Registering
+from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.identity import Identity
-from regnum_broker.orders import Orders
-from regnum_broker.registration import FENCE_BACKOFF, Registering
-from regnum_broker.sessions import Sessions
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.folders import ensure_folders

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import log_pb2, replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
-from regnum_broker.leader import FollowerStream, Leadership
+from regnum_broker.replication.leader import FollowerStream, Leadership
 from regnum_coordination.port import Check, Delete
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId

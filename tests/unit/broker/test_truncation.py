@@ -2,7 +2,7 @@
 
 import pytest
 from regnum_broker.log.epochs import EpochCache, EpochEnd
-from regnum_broker.replication.truncation import Truncation, decide, diverges
+from regnum_broker.replication.decisions.truncation import Truncation, decide, diverges
 from regnum_model.ids import LeaderEpoch
 
 

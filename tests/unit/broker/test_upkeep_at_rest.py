@@ -4,7 +4,7 @@ import errno
 from pathlib import Path
 
 from regnum_broker.maintenance import Checkpointing
-from regnum_broker.replication.activity import LOOKS
+from regnum_broker.replication.decisions.activity import LOOKS
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, LeadingReplicas

@@ -1,8 +1,8 @@
 """Where the high watermark goes (semantics 4.1, safety rules S1 and S10)."""
 
 import pytest
-from regnum_broker.replication.isr import FollowerProgress
-from regnum_broker.replication.watermark import WatermarkError, advanced, of_follower
+from regnum_broker.replication.decisions.isr import FollowerProgress
+from regnum_broker.replication.decisions.watermark import WatermarkError, advanced, of_follower
 from regnum_model.ids import BrokerId
 from regnum_testing.election_values import state
 

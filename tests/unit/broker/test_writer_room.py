@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_broker.current_leaders import CurrentLeaders
-from regnum_broker.fence import Fence
-from regnum_broker.metadata_cache import MetadataCache
-from regnum_broker.produce import Producing
+from regnum_broker.cluster.fence import Fence
 from regnum_broker.room import Room
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce import Producing
 from regnum_broker.storage import WRITE_BYTES_HELD_MAX
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import settle

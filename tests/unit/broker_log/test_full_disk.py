@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, ResourceExhaustedError
-from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import assigned_batch, values_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead

@@ -5,9 +5,9 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_broker.log.journal import FilesBegun, JournalEntry, ReplicaCreated, ReplicaDeleted, fold, to_json
-from regnum_broker.log.journal_file import merged
-from regnum_broker.log.lines import encode_line, encode_lines
+from regnum_broker.log.disk.lines import encode_line, encode_lines
+from regnum_broker.log.journal.entries import FilesBegun, JournalEntry, ReplicaCreated, ReplicaDeleted, fold, to_json
+from regnum_broker.log.journal.file import merged
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import values_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead

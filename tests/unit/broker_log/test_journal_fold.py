@@ -2,8 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_broker.log.checkpoint import decode_checkpoint, encode_checkpoint
-from regnum_broker.log.journal import (
+from regnum_broker.log.disk.lines import decode_line, encode_line, encode_lines
+from regnum_broker.log.journal.checkpoint import decode_checkpoint, encode_checkpoint
+from regnum_broker.log.journal.entries import (
     EpochBegun,
     FilesBegun,
     JournalEntry,
@@ -15,8 +16,7 @@ from regnum_broker.log.journal import (
     from_json,
     to_json,
 )
-from regnum_broker.log.journal_file import merged
-from regnum_broker.log.lines import decode_line, encode_line, encode_lines
+from regnum_broker.log.journal.file import merged
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 
 KEY = PartitionKey(TopicId("A" * 22), 0)

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from regnum_broker.log.disk import DELETED_SUFFIX
-from regnum_broker.log.system_calls import Disk
+from regnum_broker.log.disk.disk import DELETED_SUFFIX
+from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.storage import Storage
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import batch_of, values_of

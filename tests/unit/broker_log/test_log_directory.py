@@ -17,7 +17,7 @@ from regnum_broker.log.errors import (
     WrongBrokerError,
     WrongClusterError,
 )
-from regnum_broker.log.parts import Appended
+from regnum_broker.log.replica.parts import Appended
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import batch_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from regnum_broker.log.epochs import EpochCache
-from regnum_broker.log.parts import Appended
-from regnum_broker.log.producers import Duplicate
-from regnum_broker.log.replica import ReplicaLog
+from regnum_broker.log.replica.parts import Appended
+from regnum_broker.log.replica.producers import Duplicate
+from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import iterate
 from regnum_testing.batches import assigned_batch, batch_of, values_of

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from regnum_broker.log.descriptors import Descriptors
+from regnum_broker.log.disk.descriptors import Descriptors
 
 
 def is_open(descriptor: int, path) -> bool:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import count
 
-from regnum_broker.log.producers import Duplicate
-from regnum_broker.log.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
+from regnum_broker.log.replica.producers import Duplicate
+from regnum_broker.log.replica.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
 from regnum_model.ids import LeaderEpoch
 from regnum_testing.batches import batch_of
 from regnum_testing.disk import FaultyDisk

@@ -1,7 +1,7 @@
 """Open, ready and closed batches."""
 
-from regnum_client.accumulator import OPEN_SHARE_MAX, Accumulator
-from regnum_client.lane import Batch
+from regnum_client.producer.batches.accumulator import OPEN_SHARE_MAX, Accumulator
+from regnum_client.producer.batches.lane import Batch
 from regnum_client.records import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client.arrivals import Arrivals
-from regnum_client.cursor import Cursor
+from regnum_client.consumer.arrivals import Arrivals
+from regnum_client.consumer.cursor import Cursor
+from regnum_client.consumer.silence import COMPARE_EVERY_S, QUIET_S, Comparisons, Silence
 from regnum_client.records import TopicPartition
-from regnum_client.silence import COMPARE_EVERY_S, QUIET_S, Comparisons, Silence
 from regnum_model.ids import TopicId
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum_client import Admin
-from regnum_client.forgetting import ForgottenBroker
+from regnum_client.admin.forgetting import ForgottenBroker
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 

@@ -7,16 +7,16 @@ import pytest
 import regnum_client
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_client.bootstrap import bootstrap_addresses
-from regnum_client.cluster_view import ClusterView, Hint, LeaderTerm, merge, with_leaders
-from regnum_client.content import BuiltContent
+from regnum_client.cluster.bootstrap import bootstrap_addresses
+from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.cluster.rotation import SUSPECT_S, Rotation
+from regnum_client.cluster.view import ClusterView, Hint, LeaderTerm, merge, with_leaders
+from regnum_client.consumer.positions import starting_offset
+from regnum_client.consumer.read_ahead import ReadAhead
 from regnum_client.errors import BootstrapMissingError
-from regnum_client.lane import Identity
-from regnum_client.pace import retry_delay_ms
-from regnum_client.positions import starting_offset
-from regnum_client.read_ahead import ReadAhead
+from regnum_client.producer.batches.content import BuiltContent
+from regnum_client.producer.batches.lane import Identity
 from regnum_client.records import TopicPartition
-from regnum_client.rotation import SUSPECT_S, Rotation
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_model.nodes import Address
 from regnum_records.build import BatchBuilder

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, ConfigResource, NewTopic
-from regnum_client.topics import new_topic_to_wire
+from regnum_client.admin.topics import new_topic_to_wire
 from regnum_service.errors import RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster

@@ -19,9 +19,9 @@ from regnum_client import (
     TopicPartition,
     UnreadableBatchError,
 )
-from regnum_client.intake import STORAGE_ERROR_S
+from regnum_client.consumer.intake import STORAGE_ERROR_S
+from regnum_client.producer.trouble import TOLD_AFTER_S
 from regnum_client.records import ConsumedRecord
-from regnum_client.trouble import TOLD_AFTER_S
 from regnum_records.build import CodecName, build_batch
 from regnum_records.header import CRC_START, HEADER_BYTES, read_header
 from regnum_records.record import NewRecord

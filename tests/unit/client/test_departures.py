@@ -3,10 +3,10 @@
 from types import MappingProxyType
 
 import pytest
-from regnum_client.cluster_view import ClusterView, TopicView
-from regnum_client.departures import Alarms, Departures
+from regnum_client.cluster.view import ClusterView, TopicView
+from regnum_client.producer.departures import Alarms, Departures
+from regnum_client.producer.route import Route
 from regnum_client.records import TopicPartition
-from regnum_client.route import Route
 from regnum_model.ids import BrokerId, TopicId
 
 ONE, OTHER = BrokerId(1), BrokerId(2)

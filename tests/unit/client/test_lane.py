@@ -2,9 +2,9 @@
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client.cluster_view import LeaderTerm
-from regnum_client.lane import Batch, Identity, Lane
-from regnum_client.verdicts import Fate, Verdict, judge
+from regnum_client.cluster.view import LeaderTerm
+from regnum_client.producer.batches.lane import Batch, Identity, Lane
+from regnum_client.producer.batches.verdicts import Fate, Verdict, judge
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 
 ACK = Verdict(fate=Fate.ACKNOWLEDGED, maybe_written=False, refresh_metadata=False)

@@ -3,7 +3,7 @@
 import random
 from itertools import pairwise
 
-from regnum_client.leaderless import Leaderless
+from regnum_client.cluster.leaderless import Leaderless
 
 
 def asked_within(seconds: float) -> list[float]:

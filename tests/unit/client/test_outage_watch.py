@@ -1,8 +1,8 @@
 """Outages as the producer sees them, as spans."""
 
 import pytest
-from regnum_client.cluster_view import LeaderTerm
-from regnum_client.outage_watch import Acknowledgement, OutageWatch
+from regnum_client.cluster.view import LeaderTerm
+from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.records import TopicPartition
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_telemetry import conventions

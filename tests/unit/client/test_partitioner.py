@@ -1,7 +1,7 @@
 """Keys go where Kafka's clients send them; keyless records go round."""
 
 import pytest
-from regnum_client.partitioner import StickyRoundRobin, murmur2, partition_for_key
+from regnum_client.producer.batches.partitioner import StickyRoundRobin, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

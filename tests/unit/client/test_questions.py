@@ -1,7 +1,7 @@
 """What a client asks of the brokers next, and when."""
 
 import pytest
-from regnum_client.questions import AGE_MAX_S, PACE_S, Question, Questions
+from regnum_client.cluster.questions import AGE_MAX_S, PACE_S, Question, Questions
 
 
 def started(*, now_s: float = 100.0) -> Questions:

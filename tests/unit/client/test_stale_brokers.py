@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client import Consumer, ConsumerSettings, Producer, ProducerSettings
-from regnum_client.connections import Connections
-from regnum_client.metadata import SET_BACK_S, Metadata
+from regnum_client.cluster.connections import Connections
+from regnum_client.cluster.metadata import SET_BACK_S, Metadata
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import Channels

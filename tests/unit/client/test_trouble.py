@@ -1,7 +1,7 @@
 """When a partition's leader may be tried again."""
 
-from regnum_client.cluster_view import ClusterView, LeaderTerm
-from regnum_client.trouble import Trouble
+from regnum_client.cluster.view import ClusterView, LeaderTerm
+from regnum_client.producer.trouble import Trouble
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 
 

@@ -1,6 +1,6 @@
 """How a leader that cannot be reached is tried again."""
 
-from regnum_client.unreachable import UnreachableLeaders
+from regnum_client.producer.unreachable import UnreachableLeaders
 from regnum_model.ids import BrokerEpoch, BrokerId
 
 ONE, OTHER = BrokerId(1), BrokerId(2)

@@ -14,20 +14,20 @@ from google.protobuf.message import Message
 from regnum.admin.v1 import admin_pb2
 from regnum.election.v1 import controller_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_election.admin import ENTITIES_MAX, TOPICS_MAX, AdminServicer
-from regnum_election.cluster import Cluster, HeldState, Partition, Topic
-from regnum_election.config_calls import RESOURCES_MAX
+from regnum_election.brokers.lifeline import Lifelines
+from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.controller import Controller
-from regnum_election.controller_service import ControllerServicer
-from regnum_election.deletion import Deletion
-from regnum_election.events import IsrsWritten, ReplicasOffline
-from regnum_election.lifeline import Lifelines
-from regnum_election.liveness import Listener
-from regnum_election.publication import Journal
-from regnum_election.recovery_calls import PARTITIONS_MAX as RECOVERED_MAX
+from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
+from regnum_election.decisions.deletion import Deletion
+from regnum_election.decisions.liveness import Listener
+from regnum_election.publication.delta_log import Journal
+from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
+from regnum_election.reign.events import IsrsWritten, ReplicasOffline
+from regnum_election.servicers.admin import ENTITIES_MAX, TOPICS_MAX, AdminServicer
+from regnum_election.servicers.controller import ControllerServicer
 from regnum_election.standby.picture import FollowedPicture
 from regnum_election.standby.sender import StandbyPublisher
-from regnum_election.topic_requests import PARTITIONS_MAX
+from regnum_election.topics.requests import PARTITIONS_MAX
 from regnum_model import paths
 from regnum_model.configs import MIN_INSYNC_REPLICAS
 from regnum_model.contact import Contact

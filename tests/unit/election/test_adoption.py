@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from regnum_election.adoption import Accepted, FoundNode, Refused, judge_topic
+from regnum_election.decisions.topic_nodes import Accepted, FoundNode, Refused, judge_topic
 from regnum_model.ids import ControllerEpoch, TopicId
 from regnum_testing.election_values import TOPIC_ID, state
 

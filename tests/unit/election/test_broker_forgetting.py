@@ -6,10 +6,10 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Node
-from regnum_election.broker_forgetting import Forgotten
+from regnum_election.brokers.forgetting import Forgotten
 from regnum_election.controller import Controller
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.nodes import DeletionNode

@@ -8,8 +8,8 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.leadership import Leadership
-from regnum_election.candidacy import Candidacy, KnownController
-from regnum_election.reign import DeposedError, Reign
+from regnum_election.candidacy.candidacy import Candidacy, KnownController
+from regnum_election.reign.reign import DeposedError, Reign
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode

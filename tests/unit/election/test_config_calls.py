@@ -7,11 +7,11 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.requests import MAX_BYTES
-from regnum_election.admin import AdminServicer
+from regnum_election.candidacy.role import Office
 from regnum_election.controller import Controller
-from regnum_election.office import Office
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.servicers.admin import AdminServicer
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.configs import (
     CLUSTER,
     DEFAULT_REPLICATION_FACTOR,

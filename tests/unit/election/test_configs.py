@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum.types.v1 import errors_pb2
-from regnum_election.config_changes import (
+from regnum_election.configs.changes import (
     Alteration,
     Operation,
     Resource,
@@ -15,7 +15,7 @@ from regnum_election.config_changes import (
     check_alteration,
     repeated_resources,
 )
-from regnum_election.configs import Settings, read_cluster, read_topic
+from regnum_election.decisions.configs import Settings, read_cluster, read_topic
 from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, encode_config, parse_value
 from regnum_model.nodes import MalformedNodeError
 

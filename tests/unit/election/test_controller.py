@@ -9,13 +9,13 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Outcome
 from regnum_election.controller import Controller
-from regnum_election.events import BrokerDead, IsrsWritten, LeaderCutOff, Superseded
-from regnum_election.reign import DeposedError, Reign
-from regnum_election.rejection import Rejection
-from regnum_election.relief import CutOff
-from regnum_election.topic_creation import Created
-from regnum_election.topic_deletion import Deleted
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.decisions.relief import CutOff
+from regnum_election.reign.events import BrokerDead, IsrsWritten, LeaderCutOff, Superseded
+from regnum_election.reign.reign import DeposedError, Reign
+from regnum_election.topics.creation import Created
+from regnum_election.topics.deletion import Deleted
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, PartitionKey, TopicId
 from regnum_model.insync import with_isr

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 from regnum_coordination.port import Create, Delete, Operation
-from regnum_election.cluster import Partition, Topic
+from regnum_election.admission.quota_changes import EntityChange, LimitChange
+from regnum_election.brokers.leader_balance import balance_leaders, misplaced
 from regnum_election.controller import Controller
-from regnum_election.deletion import Deletion
-from regnum_election.events import Mutation
-from regnum_election.leader_balance import balance_leaders, misplaced
-from regnum_election.quota_changes import EntityChange, LimitChange
-from regnum_election.recovery_calls import RecoveryRequest
-from regnum_election.recovery_messages import recovery_response
-from regnum_election.topic_creation import Created
-from regnum_election.topic_deletion import Deleted
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.decisions.cluster import Partition, Topic
+from regnum_election.decisions.deletion import Deletion
+from regnum_election.recovery.calls import RecoveryRequest
+from regnum_election.recovery.messages import recovery_response
+from regnum_election.reign.events import Mutation
+from regnum_election.topics.creation import Created
+from regnum_election.topics.deletion import Deleted
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId

@@ -3,8 +3,10 @@
 from collections.abc import AsyncGenerator
 
 import pytest
-from regnum_election.deletion import Deletion
-from regnum_election.events import (
+from regnum_election.decisions.deletion import Deletion
+from regnum_election.decisions.isr_reports import ReportedNode
+from regnum_election.decisions.replicas import ReplicaState
+from regnum_election.reign.events import (
     MUTATIONS_MAX,
     REPORTS_IN_A_ROW,
     REPORTS_PER_EVENT,
@@ -20,8 +22,6 @@ from regnum_election.events import (
     Superseded,
     TopicsChanged,
 )
-from regnum_election.isr_reports import ReportedNode
-from regnum_election.replicas import ReplicaState
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 from regnum_election.controller import Controller
-from regnum_election.events import IsrsWritten
-from regnum_election.leadership import Change, Refusal, reaffirm
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
+from regnum_election.decisions.leadership import Change, Refusal, reaffirm
+from regnum_election.reign.events import IsrsWritten
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.election_values import state, surroundings

@@ -9,10 +9,10 @@ import random
 from dataclasses import dataclass, field, replace
 
 import pytest
-from regnum_broker.replication.isr import FollowerProgress, may_join
-from regnum_broker.replication.watermark import advanced
-from regnum_election.cluster import Broker
-from regnum_election.leadership import Change, Decision, Surroundings, hand_over, prefer, reaffirm, settle
+from regnum_broker.replication.decisions.isr import FollowerProgress, may_join
+from regnum_broker.replication.decisions.watermark import advanced
+from regnum_election.decisions.cluster import Broker
+from regnum_election.decisions.leadership import Change, Decision, Surroundings, hand_over, prefer, reaffirm, settle
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId
 from regnum_model.insync import may_let_go, with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership

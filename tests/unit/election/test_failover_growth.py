@@ -8,11 +8,16 @@ from typing import cast
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Node, Outcome
-from regnum_election.context import ControllerContext
-from regnum_election.events import BrokerDead
-from regnum_election.settling import FIRST_PARTITIONS_PER_WRITE, PARTITIONS_PER_TURN, PARTITIONS_PER_WRITE, urgent_parts
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
+from regnum_election.reign.events import BrokerDead
+from regnum_election.state.context import ControllerContext
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
+from regnum_election.topics.settling import (
+    FIRST_PARTITIONS_PER_WRITE,
+    PARTITIONS_PER_TURN,
+    PARTITIONS_PER_WRITE,
+    urgent_parts,
+)
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_testing.election_values import cluster as picture_of
 from regnum_testing.election_values import topic

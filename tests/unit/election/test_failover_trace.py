@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from regnum_election.events import BrokerDead
-from regnum_election.failover_trace import FailoverTrace
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
+from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.reign.events import BrokerDead
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_telemetry import conventions, tracing
 from regnum_testing.reigning import ANYBODY, FakeCluster, until

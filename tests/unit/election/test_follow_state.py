@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from regnum.election.v1 import standby_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_election.cluster import Cluster
-from regnum_election.publication import Base, Journal, Publication
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.publication.delta_log import Base, Journal, Publication
 from regnum_election.standby.follower import FRESH_S, Follower
 from regnum_election.standby.messages import PART_PARTITIONS, parts_of
 from regnum_election.standby.picture import FollowedPicture, GapError

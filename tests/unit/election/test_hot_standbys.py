@@ -11,13 +11,13 @@ from regnum.election.v1 import standby_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
 from regnum_coordination.port import Check, Children, Group, Node, Outcome
-from regnum_election.cluster import Cluster
 from regnum_election.controller import Controller
-from regnum_election.events import IsrsWritten
-from regnum_election.isr_reports import ReportedNode
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.decisions.isr_reports import ReportedNode
+from regnum_election.reign.events import IsrsWritten
 from regnum_election.standby.picture import FollowedPicture
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr

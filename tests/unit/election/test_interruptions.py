@@ -9,13 +9,13 @@ from regnum.metadata.v1 import propagation_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion
 from regnum_coordination.port import Group, Refused, Written
-from regnum_election.broker_channel import GrpcControlChannel
-from regnum_election.propagation_channel import GrpcPropagationChannel
-from regnum_election.rejection import Rejection
-from regnum_election.topic_creation import Created
-from regnum_election.topic_deletion import Deleted, DeletionOutcome
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
-from regnum_election.writing import FencedStore
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.dispatch.broker_channel import GrpcControlChannel
+from regnum_election.publication.propagation_channel import GrpcPropagationChannel
+from regnum_election.reign.writing import FencedStore
+from regnum_election.topics.creation import Created
+from regnum_election.topics.deletion import Deleted, DeletionOutcome
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import Address

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Delete, Group, Node, Outcome
-from regnum_election.cluster import Broker, Cluster, HeldState, Partition
-from regnum_election.events import BrokerDead, IsrsWritten
-from regnum_election.isr_reports import VERSIONS_AHEAD_MAX, ReportedNode, Unbelieved, judge_report
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
+from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition
+from regnum_election.decisions.isr_reports import VERSIONS_AHEAD_MAX, ReportedNode, Unbelieved, judge_report
+from regnum_election.reign.events import BrokerDead, IsrsWritten
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionKey, Registration
 from regnum_model.insync import with_isr

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_election.leadership import Change, ChangeKind, Refusal, first_state, hand_over, prefer, settle
+from regnum_election.decisions.leadership import Change, ChangeKind, Refusal, first_state, hand_over, prefer, settle
 from regnum_model.ids import NO_LEADER, BrokerId
 from regnum_testing.election_values import TOPIC_ID, broker, replicas, state, surroundings
 

@@ -8,12 +8,12 @@ import grpc
 import pytest
 import structlog
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc
-from regnum_election.cluster import Broker
-from regnum_election.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
-from regnum_election.lifeline import BUSY_MAX, Lifelines, Stream
-from regnum_election.lifeline_thread import LifelineThread
-from regnum_election.liveness import Listener, Verdict
-from regnum_election.relief import CutOff, FetchContacts, cut_leaders
+from regnum_election.brokers.lifeline import BUSY_MAX, Lifelines, Stream
+from regnum_election.brokers.lifeline_thread import LifelineThread
+from regnum_election.decisions.cluster import Broker
+from regnum_election.decisions.liveness import Listener, Verdict
+from regnum_election.decisions.relief import CutOff, FetchContacts, cut_leaders
+from regnum_election.reign.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address

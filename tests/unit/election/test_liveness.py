@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from regnum_election.liveness import Listener, Verdict, beat_interval_s, judge_silences
+from regnum_election.decisions.liveness import Listener, Verdict, beat_interval_s, judge_silences
 from regnum_model.ids import BrokerId
 
 FIT = Listener(session_connected=True, loop_lag_s=0.0, since_silence_fence_s=None, session_timeout_s=6.0)

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import Compacted, ConnectionLoss
 from regnum_coordination.port import Node, Stat, TreePage
-from regnum_election.found_topics import TopicsOfTree
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
+from regnum_election.topics.creation import Created
+from regnum_election.topics.found import TopicsOfTree
+from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_testing.reigning import ANYBODY, FakeCluster
 

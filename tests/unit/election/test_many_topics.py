@@ -8,10 +8,10 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Children, Group, Node, Outcome
 from regnum_election.controller import Controller
-from regnum_election.rejection import Rejection
-from regnum_election.topic_creation import Created
-from regnum_election.topic_deletion import Deleted, DeletionOutcome
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.topics.creation import Created
+from regnum_election.topics.deletion import Deleted, DeletionOutcome
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.configs import topic_config
 from regnum_model.ids import NO_LEADER, BrokerId, TopicId

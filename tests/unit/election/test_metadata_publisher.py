@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum_election.controller import Controller
-from regnum_election.metadata_processes import remove_dead_process
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
-from regnum_election.writing import FencedStore
+from regnum_election.publication.metadata_processes import remove_dead_process
+from regnum_election.reign.writing import FencedStore
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.nodes import Address
 from regnum_testing.reigning import ANYBODY, FakeCluster, until

@@ -6,15 +6,15 @@ from typing import ClassVar
 import pytest
 from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.port import Check, Group, Outcome
-from regnum_election.cluster import Cluster, HeldState, Partition, Topic
 from regnum_election.controller import Controller
-from regnum_election.dispatch import OFFLINE_INTERVAL_S
-from regnum_election.events import EventQueue, ReplicasOffline, ReplicasUsable
-from regnum_election.leadership import Change, ChangeKind, Refusal, first_state, hand_over, prefer, settle
-from regnum_election.orders import partition_state
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
-from regnum_election.writing import GROUPS_PER_WRITE
+from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
+from regnum_election.decisions.leadership import Change, ChangeKind, Refusal, first_state, hand_over, prefer, settle
+from regnum_election.dispatch.control_requests import partition_state
+from regnum_election.dispatch.dispatch import OFFLINE_INTERVAL_S
+from regnum_election.reign.events import EventQueue, ReplicasOffline, ReplicasUsable
+from regnum_election.reign.writing import GROUPS_PER_WRITE
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey, TopicId
 from regnum_testing.clock import FakeClock
 from regnum_testing.election_values import TOPIC_ID, broker, replicas, state, surroundings, topic

@@ -1,6 +1,6 @@
 """What is still to be told to one broker."""
 
-from regnum_election.outbox import Outbox, StatesCall, Stop, StopsCall
+from regnum_election.dispatch.outbox import Outbox, StatesCall, Stop, StopsCall
 from regnum_model.ids import TOPIC_DELETED_EPOCH, PartitionKey, TopicId
 
 ID = TopicId("t" * 22)

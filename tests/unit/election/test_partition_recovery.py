@@ -8,10 +8,10 @@ import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.controller import Controller
-from regnum_election.events import ReplicasOffline
-from regnum_election.recovery_calls import Recovered, Recovery, RecoveryRequest
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.recovery.calls import Recovered, Recovery, RecoveryRequest
+from regnum_election.reign.events import ReplicasOffline
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError

@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 from regnum.broker.v1 import control_pb2
-from regnum_election.cluster import Broker, Cluster, HeldState, Partition, Topic
-from regnum_election.orders import OrderBook
-from regnum_election.outbox import PARTITIONS_PER_MESSAGE, StatesCall
-from regnum_election.reign import Reign
+from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition, Topic
+from regnum_election.dispatch.control_requests import OrderBook
+from regnum_election.dispatch.outbox import PARTITIONS_PER_MESSAGE, StatesCall
+from regnum_election.reign.reign import Reign
 from regnum_model.ids import (
     BrokerEpoch,
     BrokerId,

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_election.placement import Assignment, PlacementError, alternate_racks, place
+from regnum_election.decisions.placement import Assignment, PlacementError, alternate_racks, place
 from regnum_model.ids import BrokerId
 
 RACKS = {0: "r1", 1: "r2", 2: "r2", 3: "r3", 4: "r3", 5: "r1"}

@@ -1,8 +1,15 @@
 """What the controller publishes (safety rules S17, S18)."""
 
 from regnum.metadata.v1 import propagation_pb2
-from regnum_election.publication import BASE_VERSION_MAX, PART_PARTITIONS, Announcer, Base, Journal, Publication
-from regnum_election.reign import Reign
+from regnum_election.publication.delta_log import (
+    BASE_VERSION_MAX,
+    PART_PARTITIONS,
+    Announcer,
+    Base,
+    Journal,
+    Publication,
+)
+from regnum_election.reign.reign import Reign
 from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId, PartitionKey
 from regnum_model.nodes import Address
 from regnum_model.picture_line import NO_PICTURE, PictureVersion

@@ -7,12 +7,12 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Delete, Set
-from regnum_election.quota_book import CHANGES_KEPT, QuotaBook
-from regnum_election.quota_changes import EntityChange, LimitChange, changed_node, check_change, limit_text
-from regnum_election.quota_messages import entity_change, entity_message, entity_of
-from regnum_election.reign import DeposedError
-from regnum_election.rejection import Rejection
-from regnum_election.writing import FencedStore
+from regnum_election.admission.quota_book import CHANGES_KEPT, QuotaBook
+from regnum_election.admission.quota_changes import EntityChange, LimitChange, changed_node, check_change, limit_text
+from regnum_election.admission.quota_messages import entity_change, entity_message, entity_of
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.reign.reign import DeposedError
+from regnum_election.reign.writing import FencedStore
 from regnum_model.bucket import Limit
 from regnum_model.configs import DEFAULTS
 from regnum_model.quotas import BURST_KEY, CHANGES, DEFAULT, RATE_KEY, QuotaEntity, QuotaNode, change_path

@@ -1,8 +1,8 @@
 """Admission while no quota process answers (safety rule S21): decisions only."""
 
 import pytest
-from regnum_election.kept_buckets import BUCKETS_MAX, KeptBuckets
-from regnum_election.quota_stand_in import Account, QuotaStandIn
+from regnum_election.admission.kept_buckets import BUCKETS_MAX, KeptBuckets
+from regnum_election.admission.stand_in import Account, QuotaStandIn
 from regnum_model.bucket import Bucket, Limit
 from regnum_model.quota_matching import CLUSTER_KEY, BucketKey
 from regnum_model.quotas import DEFAULT, QuotaEntity

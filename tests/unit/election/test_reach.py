@@ -9,11 +9,19 @@ from regnum.election.v1 import controller_pb2_grpc
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.leadership import Leadership, Reign
-from regnum_election.controller_service import ControllerServicer
-from regnum_election.liveness import ISOLATION_MEMORY_S, ISOLATION_S, isolation_patience_s
-from regnum_election.office import Office
-from regnum_election.reach import ASK_INTERVAL_S, FRESH_S, HESITATION_S, Isolation, Reach, ask_candidate, first_found
-from regnum_election.reign import DeposedError
+from regnum_election.candidacy.reach import (
+    ASK_INTERVAL_S,
+    FRESH_S,
+    HESITATION_S,
+    Isolation,
+    Reach,
+    ask_candidate,
+    first_found,
+)
+from regnum_election.candidacy.role import Office
+from regnum_election.decisions.liveness import ISOLATION_MEMORY_S, ISOLATION_S, isolation_patience_s
+from regnum_election.reign.reign import DeposedError
+from regnum_election.servicers.controller import ControllerServicer
 from regnum_model import paths
 from regnum_model.contact import Contact
 from regnum_model.ids import BrokerId, DirectoryId, ElectionId, LogId, Registration

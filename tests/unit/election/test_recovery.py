@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum.types.v1 import errors_pb2
-from regnum_election.recovery import (
+from regnum_election.recovery.decisions import (
     EPOCH_MAX,
     UNKNOWN_EPOCHS,
     Answer,

@@ -1,7 +1,7 @@
 """When a registration is over beyond doubt (safety rules S8 and S9)."""
 
 import pytest
-from regnum_election.registrations import ended_epochs, is_over
+from regnum_election.decisions.registrations import ended_epochs, is_over
 from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_testing.election_values import broker
 

@@ -1,8 +1,8 @@
 """When a leader that lives is relieved (safety rules S9 and S10)."""
 
 import pytest
-from regnum_election.leadership import Change, ChangeKind, Decision, Refusal
-from regnum_election.relief import CutOff, FetchContacts, cut_leaders, relieve
+from regnum_election.decisions.leadership import Change, ChangeKind, Decision, Refusal
+from regnum_election.decisions.relief import CutOff, FetchContacts, cut_leaders, relieve
 from regnum_model.ids import BrokerId
 from regnum_testing.election_values import broker, replicas, state, surroundings
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum_election.controller import Controller
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
 from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
 from regnum_testing.reigning import ANYBODY, FakeCluster, until

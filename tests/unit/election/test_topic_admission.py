@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import pytest
 from regnum.quota.v1 import quota_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_election.admissions import PATIENCE_S, PROBE_INTERVAL_S
-from regnum_election.events import MUTATIONS_MAX, Mutation
-from regnum_election.quota_channel import GrpcQuotaChannel
-from regnum_election.quota_stand_in import Account
-from regnum_election.rejection import Rejection
-from regnum_election.topic_deletion import Deleted
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.admission.admissions import PATIENCE_S, PROBE_INTERVAL_S
+from regnum_election.admission.quota_channel import GrpcQuotaChannel
+from regnum_election.admission.stand_in import Account
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.reign.events import MUTATIONS_MAX, Mutation
+from regnum_election.topics.deletion import Deleted
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.requests import NODE_BYTES_MAX
-from regnum_election.configs import Settings
-from regnum_election.rejection import Rejection
-from regnum_election.topic_requests import (
+from regnum_election.decisions.configs import Settings
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.topics.requests import (
     DeletionRequest,
     Plan,
     Repeated,

@@ -7,11 +7,11 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.port import Check, Group, Outcome, Set
 from regnum_election.controller import Controller
-from regnum_election.orders import OrderBook
-from regnum_election.outbox import StatesCall
-from regnum_election.reign import Reign
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import TopicRequest
+from regnum_election.dispatch.control_requests import OrderBook
+from regnum_election.dispatch.outbox import StatesCall
+from regnum_election.reign.reign import Reign
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, ControllerEpoch, ElectionId, PartitionKey
 from regnum_testing.election_values import broker, replicas, topic

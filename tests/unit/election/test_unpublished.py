@@ -1,6 +1,6 @@
 """A topic becomes known as a whole, and once (see ``unpublished``)."""
 
-from regnum_election.unpublished import Unpublished
+from regnum_election.publication.unpublished import Unpublished
 from regnum_model.ids import PartitionKey, TopicId
 
 COUNTS = {TopicId("small"): 2, TopicId("other"): 2, TopicId("large"): 7, TopicId("gone"): 0}

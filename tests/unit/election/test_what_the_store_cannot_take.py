@@ -9,11 +9,11 @@ from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.port import Check, Group, Outcome
 from regnum_coordination.requests import MAX_BYTES
+from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.controller import Controller
-from regnum_election.quota_changes import EntityChange, LimitChange
-from regnum_election.rejection import Rejection
-from regnum_election.topic_creation import Created
-from regnum_election.topic_requests import DeletionRequest, TopicRequest
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.topics.creation import Created
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode

@@ -16,12 +16,12 @@ import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.metadata.v1 import propagation_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.fence import Fence
+from regnum_broker.cluster.fence import Fence
 from regnum_broker.identity import Identity
-from regnum_broker.metadata_cache import MetadataCache
-from regnum_election.cluster import Cluster, HeldState
-from regnum_election.publication import Announcer, Base, Journal
-from regnum_election.reign import Reign
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_election.decisions.cluster import Cluster, HeldState
+from regnum_election.publication.delta_log import Announcer, Base, Journal
+from regnum_election.reign.reign import Reign
 from regnum_metadata.propagation import Propagation
 from regnum_metadata.servicers.propagation import PropagationServicer
 from regnum_model.ids import (

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from regnum_client.invocation import (
+from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     DebugOption,
@@ -15,10 +15,10 @@ from regnum_client.invocation import (
     note,
     run,
 )
-from regnum_client.rendering import emit_one
+from regnum_client.commands.rendering import emit_one
 
 if TYPE_CHECKING:
-    from regnum_client.forgetting import ForgottenBroker
+    from regnum_client.admin.forgetting import ForgottenBroker
 
 group = typer.Typer(cls=Group, help="Brokers that never come back: forget.", no_args_is_help=True)
 
@@ -49,7 +49,7 @@ def forget(
     """Show which deletions wait for a broker that is gone; with --yes, let them wait for it no more."""
 
     async def work() -> "ForgottenBroker":
-        from regnum_client.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
             return await admin.forget_broker(broker, validate_only=not yes)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regnum_client.invocation import (
+from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     CommandFailedError,
@@ -16,10 +16,10 @@ from regnum_client.invocation import (
     TimeoutOption,
     run,
 )
-from regnum_client.rendering import emit_one, emit_rows
+from regnum_client.commands.rendering import emit_one, emit_rows
 
 if TYPE_CHECKING:
-    from regnum_client.cluster_view import ClusterView, ControllerView
+    from regnum_client.cluster.view import ClusterView, ControllerView
 
 group = typer.Typer(cls=Group, help="The cluster as its brokers see it.", no_args_is_help=True)
 
@@ -88,7 +88,7 @@ def controller(
 
 
 async def _view(bootstrap: str | None, timeout_s: float | None) -> "ClusterView":
-    from regnum_client.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+    from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
 
     async with Admin(bootstrap, timeout_s=timeout_s or TIMEOUT_S) as admin:
         return await admin.describe_cluster()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.invocation import (
+from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     DebugOption,
@@ -16,10 +16,10 @@ from regnum_client.invocation import (
     run,
     wrong_use,
 )
-from regnum_client.rendering import emit_rows
+from regnum_client.commands.rendering import emit_rows
 
 if TYPE_CHECKING:
-    from regnum_client.configs import ConfigEntry, ConfigResource
+    from regnum_client.admin.configs import ConfigEntry, ConfigResource
 
 COLUMNS: Final = ("resource", "name", "value", "source")
 
@@ -49,7 +49,7 @@ def describe(
     named = _named(topic, cluster=cluster)
 
     async def work() -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
-        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             if named:
@@ -88,8 +88,8 @@ def alter(
         raise wrong_use(f"--set and --delete both name {', '.join(both)}; give one of them")
 
     async def work() -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
-        from regnum_client.admin import Admin  # noqa: PLC0415
-        from regnum_client.configs import ConfigAlteration  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.configs import ConfigAlteration  # noqa: PLC0415
 
         resource = _resource(topic)
         alteration = ConfigAlteration(resource=resource, set=values, delete=delete or [])
@@ -108,7 +108,7 @@ def _named(topic: str | None, *, cluster: bool) -> bool:
 
 
 def _resource(topic: str | None) -> "ConfigResource":
-    from regnum_client.configs import ConfigResource  # noqa: PLC0415
+    from regnum_client.admin.configs import ConfigResource  # noqa: PLC0415
 
     return ConfigResource(topic=topic)
 

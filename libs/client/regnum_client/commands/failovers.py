@@ -6,9 +6,18 @@ from typing import Annotated
 
 import typer
 
+from regnum_client.commands.invocation import (
+    CommandFailedError,
+    DebugOption,
+    Failure,
+    Group,
+    Output,
+    OutputOption,
+    note,
+    run,
+)
 from regnum_client.commands.local import DATA_DIR
-from regnum_client.invocation import CommandFailedError, DebugOption, Failure, Group, Output, OutputOption, note, run
-from regnum_client.rendering import emit_one
+from regnum_client.commands.rendering import emit_one
 
 group = typer.Typer(cls=Group, help="Failovers, by the traces of the services.", no_args_is_help=True)
 

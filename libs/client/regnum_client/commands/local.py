@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.invocation import CommandFailedError, DebugOption, Failure, Output, OutputOption, note, run
-from regnum_client.rendering import emit_rows
+from regnum_client.commands.invocation import CommandFailedError, DebugOption, Failure, Output, OutputOption, note, run
+from regnum_client.commands.rendering import emit_rows
 
 if TYPE_CHECKING:
     from regnum_local.cluster import ProcessRow

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.invocation import (
+from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     CommandFailedError,
@@ -18,10 +18,10 @@ from regnum_client.invocation import (
     note,
     run,
 )
-from regnum_client.rendering import emit_failure, emit_rows
+from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
-    from regnum_client.recovery import PartitionRecovery, RecoverableReplica
+    from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
 
 group = typer.Typer(cls=Group, help="Partitions that nobody may lead: recover.", no_args_is_help=True)
 
@@ -69,7 +69,7 @@ def recover(
     """Show what is left of partitions that nobody may lead; with --accept-loss, elect the best replica of each."""
 
     async def work() -> "tuple[PartitionRecovery, ...]":
-        from regnum_client.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
             return await admin.recover_partitions(topic, partitions or (), accept_loss=accept_loss)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.invocation import (
+from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     DebugOption,
@@ -16,12 +16,12 @@ from regnum_client.invocation import (
     run,
     wrong_use,
 )
-from regnum_client.rendering import emit_rows
+from regnum_client.commands.rendering import emit_rows
 
 if TYPE_CHECKING:
     from regnum_model.quotas import QuotaEntity
 
-    from regnum_client.client_quotas import ClientQuota
+    from regnum_client.admin.quotas import ClientQuota
 
 RATE: Final = "controller_mutation_rate"
 BURST: Final = "controller_mutation_burst"
@@ -85,8 +85,8 @@ def set_quota(
         raise wrong_use(WHOSE)
 
     async def work() -> "tuple[ClientQuota, ...]":
-        from regnum_client.admin import Admin  # noqa: PLC0415
-        from regnum_client.client_quotas import ClientQuota, QuotaAlteration  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.quotas import ClientQuota, QuotaAlteration  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
         alteration = QuotaAlteration(entity=entity, set=limits)
@@ -122,7 +122,7 @@ def describe(
     named = _named(user, client_id, default_user=default_user, default_client_id=default_client_id, cluster=cluster)
 
     async def work() -> "tuple[ClientQuota, ...]":
-        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
@@ -156,7 +156,7 @@ def remove(
     keys = [key for key, chosen in ((RATE, rate), (BURST, burst)) if chosen] or [RATE, BURST]
 
     async def work() -> "tuple[QuotaEntity, list[str]]":
-        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         entity = _entity(user, client_id, default_user=default_user, default_client_id=default_client_id)
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from regnum_client.invocation import (
+from regnum_client.commands.invocation import (
     BootstrapOption,
     DebugOption,
     Output,
@@ -76,8 +76,8 @@ def produce(
         raise wrong_use("--key-separator must not be empty; leave it out for lines without a key")
 
     async def work() -> None:
-        from regnum_client.line_producer import produce_lines  # noqa: PLC0415
-        from regnum_client.producer import ProducerSettings  # noqa: PLC0415
+        from regnum_client.commands.line_producer import produce_lines  # noqa: PLC0415
+        from regnum_client.producer.producer import ProducerSettings  # noqa: PLC0415
 
         settings = ProducerSettings(
             acks=acks_number,  # type: ignore[arg-type]
@@ -128,8 +128,8 @@ def consume(
         raise wrong_use("--until-end and --follow exclude one another; give one of them")
 
     async def work() -> None:
-        from regnum_client.positions import starting_offset  # noqa: PLC0415
-        from regnum_client.record_reader import print_records  # noqa: PLC0415
+        from regnum_client.commands.record_reader import print_records  # noqa: PLC0415
+        from regnum_client.consumer.positions import starting_offset  # noqa: PLC0415
 
         try:
             begin = starting_offset(start)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.invocation import (
+from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
     CommandFailedError,
@@ -19,13 +19,13 @@ from regnum_client.invocation import (
     run,
     wrong_use,
 )
-from regnum_client.rendering import emit_failure, emit_rows
+from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
     from regnum_service.errors import RegnumError
 
-    from regnum_client.cluster_view import TopicView
-    from regnum_client.topic_mutation import Waiting
+    from regnum_client.admin.topic_mutation import Waiting
+    from regnum_client.cluster.view import TopicView
 
 QuotaWaitOption = Annotated[
     float | None,
@@ -96,8 +96,8 @@ def create(
     partition_count = (1 if partitions is None else partitions) if replicas is None else 0
 
     async def work() -> Mapping[str, Any]:
-        from regnum_client.admin import Admin  # noqa: PLC0415
-        from regnum_client.topics import NewTopic  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.topics import NewTopic  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
             return await admin.create_topics(
@@ -139,7 +139,7 @@ def list_topics(
     """List all topics."""
 
     async def work() -> "tuple[TopicView, ...]":
-        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             return await admin.list_topics()
@@ -173,7 +173,7 @@ def describe(
     async def work() -> "tuple[list[TopicView], dict[str, RegnumError]]":
         from regnum_service.errors import ExitStatus, RegnumError  # noqa: PLC0415
 
-        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         found: list[TopicView] = []
         missing: dict[str, RegnumError] = {}
@@ -243,7 +243,7 @@ def delete(
     """Delete topics and all their records. Done when the names are free again."""
 
     async def work() -> Mapping[str, Any]:
-        from regnum_client.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
             return await admin.delete_topics(

@@ -17,8 +17,10 @@ from typing import Final, Self, TypeVar
 from immutables import Map
 from regnum_model.ids import BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
 
-from regnum_broker.log.begun_files import BegunFiles
-from regnum_broker.log.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.lock import acquire_lock
+from regnum_broker.log.disk.operations import Operations
+from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import (
     CorruptLogError,
     DirectoryHungError,
@@ -30,15 +32,13 @@ from regnum_broker.log.errors import (
 from regnum_broker.log.folders import folder_of
 from regnum_broker.log.formatting import read_or_format
 from regnum_broker.log.identity import CleanStop, Identity
-from regnum_broker.log.journal import EpochBegun, JournalEntry, ReplicaCreated, ReplicaDeleted
-from regnum_broker.log.journal_file import Journal
+from regnum_broker.log.journal.begun_files import BegunFiles
+from regnum_broker.log.journal.entries import EpochBegun, JournalEntry, ReplicaCreated, ReplicaDeleted
+from regnum_broker.log.journal.file import Journal
 from regnum_broker.log.leaving import LeavingFolders
-from regnum_broker.log.lock import acquire_lock
 from regnum_broker.log.opening import examine, nothing
-from regnum_broker.log.operations import Operations
-from regnum_broker.log.recovery import CleanEnd, Recovered
-from regnum_broker.log.replica import ReplicaLog
-from regnum_broker.log.system_calls import Disk
+from regnum_broker.log.replica.recovery import CleanEnd, Recovered
+from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.watermark_file import WatermarkFile
 
 SEGMENT_BYTES: Final = 256 * 1024 * 1024

@@ -11,9 +11,9 @@ from typing import Final
 
 from regnum_model.ids import PartitionKey, TopicId
 
-from regnum_broker.log.disk import DELETED_SUFFIX, GuardedDisk
-from regnum_broker.log.journal import JournalState
-from regnum_broker.log.lines import decode_line, encode_line
+from regnum_broker.log.disk.disk import DELETED_SUFFIX, GuardedDisk
+from regnum_broker.log.disk.lines import decode_line, encode_line
+from regnum_broker.log.journal.entries import JournalState
 
 STRAY_SUFFIX: Final = ".stray"
 """Ending of a folder that nobody knows; kept for a person to look at."""

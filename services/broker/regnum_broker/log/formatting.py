@@ -5,7 +5,7 @@ from pathlib import Path
 
 from regnum_model.ids import BrokerId, DirectoryId, LogId
 
-from regnum_broker.log.disk import GuardedDisk
+from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.errors import MalformedDirectoryError, WrongBrokerError
 from regnum_broker.log.identity import Identity
 

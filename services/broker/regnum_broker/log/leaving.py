@@ -16,9 +16,9 @@ from typing import Final
 
 from regnum_model.ids import PartitionKey
 
-from regnum_broker.log.disk import DELETED_SUFFIX, GuardedDisk
+from regnum_broker.log.disk.disk import DELETED_SUFFIX, GuardedDisk
 from regnum_broker.log.folders import NAME_FILE, folder_of
-from regnum_broker.log.segment import LOG_SUFFIX, file_name
+from regnum_broker.log.replica.segment import LOG_SUFFIX, file_name
 
 FILES_OF_MOST: Final = (NAME_FILE, f"{file_name(0)}{LOG_SUFFIX}")
 """What is in the folder of a replica that has its first segment only, and was made since the last clean stop."""

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from regnum_model.ids import NO_EPOCH, PartitionKey
 
-from regnum_broker.log.checkpoint import decode_checkpoint
-from regnum_broker.log.disk import GuardedDisk
+from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.epochs import NO_EPOCHS
 from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.log.folders import folder_of, tidy
 from regnum_broker.log.identity import CleanStop, Identity
-from regnum_broker.log.journal import JournaledReplica, JournalState
-from regnum_broker.log.producers import ProducerStates
-from regnum_broker.log.recovery import Circumstances, Recovered, recover
+from regnum_broker.log.journal.checkpoint import decode_checkpoint
+from regnum_broker.log.journal.entries import JournaledReplica, JournalState
+from regnum_broker.log.replica.producers import ProducerStates
+from regnum_broker.log.replica.recovery import Circumstances, Recovered, recover
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

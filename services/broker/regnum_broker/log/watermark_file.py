@@ -16,8 +16,8 @@ from typing import Final
 
 from regnum_model.ids import PartitionKey
 
-from regnum_broker.log.checkpoint import encode_checkpoint
-from regnum_broker.log.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.journal.checkpoint import encode_checkpoint
 
 APPENDED_BYTES_MIN: Final = 4_096
 """So many bytes of lines are added to any file before it is made anew."""

@@ -9,11 +9,11 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
-from regnum_broker.fence import Fence
-from regnum_broker.metadata_cache import MetadataCache
-from regnum_broker.orders import Orders
-from regnum_broker.replicas import Replicas
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.orders import Orders
+from regnum_broker.replication.replicas import Replicas
 from regnum_broker.servicers.replica_logs import QUERIES_MAX, ReplicaLogs
+from regnum_broker.serving.metadata_cache import MetadataCache
 
 PARTITIONS_MAX: Final = 500
 """Partitions of one message."""

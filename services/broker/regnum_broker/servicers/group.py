@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from regnum.broker.v1 import group_pb2, group_pb2_grpc
 
-from regnum_broker.producer_ids import ProducerIds
+from regnum_broker.serving.producer_ids import ProducerIds
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""

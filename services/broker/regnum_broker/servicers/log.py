@@ -9,8 +9,8 @@ from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
-from regnum_broker.fetch import PARTITIONS_MAX, Fetching, OffsetLookup
-from regnum_broker.produce import Producing
+from regnum_broker.serving.fetch import PARTITIONS_MAX, Fetching, OffsetLookup
+from regnum_broker.serving.produce import Producing
 
 SLICE: Final = 500
 """Partitions answered between two turns of the event loop (safety rule S22)."""

@@ -10,8 +10,8 @@ from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.encoding import Encoding
 from regnum_service.slices import slices
 
-from regnum_broker.current_leaders import CurrentLeaders
-from regnum_broker.metadata_cache import MetadataCache, TopicView
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
 
 Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""

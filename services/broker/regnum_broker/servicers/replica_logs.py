@@ -9,9 +9,9 @@ from regnum_model.ids import NO_EPOCH, PartitionKey, TopicId
 from regnum_service.errors import Code
 from regnum_service.slices import slices
 
-from regnum_broker.leader import Leadership
-from regnum_broker.partition import Partition
-from regnum_broker.replicas import Replicas
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Partition
+from regnum_broker.replication.replicas import Replicas
 from regnum_broker.storage import Storage
 
 QUERIES_MAX: Final = 1_000

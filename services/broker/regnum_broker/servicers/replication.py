@@ -10,10 +10,10 @@ from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey, Topi
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import slices
 
-from regnum_broker.fetch_session import FetchSession
-from regnum_broker.leader import Leadership
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
-from regnum_broker.replicas import Replicas
+from regnum_broker.replication.fetch_session import FetchSession
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.replicas import Replicas
 
 QUERIES_MAX: Final = 10_000
 """Partitions of one OffsetForLeaderEpoch."""

@@ -7,8 +7,8 @@ from typing import Final
 from regnum.election.v1 import standby_pb2
 from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
 
-from regnum_election.cluster import Cluster
-from regnum_election.publication import Publication
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.publication.delta_log import Publication
 from regnum_election.standby.states import StateWriter
 
 PART_PARTITIONS: Final = 500

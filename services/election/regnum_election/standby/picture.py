@@ -18,7 +18,7 @@ from immutables import Map
 from regnum.election.v1 import standby_pb2
 from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
 
-from regnum_election.cluster import Cluster, HeldState, Partition, Topic
+from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
 from regnum_election.standby.states import StateError, StateReader
 
 NO_EPOCH: Final = ControllerEpoch(0)

@@ -19,8 +19,8 @@ from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_election.encodings import Encodings
-from regnum_election.publication import Journal, Publication
+from regnum_election.publication.delta_log import Journal, Publication
+from regnum_election.publication.encodings import Encodings
 from regnum_election.standby.messages import confirmation, parts_of
 
 INTERVAL_S: Final = 0.2

@@ -37,12 +37,9 @@ from regnum_model.ids import TopicId
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.cluster import Cluster
-from regnum_election.config_book import ConfigBook
-from regnum_election.context import ControllerContext
-from regnum_election.deletion_orders import tell_deletions
-from regnum_election.failover_trace import FailoverTrace
-from regnum_election.settling import settle_some
+from regnum_election.configs.book import ConfigBook
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.verification import verify
 from regnum_election.startup import (
@@ -53,7 +50,10 @@ from regnum_election.startup import (
     take_up_brokers,
     take_up_deletions,
 )
-from regnum_election.topic_adoption import TopicAdopter, read_guards
+from regnum_election.state.context import ControllerContext
+from regnum_election.topics.adoption import TopicAdopter, read_guards
+from regnum_election.topics.deletion_orders import tell_deletions
+from regnum_election.topics.settling import settle_some
 
 PARTITIONS_PER_WRITE: Final = 500
 """Partitions that get new leaders together."""

@@ -18,13 +18,13 @@ from regnum_model.nodes import TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.cluster import Cluster, Partition, Topic
-from regnum_election.context import ControllerContext
-from regnum_election.failover_trace import FailoverTrace
-from regnum_election.partition_writes import Applied
-from regnum_election.settling import settle_some
-from regnum_election.telling import tell
-from regnum_election.topic_adoption import TopicAdopter
+from regnum_election.decisions.cluster import Cluster, Partition, Topic
+from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.partition_writes import Applied
+from regnum_election.state.telling import tell
+from regnum_election.topics.adoption import TopicAdopter
+from regnum_election.topics.settling import settle_some
 
 PARTITIONS_PER_STEP: Final = 500
 """Partitions that are read anew in one step, unless one topic has more; a failover waits for one step at most."""

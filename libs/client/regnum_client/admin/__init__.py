@@ -1,0 +1,1 @@
+"""Changes and descriptions: topics, quotas, settings, recovery."""

@@ -1,0 +1,31 @@
+"""Changes topics, quotas and settings at the controller and describes the cluster."""
+
+from typing import Final
+
+from regnum_client.admin.config_admin import ConfigAdmin
+from regnum_client.admin.quota_admin import QuotaAdmin
+from regnum_client.admin.recovery_admin import RecoveryAdmin
+from regnum_client.admin.topic_admin import TopicAdmin
+from regnum_client.cluster.view import ClusterView, TopicView
+
+TOPIC_WAIT_S: Final = 0.5
+"""How long a topic that no broker knows is waited for when it is described: news of it may be on its way."""
+
+
+class Admin(TopicAdmin, QuotaAdmin, ConfigAdmin, RecoveryAdmin):
+    """Topics and the cluster. The plural methods answer for each topic, the singular ones raise."""
+
+    async def describe_cluster(self) -> ClusterView:
+        """Brokers and controller, as a broker knows them now."""
+        return await self._open().newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)
+
+    async def list_topics(self) -> tuple[TopicView, ...]:
+        """All topics, by name."""
+        view = await self._open().all_topics(timeout_s=self._timeout_s)
+        return tuple(view.topics[name] for name in sorted(view.topics))
+
+    async def describe_topic(self, name: str) -> TopicView:
+        """One topic. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        metadata = self._open()
+        known = await metadata.topics([name], timeout_s=self._timeout_s)
+        return known.get(name) or await metadata.topic(name, timeout_s=TOPIC_WAIT_S)

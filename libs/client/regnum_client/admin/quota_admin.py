@@ -1,0 +1,84 @@
+"""Client quotas: set, removed, described."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.quotas import QuotaEntity
+from regnum_service.errors import RegnumError
+
+from regnum_client.admin.quotas import (
+    ClientQuota,
+    QuotaAlteration,
+    alteration_to_wire,
+    entity_to_wire,
+    quota_from_wire,
+)
+from regnum_client.admin.session import AdminSession, call_s
+from regnum_client.cluster.connections import call
+
+
+class QuotaAdmin(AdminSession):
+    """Quotas of users and client ids."""
+
+    async def alter_client_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> dict[QuotaEntity, RegnumError | None]:
+        """Set and remove quotas, each entity on its own; None says that it was done.
+
+        It has no mutation id: a call whose outcome is unknown is not sent again (safety rule S20) and raises.
+        """
+        request = admin_pb2.AlterClientQuotasRequest(
+            header=RequestHeader(client_id=self._client_id),
+            alterations=[alteration_to_wire(alteration) for alteration in alterations],
+            validate_only=validate_only,
+        )
+        search = self._search()
+        while True:
+            address = await search.address()
+            try:
+                answer = await call(
+                    self._connections.admin(address).AlterClientQuotas, request, timeout_s=call_s(search)
+                )
+                break
+            except RegnumError as error:
+                if not error.traits.outcome_known:
+                    raise RegnumError(
+                        error.code,
+                        f"{error.message}. The quotas may have been changed all the same: see `regnum quotas describe`",
+                        metadata=error.metadata,
+                    ) from error
+                await search.failed(address, error)
+        return {
+            alteration.entity: None
+            if result.error_code == errors_pb2.ERROR_CODE_NONE
+            else RegnumError(result.error_code, result.error_message, metadata={"entity": str(alteration.entity)})
+            for alteration, result in zip(alterations, answer.results, strict=True)
+        }
+
+    async def alter_client_quota(
+        self, entity: QuotaEntity, *, set: Mapping[str, float] | None = None, remove: Collection[str] = ()
+    ) -> None:
+        """Set and remove quotas of one entity. Raises INVALID_REQUEST for a key or a limit that is none."""
+        answers = await self.alter_client_quotas([QuotaAlteration(entity=entity, set=set or {}, remove=remove)])
+        for error in answers.values():
+            if error is not None:
+                raise error
+
+    async def describe_client_quotas(self, entity: QuotaEntity | None = None) -> tuple[ClientQuota, ...]:
+        """The quotas that are set: of exactly this entity, or all."""
+        request = admin_pb2.DescribeClientQuotasRequest(
+            header=RequestHeader(client_id=self._client_id), entity=None if entity is None else entity_to_wire(entity)
+        )
+        search = self._search()
+        while True:
+            address = await search.address()
+            try:
+                answer = await call(
+                    self._connections.admin(address).DescribeClientQuotas, request, timeout_s=call_s(search)
+                )
+            except RegnumError as error:
+                await search.failed(address, error)
+                continue
+            return tuple(sorted((quota_from_wire(one) for one in answer.quotas), key=lambda one: str(one.entity)))

@@ -1,0 +1,1 @@
+"""The cluster as a client sees it: metadata, connections, the controller."""

@@ -1,0 +1,78 @@
+"""Finds the controller, again and again until the time is up."""
+
+import random
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_model.nodes import Address, MalformedNodeError
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.pace import retry_delay_ms
+
+ADDRESS: Final = "controller_address"
+"""Where a NOT_CONTROLLER answer names the controller's client listener."""
+EPOCH: Final = "controller_epoch"
+"""Where it names the controller's epoch."""
+
+
+class ControllerSearch:
+    """One search, for one request and its repeats."""
+
+    def __init__(self, metadata: Metadata, *, clock: Clock, chance: random.Random, timeout_s: float) -> None:
+        self._metadata: Final = metadata
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self._began_s: Final = clock.monotonic()
+        self._timeout_s: Final = timeout_s
+        self._hint: tuple[int, Address] | None = None
+        self._last_error: RegnumError | None = None
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time is up."""
+        return self._began_s + self._timeout_s - self._clock.monotonic()
+
+    async def address(self) -> Address:
+        """Where the controller is believed to be. Raises when nobody knows one in time."""
+        while True:
+            controller = self._metadata.view.controller
+            if self._hint is not None and (controller is None or controller.epoch < self._hint[0]):
+                return self._hint[1]
+            if controller is not None:
+                return controller.address
+            if self.left_s <= 0:
+                raise self._last_error or RegnumError(
+                    errors_pb2.ERROR_CODE_NOT_CONTROLLER,
+                    f"no controller was elected within {self._timeout_s:g} s; see `regnum status`",
+                )
+            await self._refresh()
+
+    async def failed(self, address: Address, error: RegnumError) -> None:
+        """The call failed as a whole. Raises the error when no repeat can help, or when the time is up."""
+        self._last_error = error
+        if not error.traits.retriable or self.left_s <= 0:
+            raise error
+        hint = _hint(error) if error.code == errors_pb2.ERROR_CODE_NOT_CONTROLLER else None
+        if hint is not None and hint[1] != address and (self._hint is None or hint[0] >= self._hint[0]):
+            self._hint = hint
+            return
+        self._hint = None
+        await self._refresh()
+
+    async def pause(self) -> None:
+        """Wait before a repeat."""
+        trouble_ms = (self._clock.monotonic() - self._began_s) * 1000
+        await self._clock.sleep(retry_delay_ms(trouble_ms, self._chance.random()) / 1000)
+
+    async def _refresh(self) -> None:
+        await self.pause()
+        await self._metadata.newer_than(self._clock.monotonic(), timeout_s=max(1.0, self.left_s))
+
+
+def _hint(error: RegnumError) -> tuple[int, Address] | None:
+    try:
+        return int(error.metadata[EPOCH]), Address.parse(error.metadata[ADDRESS])
+    except (KeyError, ValueError, MalformedNodeError):
+        return None

@@ -1,0 +1,315 @@
+"""Keeps the picture of the cluster fresh.
+
+Goals: a change of leader is known within some ten milliseconds of being known to any broker, and no broker is asked
+more than needed.
+
+Constraints: the broker that is asked may be dead, frozen, or behind; all others may be too. One that is cut off from
+the rest answers well and is behind for as long as the cut lasts.
+
+Algorithm: one task asks, whoever wants to know waits for it. ``questions`` says what is asked and when, ``enquiry``
+whom, and which answer counts; an answer that is behind is merged for what it may add. Where every answer has been
+behind for minutes, or about another cluster, that is the cluster there is now (a restored store, a new one at the old
+addresses): versions begin anew, and leader epochs with a new cluster id only. A picture is *as of* the moment of the
+last question that named all topics in use: whoever waits for news of a failure is not content with an answer about
+other topics.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse
+from regnum.types.v1 import errors_pb2
+from regnum_model.nodes import Address
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_client.cluster.connections import Connections
+from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
+from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.cluster.questions import Question, Questions
+from regnum_client.cluster.view import ClusterView, Hint, TopicView, merge, with_leaders
+
+MERGED_ON_LOOP_MAX: Final = 1_000
+"""Topics and partitions of an answer that is taken up without a thread."""
+SET_BACK_S: Final = 300.0
+"""When all answers have been behind for so long, the newest of them is believed."""
+
+
+class Metadata:
+    """The picture of the cluster, and the task that refreshes it."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        connections: Connections,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        client_id: str,
+    ) -> None:
+        self._connections: Final = connections
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self._enquiry: Final = Enquiry(bootstrap, connections, clock=clock, chance=chance, client_id=client_id)
+        self._questions: Final = Questions()
+        self._view = ClusterView()
+        self._behind_since_s: float | None = None
+        self._wanted = asyncio.Event()
+        self._news: asyncio.Future[None] | None = None
+        """Ends with the next whole answer."""
+        self._seekers: dict[str, asyncio.Future[bool]] = {}
+        """Of topics that the next question is to name: whether it was answered."""
+        self._hints_meanwhile: list[Hint] | None = None
+        """What refusals said while an answer is being merged; None: nothing is."""
+        self._listeners: list[Callable[[], None]] = []
+        self._last_error: RegnumError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def view(self) -> ClusterView:
+        """The newest picture."""
+        return self._view
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after every answer."""
+        self._listeners.append(listener)
+
+    async def start(self, *, timeout_s: float) -> None:
+        """Get the first picture. Raises what the last broker answered when none does in the time.
+
+        Then, or when it is given up, nothing is left open, the connections neither.
+        """
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._connections.close)
+            undo.push_async_callback(self.close)
+            self._task = asyncio.create_task(self._keep_fresh(), name="client-metadata")
+            await self.newer_than(float("-inf"), timeout_s=timeout_s)
+            undo.pop_all()
+
+    async def close(self) -> None:
+        """Stop refreshing."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def request(self, *, doubted: Address | None = None) -> None:
+        """Refresh soon; what the broker at ``doubted`` says of itself is in question, so the others are asked first."""
+        if doubted is not None:
+            self._enquiry.doubt(doubted)
+        self._questions.want_whole()
+        self._wanted.set()
+
+    def ask_about(self, topics: Iterable[str], *, doubted: Address | None = None) -> None:
+        """Refresh these topics soon, and no others; ``doubted`` as above."""
+        if doubted is not None:
+            self._enquiry.doubt(doubted)
+        for name in topics:
+            self._questions.seek(name)
+        self._wanted.set()
+
+    def suspect(self, address: Address) -> None:
+        """Somebody could not reach that broker: ask the others first."""
+        self._enquiry.suspect(address)
+
+    def candidates(self) -> list[Address]:
+        """Brokers to ask anything, the most promising first."""
+        return self._enquiry.candidates(self._view)
+
+    def take_leaders(self, hints: Iterable[Hint]) -> None:
+        """Refusals named leaders; believed where their leader epochs are above those that are known."""
+        hints = tuple(hints)
+        if self._hints_meanwhile is not None:
+            self._hints_meanwhile.extend(hints)
+        self._view = with_leaders(self._view, hints)
+
+    async def newer_than(self, moment_s: float, *, timeout_s: float, everything: bool = False) -> ClusterView:
+        """A picture asked for after that monotonic time, of the topics in use or of all that there are.
+
+        Raises RegnumError when there is none in time.
+        """
+        deadline_s = self._clock.monotonic() + timeout_s
+        while self._view.as_of_s <= moment_s:
+            self._questions.want_whole(everything=everything)
+            self._wanted.set()
+            if self._news is None:
+                self._news = asyncio.get_running_loop().create_future()
+            left_s = deadline_s - self._clock.monotonic()
+            if left_s <= 0 or not (await asyncio.wait({self._news}, timeout=left_s))[0]:
+                raise self._last_error or _nobody_answered(timeout_s)
+        return self._view
+
+    async def topic(self, name: str, *, timeout_s: float) -> TopicView:
+        """A topic, waited for while brokers do not know it yet. Raises UNKNOWN_TOPIC_OR_PARTITION.
+
+        And INVALID_TOPIC_EXCEPTION for what can be no topic's name. From now on it is refreshed with all others.
+        """
+        _check(name)
+        deadline_s = self._clock.monotonic() + timeout_s
+        view = self._view.topics.get(name) if self._questions.keep(name) else None
+        while view is None:
+            left_s = deadline_s - self._clock.monotonic()
+            view = (await self.topics([name], timeout_s=max(left_s, ANSWER_S))).get(name)
+            if view is None and self._clock.monotonic() >= deadline_s:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {name!r} does not exist; create it with `regnum topics create {name}`, "
+                    "or see `regnum topics list`",
+                    metadata={"topic": name},
+                )
+        return view
+
+    async def topics(self, names: Collection[str], *, timeout_s: float) -> Mapping[str, TopicView]:
+        """Those of the topics that a broker knows now. Raises RegnumError when none answers in time.
+
+        What can be no topic's name is none of them, and nobody is asked about it.
+        """
+        deadline_s = self._clock.monotonic() + timeout_s
+        left = [name for name in dict.fromkeys(names) if _is_possible(name)]
+        while left:
+            seeking = {name: self._seek(name) for name in left}
+            left_s = deadline_s - self._clock.monotonic()
+            if left_s <= 0 or (await asyncio.wait(seeking.values(), timeout=left_s))[1]:
+                raise self._last_error or _nobody_answered(timeout_s)
+            left = [name for name, answered in seeking.items() if not answered.result()]
+        known = self._view.topics
+        return {name: known[name] for name in names if name in known}
+
+    async def use(self, names: Collection[str], *, timeout_s: float) -> None:
+        """Refresh these topics with all others from now on, and ask for those that are not known, all at once.
+
+        Raises RegnumError when no broker answers in time.
+        """
+        names = [name for name in names if _is_possible(name)]
+        await self.topics(
+            [name for name in names if not self._questions.keep(name) or name not in self._view.topics],
+            timeout_s=timeout_s,
+        )
+
+    async def all_topics(self, *, timeout_s: float) -> ClusterView:
+        """A fresh picture of everything."""
+        return await self.newer_than(self._clock.monotonic(), timeout_s=timeout_s, everything=True)
+
+    def _seek(self, name: str) -> asyncio.Future[bool]:
+        """Ends when a question that is asked from now on and names the topic has been answered, or has not."""
+        future = self._seekers.get(name)
+        if future is None:
+            future = self._seekers[name] = asyncio.get_running_loop().create_future()
+            self._questions.seek(name)
+            self._wanted.set()
+        return future
+
+    async def _keep_fresh(self) -> None:
+        trouble_since_s: float | None = None
+        while True:
+            question, asked_s = await self._next_question()
+            seekers = [self._seekers.pop(name) for name in question.sought if name in self._seekers]
+            try:
+                answer = await self._enquiry.ask(question.topics, self._view)
+            except RegnumError as error:
+                self._last_error = error
+                if trouble_since_s is None:
+                    trouble_since_s = asked_s
+                self._questions.failed(question)
+                _end(seekers, answered=False)
+                await self._clock.sleep(
+                    retry_delay_ms((self._clock.monotonic() - trouble_since_s) * 1000, self._chance.random()) / 1000
+                )
+                continue
+            trouble_since_s = None
+            before = self._view
+            await self._take_in(question, answer, asked_s)
+            self._questions.answered(question, self._view.topics, asked_s=asked_s)
+            _end(seekers, answered=True)
+            await self._enquiry.incarnations_changed(before, self._view)
+
+    async def _next_question(self) -> tuple[Question, float]:
+        """What is to be asked now, waited for, and the moment."""
+        while True:
+            self._wanted.clear()
+            now_s = self._clock.monotonic()
+            question = self._questions.take(now_s)
+            if question is not None:
+                return question, now_s
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._questions.due_s - now_s)):
+                    await self._wanted.wait()
+
+    async def _take_in(self, question: Question, answer: GetMetadataResponse, asked_s: float) -> None:
+        base = self._base(answer, asked_s)
+        if base is not self._view and not question.whole:
+            # Begun anew with an answer about some topics: what was known of all others is of before.
+            self._questions.want_whole()
+        self._hints_meanwhile = []
+        view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
+        # What refusals said while a thread was busy is as true as before: leader epochs never go back.
+        self._view = with_leaders(view, self._hints_meanwhile)
+        self._hints_meanwhile = None
+        self._last_error = None
+        if question.whole and self._news is not None:
+            self._news.set_result(None)
+            self._news = None
+        for listener in self._listeners:
+            listener()
+
+    def _base(self, answer: GetMetadataResponse, now_s: float) -> ClusterView:
+        """What the answer is merged into."""
+        if not self._view.is_behind(answer):
+            self._behind_since_s = None
+        elif self._behind_since_s is None:
+            self._behind_since_s = now_s
+        elif now_s - self._behind_since_s >= SET_BACK_S:
+            self._behind_since_s = None
+            if self._view.is_of_another_cluster(answer):
+                # What the answer does not repeat of the brokers is as it was.
+                return ClusterView(brokers=self._view.brokers, brokers_digest=self._view.brokers_digest)
+            return replace(self._view, version=0, controller=None)
+        return self._view
+
+
+async def merged(
+    known: ClusterView, answer: GetMetadataResponse, *, asked: Collection[str] | None, as_of_s: float, whole: bool
+) -> ClusterView:
+    """``merge``, which is done on a thread when there is much of it: loops of applications stay free."""
+    work = partial(merge, known, answer, asked=asked, as_of_s=as_of_s, whole=whole)
+    weight = len(answer.topics) + sum(len(item.topic.partitions) for item in answer.topics)
+    return work() if weight < MERGED_ON_LOOP_MAX else await asyncio.to_thread(work)
+
+
+def _end(seekers: Iterable[asyncio.Future[bool]], *, answered: bool) -> None:
+    for seeker in seekers:
+        if not seeker.done():
+            seeker.set_result(answered)
+
+
+def _is_possible(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopicNameError:
+        return False
+    return True
+
+
+def _check(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except InvalidTopicNameError as error:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
+            f"{error}; see `regnum topics list` for the names there are",
+            metadata={"topic": name},
+        ) from error
+
+
+def _nobody_answered(timeout_s: float) -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+        f"no broker answered within {timeout_s:g} s; check the bootstrap addresses and `regnum status`",
+    )

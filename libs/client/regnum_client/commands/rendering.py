@@ -1,0 +1,178 @@
+"""Data on stdout in the form that was asked for. What renders is loaded when it is needed."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, assert_never
+
+from regnum_client.commands.invocation import Failure, Output
+
+if TYPE_CHECKING:
+    from regnum_client.records import ConsumedRecord
+
+Row = Mapping[str, Any]
+
+
+def emit_rows(rows: Sequence[Row], output: Output, *, columns: Sequence[str], empty: str = "") -> None:
+    """A list of things. ``columns`` are the fields of the table; ``empty`` tells people that there is nothing."""
+    match output:
+        case Output.TABLE:
+            if rows:
+                _table([[_cell(row.get(column)) for column in columns] for row in rows], columns)
+            elif empty:
+                sys.stderr.write(f"{empty}\n")
+        case Output.JSON:
+            _line(json.dumps(list(rows), indent=2, ensure_ascii=False))
+        case Output.JSONL:
+            for row in rows:
+                _line(json.dumps(row, ensure_ascii=False))
+        case Output.YAML:
+            _yaml(list(rows))
+        case _:
+            assert_never(output)
+
+
+def emit_one(row: Row, output: Output) -> None:
+    """One thing: for people, a line for each field."""
+    match output:
+        case Output.TABLE:
+            width = max(len(field) for field in row) + 2
+            for field, value in row.items():
+                _line(f"{_title(field):<{width}}{_cell(value)}")
+        case Output.JSON:
+            _line(json.dumps(row, indent=2, ensure_ascii=False))
+        case Output.JSONL:
+            _line(json.dumps(row, ensure_ascii=False))
+        case Output.YAML:
+            _yaml(row)
+        case _:
+            assert_never(output)
+
+
+def emit_failure(failure: Failure, output: Output) -> None:
+    """A failure, on stderr."""
+    if output is Output.TABLE:
+        sys.stderr.write(f"regnum: {failure.message}\n")
+    else:
+        sys.stderr.write(json.dumps(failure.as_json(), ensure_ascii=False) + "\n")
+
+
+class RecordPrinter:
+    """Records on stdout, one after another. ``close`` ends the document."""
+
+    def __init__(self, output: Output, *, key_separator: str | None) -> None:
+        self._output = output
+        self._key_separator = None if key_separator is None else key_separator.encode()
+        self._count = 0
+
+    def print(self, record: "ConsumedRecord") -> None:
+        """One record; for people its value (and key, when a separator is given) and nothing else."""
+        match self._output:
+            case Output.TABLE:
+                if self._key_separator is not None:
+                    _bytes((record.key or b"") + self._key_separator)
+                _bytes((record.value or b"") + b"\n")
+            case Output.JSON:
+                opening = "[\n" if self._count == 0 else ",\n"
+                sys.stdout.write(opening + json.dumps(_record(record), ensure_ascii=False))
+            case Output.JSONL:
+                _line(json.dumps(_record(record), ensure_ascii=False))
+            case Output.YAML:
+                if self._count:
+                    _line("---")
+                _yaml(_record(record))
+            case _:
+                assert_never(self._output)
+        self._count += 1
+
+    def flush(self) -> None:
+        """Let a reader of a pipe see what was printed."""
+        sys.stdout.flush()
+
+    def close(self) -> None:
+        """End the document."""
+        if self._output is Output.JSON:
+            _line("\n]" if self._count else "[]")
+        sys.stdout.flush()
+
+
+def _record(record: "ConsumedRecord") -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_content("key", record.key),
+        **_content("value", record.value),
+        "headers": [{"key": name, **_content("value", value)} for name, value in record.headers],
+    }
+
+
+def _content(name: str, value: bytes | None) -> dict[str, Any]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode("utf-8")}
+    except UnicodeDecodeError:
+        import base64  # noqa: PLC0415
+
+        return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
+
+
+def _title(field: str) -> str:
+    return field.replace("_", " ")
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ",".join(str(item) for item in value) or "-"
+        case dict():
+            return " ".join(f"{key}={item}" for key, item in value.items()) or "-"
+        case _:
+            return str(value)
+
+
+def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
+    titles = [_title(column).upper() for column in columns]
+    if sys.stdout.isatty():
+        from rich.console import Console  # noqa: PLC0415 - a tenth of a second
+        from rich.table import Table  # noqa: PLC0415
+
+        table = Table(*titles, box=None, header_style="bold", pad_edge=False)
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table, markup=False, highlight=False)
+        return
+    widths = [max(len(line[index]) for line in (titles, *rows)) for index in range(len(titles))]
+    for line in (titles, *rows):
+        _line("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _yaml(value: object) -> None:
+    import yaml  # noqa: PLC0415
+
+    yaml.safe_dump(_plain(value), sys.stdout, sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value
+
+
+def _line(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _bytes(content: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)

@@ -1,0 +1,1 @@
+"""Reading: from a position to records."""

@@ -1,0 +1,124 @@
+"""What answers of leaders mean for the partitions that were asked for: records, another position, trouble, the end."""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from regnum.broker.v1.log_pb2 import FetchResult
+from regnum.types.v1 import errors_pb2
+from regnum_records.errors import CorruptBatchError
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, RegnumError, traits_of
+
+from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.view import LeaderTerm
+from regnum_client.consumer.cursor import Cursor
+from regnum_client.consumer.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.consumer.positions import ResetPolicy
+from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
+
+_LOG: Final = logging.getLogger("regnum_client")
+
+STORAGE_ERROR_S: Final = 30.0
+"""A leader that cannot read its own disk for so long, with nobody to take over, is the reader's to know."""
+
+
+class Intake:
+    """Takes in results for one consumer."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        lookup: OffsetLookup,
+        *,
+        arrived: Callable[[Cursor], None],
+        reset: ResetPolicy,
+        request_timeout_s: float,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        """``arrived`` hears of every partition with something to read, were it an error."""
+        self._metadata: Final = metadata
+        self._lookup: Final = lookup
+        self._arrived: Final = arrived
+        self._reset: Final = reset
+        self._request_timeout_s: Final = request_timeout_s
+        self._clock: Final = clock
+        self._chance: Final = chance
+
+    async def take_in(self, cursor: Cursor, term: LeaderTerm, result: FetchResult) -> None:
+        """One partition of an answer."""
+        if result.error_code == errors_pb2.ERROR_CODE_NONE:
+            cursor.trouble.succeeded()
+            try:
+                if result.record_batches and cursor.take_in(result.record_batches):
+                    self._arrived(cursor)
+            except CorruptBatchError as error:
+                cursor.error = UnreadableBatchError(
+                    cursor.partition, offset=cursor.fetch_offset, next_offset=error.next_offset, reason=str(error)
+                )
+                self._arrived(cursor)
+        elif result.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
+            await self._out_of_range(cursor, result)
+        else:
+            self.failed(cursor, term, result.error_code, result.error_message)
+
+    async def _out_of_range(self, cursor: Cursor, result: FetchResult) -> None:
+        match self._reset:
+            case ResetPolicy.FAIL:
+                cursor.error = OffsetOutOfRangeError(
+                    cursor.partition, offset=cursor.fetch_offset, answer=result.error_message
+                )
+                self._arrived(cursor)
+                return
+            case ResetPolicy.EARLIEST:
+                query = FIRST
+            case ResetPolicy.LATEST:
+                query = HIGH_WATERMARK
+        generation = cursor.generation
+        try:
+            found = await self._lookup.look_up([cursor.partition], query, timeout_s=self._request_timeout_s)
+        except RegnumError as error:
+            if not error.traits.retriable:
+                cursor.error = error
+                self._arrived(cursor)
+            return
+        if cursor.generation == generation:
+            cursor.go_on_at(found[cursor.partition])
+
+    def failed(self, cursor: Cursor, term: LeaderTerm, code: Code, message: str, *, whole_call: bool = False) -> None:
+        """A partition could not be read, alone or with all of its call: a pause, or the reader's to know."""
+        traits = traits_of(code)
+        # Reading may always be repeated; a call that fails as a whole is a broken connection or a broker about to end.
+        if not traits.retriable and not (whole_call and code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR):
+            where = f"{cursor.partition.topic}-{cursor.partition.partition}"
+            self.give_up(cursor, code, f"{where}: {message}")
+            return
+        refresh = traits.refresh_metadata or whole_call
+        now_s = self._clock.monotonic()
+        cursor.trouble.failed(term, message, refresh=refresh, now_s=now_s, chance=self._chance.random())
+        self._tell(cursor, code, message, now_s)
+        if refresh:
+            self._metadata.request()
+
+    def _tell(self, cursor: Cursor, code: Code, message: str, now_s: float) -> None:
+        """Trouble that lasts is not kept from people."""
+        lasted_s = cursor.trouble.lasted_s(now_s)
+        where = f"{cursor.partition.topic}-{cursor.partition.partition}"
+        if code == errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR and lasted_s >= STORAGE_ERROR_S:
+            # Whoever goes on by seek() has as long again.
+            cursor.trouble.succeeded()
+            self.give_up(
+                cursor,
+                code,
+                f"{where} cannot be read for {lasted_s:.0f} s, because of its leader's disk: {message}. See "
+                f"`regnum topics describe {cursor.partition.topic}`; seek() to go on trying",
+            )
+        elif cursor.trouble.is_to_be_told(now_s):
+            _LOG.warning("%s cannot be read for %.0f s and is tried again: %s", where, lasted_s, message)
+
+    def give_up(self, cursor: Cursor, code: Code, message: str) -> None:
+        """The reader is told instead of records."""
+        cursor.error = RegnumError(code, message, metadata={"topic": cursor.partition.topic})
+        self._arrived(cursor)

@@ -1,0 +1,127 @@
+"""Asks leaders for first and last offsets, until each partition has been answered."""
+
+import asyncio
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from regnum.broker.v1.log_pb2 import ListOffsetsRequest, OffsetQuery
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.nodes import Address
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError, traits_of
+
+from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.hints import hints_of
+from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.cluster.view import LeaderTerm
+from regnum_client.records import TopicPartition
+
+FIRST: Final = -2
+"""Query for the first offset of the log."""
+HIGH_WATERMARK: Final = -1
+"""Query for the offset below which records are committed."""
+
+
+class OffsetLookup:
+    """ListOffsets across brokers and changes of leader."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        metadata: Metadata,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        client_id: str,
+        request_timeout_s: float,
+    ) -> None:
+        self._connections: Final = connections
+        self._metadata: Final = metadata
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self._header: Final = RequestHeader(client_id=client_id)
+        self._request_timeout_s: Final = request_timeout_s
+
+    async def look_up(
+        self, partitions: Iterable[TopicPartition], query: int, *, timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        """``FIRST``, ``HIGH_WATERMARK``, or the first offset at or after a time in milliseconds.
+
+        Raises the last answer when the time is up, and one that no repeat can change at once.
+        """
+        found: dict[TopicPartition, int] = {}
+        missing = list(dict.fromkeys(partitions))
+        began_s = self._clock.monotonic()
+        while missing:
+            error = await self._round(missing, query, found)
+            missing = [partition for partition in missing if partition not in found]
+            if error is not None:
+                lasted_s = self._clock.monotonic() - began_s
+                if not error.traits.retriable or lasted_s >= timeout_s:
+                    raise error
+                await self._clock.sleep(retry_delay_ms(lasted_s * 1000, self._chance.random()) / 1000)
+                try:
+                    await self._metadata.newer_than(self._clock.monotonic(), timeout_s=timeout_s - lasted_s)
+                except RegnumError:
+                    # The time is up; what a leader said says more than that metadata did not come.
+                    raise error from None
+        return found
+
+    async def _round(
+        self, partitions: Iterable[TopicPartition], query: int, found: dict[TopicPartition, int]
+    ) -> RegnumError | None:
+        """Ask every leader once, all at a time; returns the gravest error of partitions that have no offset yet."""
+        view = self._metadata.view
+        errors: list[RegnumError] = []
+        by_address: dict[Address, list[TopicPartition]] = {}
+        terms: dict[TopicPartition, LeaderTerm] = {}
+        for partition in partitions:
+            term = view.leader_term(*partition)
+            address = None if term is None else view.address_of(term.leader)
+            if term is None or address is None:
+                errors.append(
+                    RegnumError(
+                        errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
+                        f"{partition.topic}-{partition.partition} has no leader now; see `regnum topics describe`",
+                    )
+                )
+            else:
+                terms[partition] = term
+                by_address.setdefault(address, []).append(partition)
+        asking = [self._ask(address, asked, terms, query, found) for address, asked in by_address.items()]
+        for failed in await asyncio.gather(*asking):
+            errors.extend(failed)
+        errors.sort(key=lambda error: traits_of(error.code).retriable)
+        return errors[0] if errors else None
+
+    async def _ask(
+        self,
+        address: Address,
+        asked: Sequence[TopicPartition],
+        terms: Mapping[TopicPartition, LeaderTerm],
+        query: int,
+        found: dict[TopicPartition, int],
+    ) -> list[RegnumError]:
+        """Ask one leader for all its partitions; returns the errors of those that it did not answer."""
+        request = ListOffsetsRequest(
+            header=self._header,
+            queries=[OffsetQuery(topic=one.topic, partition=one.partition, timestamp_ms=query) for one in asked],
+        )
+        try:
+            answer = await call(self._connections.log(address).ListOffsets, request, timeout_s=self._request_timeout_s)
+        except RegnumError as error:
+            self._metadata.suspect(address)
+            return [error]
+        errors: list[RegnumError] = []
+        answered = list(zip(asked, answer.results, strict=True))
+        self._metadata.take_leaders(hints_of((one, terms[one], result) for one, result in answered))
+        for partition, result in answered:
+            if result.error_code == errors_pb2.ERROR_CODE_NONE:
+                found[partition] = result.offset
+            else:
+                where = f"{partition.topic}-{partition.partition}"
+                errors.append(RegnumError(result.error_code, f"{where}: {result.error_message}"))
+        return errors

@@ -1,0 +1,47 @@
+"""A fetch call under way, and whether it is still worth waiting for."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from regnum_model.ids import BrokerId
+from regnum_model.nodes import Address
+
+from regnum_client.cluster.view import ClusterView, LeaderTerm
+from regnum_client.consumer.cursor import Cursor
+
+
+class Poll:
+    """A fetch call under way."""
+
+    __slots__ = ("_by_topic", "abandoned", "address", "asked", "leader", "look_s", "share_bytes", "task")
+
+    def __init__(
+        self,
+        leader: BrokerId,
+        address: Address,
+        asked: list[tuple[Cursor, int, LeaderTerm]],
+        *,
+        look_s: float,
+        share_bytes: int,
+    ) -> None:
+        self.leader: Final = leader
+        self.address: Final = address
+        self.asked: Final = asked
+        self.look_s = look_s
+        self.share_bytes: Final = share_bytes
+        self.abandoned = False
+        self.task: asyncio.Task[None] | None = None
+        self._by_topic: dict[str, list[tuple[Cursor, LeaderTerm]]] = {}
+        for cursor, _, term in asked:
+            self._by_topic.setdefault(cursor.partition.topic, []).append((cursor, term))
+
+    def has_moved(self, view: ClusterView, topics: Iterable[str] | None) -> bool:
+        """A partition of one of these topics (None: of any) has another leader by now."""
+        asked = self._by_topic.keys() if topics is None else topics
+        return any(_moved(cursor, term, view) for topic in asked for cursor, term in self._by_topic.get(topic, ()))
+
+
+def _moved(cursor: Cursor, term: LeaderTerm, view: ClusterView) -> bool:
+    now = view.leader_term(*cursor.partition)
+    return now is not None and now.leader != term.leader and now.is_after(term)

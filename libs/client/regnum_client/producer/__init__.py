@@ -1,0 +1,1 @@
+"""Writing: from a record to its acknowledgement."""

@@ -1,0 +1,1 @@
+"""Batches before they are sent: filled, chosen, in order. Pure."""

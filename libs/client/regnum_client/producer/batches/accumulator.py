@@ -1,0 +1,156 @@
+"""Fills batches, one for each partition. Pure. All times are monotonic seconds.
+
+Goals: no record waits longer for company than the linger, while it could travel; whatever has to wait for another
+reason travels in few large batches, because the number of calls is what a slow path limits, not their size.
+
+Algorithm: a batch is *open* from its first record on. After its linger it is *ready*: the sender may take it, and is
+told so once. It takes records until the sender does take it, or until it is full; then it is *closed*. A batch that
+waits for very long is closed too, so that the records that came last have nearly the whole delivery time-out: a batch
+fails as a whole, by the time of its first record.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Generic
+
+from regnum_records.build import BatchBuilder, CodecName, Headers
+
+from regnum_client.producer.batches.content import BuiltContent
+from regnum_client.producer.batches.lane import Batch, R
+from regnum_client.records import TopicPartition
+
+OPEN_SHARE_MAX: Final = 0.1
+"""Share of the delivery time-out after which a batch takes no further records."""
+
+
+class _Open(Generic[R]):
+    """A batch that still takes records."""
+
+    __slots__ = ("batch", "builder")
+
+    def __init__(self, batch: Batch[R], builder: BatchBuilder) -> None:
+        self.batch: Final = batch
+        self.builder: Final = builder
+
+
+class Accumulator(Generic[R]):
+    """Open batches by partition, and closed ones until they are taken."""
+
+    def __init__(
+        self,
+        *,
+        batch_bytes: int,
+        codec: CodecName,
+        linger_s: float,
+        delivery_timeout_s: float,
+        on_turned: Callable[[TopicPartition], None],
+    ) -> None:
+        self._batch_bytes: Final = batch_bytes
+        self._codec: Final[CodecName] = codec
+        self._linger_s: Final = linger_s
+        self._delivery_timeout_s: Final = delivery_timeout_s
+        self._on_turned: Final = on_turned
+        """Called when a batch is ready or full: the next record without a key goes to another partition."""
+        self._open: Final = OrderedDict[TopicPartition, _Open[R]]()
+        """Batches that wait for company, in the order in which they were opened. (A dict goes through all that were
+        taken from it to find its first.)"""
+        self._ready: dict[TopicPartition, _Open[R]] = {}
+        """Batches that have waited long enough and that nobody has taken yet."""
+        self._closed: list[tuple[TopicPartition, Batch[R]]] = []
+
+    def append(
+        self,
+        partition: TopicPartition,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        receipt: R,
+        size_bytes: int,
+        now_s: float,
+    ) -> Batch[R]:
+        """Put a record into its partition's batch, which is returned; it takes ``size_bytes`` from the buffer."""
+        current = self._open.get(partition) or self._ready.get(partition)
+        if current is not None and now_s - current.batch.opened_s > self._delivery_timeout_s * OPEN_SHARE_MAX:
+            self._close(partition)
+            current = None
+        if current is not None:
+            before = current.builder.size_bytes
+            if not current.builder.append(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers):
+                self._close(partition)
+                current = None
+        if current is None:
+            builder = BatchBuilder(bytes_max=self._batch_bytes, codec=self._codec)
+            before = builder.size_bytes
+            builder.append(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
+            batch: Batch[R] = Batch(BuiltContent(builder), opened_s=now_s, deadline_s=now_s + self._delivery_timeout_s)
+            current = self._open[partition] = _Open(batch, builder)
+        current.batch.receipts.append(receipt)
+        current.batch.size_bytes += size_bytes
+        after = current.builder.size_bytes
+        if after + (after - before) > self._batch_bytes:
+            # Another record like this one would not fit: no need to wait for it.
+            self._close(partition)
+        return current.batch
+
+    def become_ready(self, now_s: float) -> list[TopicPartition]:
+        """Partitions whose batches have waited long enough since the last call."""
+        ready: list[TopicPartition] = []
+        while self._open:
+            partition, oldest = next(iter(self._open.items()))
+            if oldest.batch.opened_s + self._linger_s > now_s:
+                break
+            self._ready[partition] = oldest
+            del self._open[partition]
+            self._on_turned(partition)
+            ready.append(partition)
+        return ready
+
+    def is_ready(self, partition: TopicPartition) -> bool:
+        """There is a batch to take."""
+        return partition in self._ready
+
+    def take(self, partition: TopicPartition) -> Batch[R] | None:
+        """The ready batch of a partition, which takes no records from now on; None: there is none."""
+        taken = self._ready.pop(partition, None)
+        return None if taken is None else taken.batch
+
+    def take_expired(self, partition: TopicPartition, now_s: float) -> Batch[R] | None:
+        """The ready batch of a partition, if its time is up."""
+        ready = self._ready.get(partition)
+        return self.take(partition) if ready is not None and ready.batch.deadline_s <= now_s else None
+
+    def deadline_s(self, partition: TopicPartition) -> float:
+        """When the time of the ready batch of a partition is up; infinity when there is none."""
+        ready = self._ready.get(partition)
+        return float("inf") if ready is None else ready.batch.deadline_s
+
+    def close_all(self) -> None:
+        """Close every batch."""
+        for partition in (*self._ready, *self._open):
+            self._close(partition)
+
+    def take_closed(self) -> list[tuple[TopicPartition, Batch[R]]]:
+        """The batches closed since the last call, first to last."""
+        closed, self._closed = self._closed, []
+        return closed
+
+    @property
+    def has_closed(self) -> bool:
+        """There are closed batches to take."""
+        return bool(self._closed)
+
+    @property
+    def next_ready_s(self) -> float | None:
+        """When the oldest open batch will have waited long enough."""
+        for oldest in self._open.values():
+            return oldest.batch.opened_s + self._linger_s
+        return None
+
+    def _close(self, partition: TopicPartition) -> None:
+        lingering = self._open.pop(partition, None)
+        closed = self._ready.pop(partition) if lingering is None else lingering
+        self._closed.append((partition, closed.batch))
+        if lingering is not None:
+            self._on_turned(partition)

@@ -1,0 +1,135 @@
+"""Produce calls: what one carries, how long it may take, and when it gets a span."""
+
+import asyncio
+import random
+from typing import Final, NamedTuple
+
+from regnum.broker.v1.log_pb2 import Acks, ProducePartition, ProduceRequest, ProduceResponse
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.ids import BrokerEpoch, BrokerId
+from regnum_model.nodes import Address
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+from regnum_telemetry import conventions, propagation, tracing
+
+from regnum_client.cluster.connections import Connections, call, call_asking
+from regnum_client.cluster.view import ClusterView, LeaderTerm
+from regnum_client.producer.batches.lane import Batch
+from regnum_client.producer.outage_watch import OutageWatch
+from regnum_client.producer.outcomes import Receipt
+from regnum_client.records import TopicPartition
+
+SHORTEST_TIMEOUT_S: Final = 0.05
+"""No call gets a deadline shorter than this."""
+SPANS_OF_ORDINARY_CALLS: Final = 0.001
+"""Share of ordinary produce calls that get a span, where traces are on."""
+
+
+class Item(NamedTuple):
+    """One batch in a call."""
+
+    partition: TopicPartition
+    """Where it goes."""
+    batch: Batch[Receipt]
+    """What goes there."""
+    term: LeaderTerm
+    """The leadership it is sent to."""
+
+
+class ProduceCall:
+    """A produce call under way."""
+
+    __slots__ = ("abandoned", "address", "causes", "incarnation", "items", "leader", "looked_s", "task")
+
+    def __init__(
+        self, leader: BrokerId, incarnation: BrokerEpoch | None, address: Address, items: list[Item], *, sent_s: float
+    ) -> None:
+        self.leader: Final = leader
+        self.incarnation: Final = incarnation
+        """Broker epoch of the leader, as far as it was known."""
+        self.address: Final = address
+        self.items: Final = items
+        self.looked_s = sent_s
+        self.abandoned = False
+        self.causes: dict[int, str] = {}
+        """What made the leaderships, by place among the items, where that was asked for."""
+        self.task: asyncio.Task[None] | None = None
+
+
+def has_moved(item: Item, view: ClusterView) -> bool:
+    """Whether the partition of a batch has another leader, elected later than the one that it was sent to."""
+    term = view.leader_term(*item.partition)
+    return term is not None and term.leader != item.term.leader and term.is_after(item.term)
+
+
+class ProduceCalls:
+    """Makes the calls of one producer."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        header: RequestHeader,
+        acks: Acks.ValueType,
+        request_timeout_s: float,
+        outages: OutageWatch,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        """Only assigns."""
+        self._connections: Final = connections
+        self._header: Final = header
+        self._acks: Final = acks
+        self._request_timeout_s: Final = request_timeout_s
+        self._outages: Final = outages
+        self._clock: Final = clock
+        self._chance: Final = chance
+
+    async def produce(self, under_way: ProduceCall) -> ProduceResponse:
+        """The answer. Raises RegnumError; BROKER_NOT_AVAILABLE when the call was abandoned."""
+        deadline_s = min(item.batch.deadline_s for item in under_way.items)
+        timeout_s = max(SHORTEST_TIMEOUT_S, min(self._request_timeout_s, deadline_s - self._clock.monotonic()))
+        request = ProduceRequest(
+            header=self._header,
+            acks=self._acks,
+            # The broker's answer is worth more than our own time-out: give it a head start.
+            timeout_ms=max(1, int(timeout_s * 900)),
+            partitions=[
+                ProducePartition(
+                    topic=item.partition.topic,
+                    topic_id=item.term.topic_id,
+                    partition=item.partition.partition,
+                    record_batch=item.batch.encoded(),
+                )
+                for item in under_way.items
+            ],
+        )
+        try:
+            if self._outages.enabled and self._is_worth_a_span(under_way.items):
+                return await self._produce_traced(under_way, request, timeout_s)
+            return await call(self._connections.log(under_way.address).Produce, request, timeout_s=timeout_s)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not under_way.abandoned or task is None or task.uncancel():
+                raise
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+                f"broker {under_way.leader} did not answer and no longer leads; going to the new leader",
+            ) from None
+
+    def _is_worth_a_span(self, items: list[Item]) -> bool:
+        if any(self._outages.is_recovering(item.partition, item.term) for item in items):
+            return True
+        return self._chance.random() < SPANS_OF_ORDINARY_CALLS
+
+    async def _produce_traced(
+        self, under_way: ProduceCall, request: ProduceRequest, timeout_s: float
+    ) -> ProduceResponse:
+        """A call that asks what made the leaderships, with a span."""
+        with tracing.span(conventions.SEND, root=True):
+            produce = self._connections.log(under_way.address).Produce
+            response: ProduceResponse
+            response, trailers = await call_asking(produce, request, timeout_s=timeout_s, ask=propagation.RECOVERING)
+            under_way.causes = propagation.parse_causes(trailers)
+            return response

@@ -1,0 +1,83 @@
+"""Producer ids: one for all partitions, and another for those whose sequence is broken."""
+
+import asyncio
+import contextlib
+import random
+from typing import Final
+
+from regnum.broker.v1.group_pb2 import InitProducerIdRequest
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.pace import retry_delay_ms
+from regnum_client.producer.batches.lane import Identity
+from regnum_client.producer.outcomes import Outcomes
+from regnum_client.producer.route import Route
+
+
+class Identities:
+    """Of one producer. Wakes the sender when there is another one."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        metadata: Metadata,
+        outcomes: Outcomes,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        header: RequestHeader,
+    ) -> None:
+        self._connections: Final = connections
+        self._metadata: Final = metadata
+        self._outcomes: Final = outcomes
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self._header: Final = header
+        self._identity: Identity | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Brokers are being asked for another one."""
+        return self._task is not None and not self._task.done()
+
+    def give(self, route: Route) -> bool:
+        """Give a route an identity that it has not had. False: another one has to be had first; it is asked for."""
+        if self._identity is not None and self._identity != route.identity_spent:
+            route.identity_spent = self._identity
+            route.lane.take_identity(self._identity)
+            return True
+        if not self.under_way:
+            self._identity = None
+            self._task = asyncio.create_task(self._acquire(), name="producer-identity")
+            self._task.add_done_callback(self._outcomes.task_ended)
+        return False
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _acquire(self) -> None:
+        began_s = self._clock.monotonic()
+        while True:
+            for address in self._metadata.candidates():
+                with contextlib.suppress(RegnumError):
+                    answer = await call(
+                        self._connections.groups(address).InitProducerId,
+                        InitProducerIdRequest(header=self._header),
+                        timeout_s=5.0,
+                    )
+                    if answer.error_code == errors_pb2.ERROR_CODE_NONE:
+                        self._identity = Identity(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+                        self._outcomes.wake()
+                        return
+            self._metadata.request()
+            trouble_ms = (self._clock.monotonic() - began_s) * 1000
+            await self._clock.sleep(retry_delay_ms(trouble_ms, self._chance.random()) / 1000)

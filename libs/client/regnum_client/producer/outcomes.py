@@ -1,0 +1,152 @@
+"""Ends the futures of records, and keeps the account of what is still open: buffer, batches, the producer itself."""
+
+import asyncio
+from typing import Final
+
+from regnum_service.errors import Code, RegnumError
+
+from regnum_client.errors import BufferFullError, ClientClosedError, DeliveryTimeoutError, SequenceBrokenError
+from regnum_client.producer.batches.lane import Batch
+from regnum_client.records import RecordMetadata, TopicPartition
+
+Receipt = tuple[asyncio.Future[RecordMetadata], int]
+"""The future of a record, and its timestamp."""
+
+
+class Outcomes:
+    """What became of records. Belongs to one event loop."""
+
+    def __init__(self, *, buffer_bytes: int, delivery_timeout_s: float) -> None:
+        self._buffer_bytes: Final = buffer_bytes
+        self._delivery_timeout_s: Final = delivery_timeout_s
+        self._buffered_bytes = 0
+        self._door: Final = asyncio.Lock()
+        """Held by the first of those who wait for room; it lets them in one after another."""
+        self._freed: Final = asyncio.Event()
+        self._closed = False
+        self._open: dict[Batch[Receipt], asyncio.Future[None] | None] = {}
+        self._failure: BaseException | None = None
+        self._event: Final = asyncio.Event()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the producer cannot go on: a defect, not an answer."""
+        return self._failure
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Records not yet acknowledged, in bytes."""
+        return self._buffered_bytes
+
+    # The sender's alarm clock.
+
+    def wake(self) -> None:
+        """Let the sender turn."""
+        self._event.set()
+
+    async def woken(self, within_s: float) -> None:
+        """Wait until ``wake``, at most that long."""
+        if not self._event.is_set():
+            try:
+                async with asyncio.timeout(within_s):
+                    await self._event.wait()
+            except TimeoutError:
+                return
+        self._event.clear()
+
+    # The buffer.
+
+    def has_room(self, size_bytes: int) -> bool:
+        """A record of that size may come in now; one larger than the buffer may when nothing else is in it."""
+        return not self._door.locked() and self._fits(size_bytes)
+
+    async def room(self, size_bytes: int, *, wait_s: float) -> None:
+        """Wait for room, first come first served. Raises BufferFullError and ClientClosedError."""
+        try:
+            async with asyncio.timeout(wait_s), self._door:
+                while not self._closed and not self._fits(size_bytes):
+                    self._freed.clear()
+                    await self._freed.wait()
+        except TimeoutError:
+            raise BufferFullError(buffer_bytes=self._buffer_bytes, waited_s=wait_s) from None
+        if self._closed:
+            raise ClientClosedError("producer")
+
+    def take_in(self, batch: Batch[Receipt], size_bytes: int) -> None:
+        """A record was appended to the batch."""
+        self._buffered_bytes += size_bytes
+        self._open.setdefault(batch, None)
+
+    async def all_ended(self) -> None:
+        """Wait for every batch that is open now."""
+        loop = asyncio.get_running_loop()
+        endings: list[asyncio.Future[None]] = []
+        for batch, known in self._open.items():
+            ending = loop.create_future() if known is None else known
+            self._open[batch] = ending
+            endings.append(ending)
+        if endings:
+            await asyncio.wait(endings)
+
+    # Endings.
+
+    def acknowledged(self, partition: TopicPartition, batch: Batch[Receipt], base_offset: int) -> None:
+        """The brokers have the batch."""
+        for index, (future, timestamp_ms) in enumerate(batch.receipts):
+            if not future.done():
+                offset = base_offset + index if base_offset >= 0 else -1
+                future.set_result(RecordMetadata(partition.topic, partition.partition, offset, timestamp_ms))
+        self._end(batch)
+
+    def refused(self, partition: TopicPartition, batch: Batch[Receipt], code: Code, message: str) -> None:
+        """The leader will not take the batch."""
+        where = {"topic": partition.topic, "partition": str(partition.partition)}
+        self._fail(batch, RegnumError(code, f"{partition.topic}-{partition.partition}: {message}", metadata=where))
+
+    def timed_out(self, partition: TopicPartition, batch: Batch[Receipt], *, last: str) -> None:
+        """Nobody acknowledged the batch in time."""
+        self._fail(
+            batch,
+            DeliveryTimeoutError(
+                partition, timeout_s=self._delivery_timeout_s, maybe_written=batch.maybe_written, last=last
+            ),
+        )
+
+    def sequence_broken(self, partition: TopicPartition, batch: Batch[Receipt], *, because: str) -> None:
+        """The batch cannot be sent again under its numbers, nor safely under others."""
+        self._fail(batch, SequenceBrokenError(partition, maybe_written=batch.maybe_written, because=because))
+
+    def abandon(self) -> None:
+        """Fail whatever is open, because the producer ends."""
+        error = self._failure or ClientClosedError("producer")
+        self._closed = True
+        for batch in tuple(self._open):
+            self._fail(batch, error)
+        self._freed.set()
+
+    def task_ended(self, task: asyncio.Task[None]) -> None:
+        """Done callback of the producer's tasks: a defect ends the producer, loudly."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._failure = error
+            self.abandon()
+
+    def _fail(self, batch: Batch[Receipt], error: BaseException) -> None:
+        for future, _ in batch.receipts:
+            if not future.done():
+                future.set_exception(error)
+        self._end(batch)
+
+    def _end(self, batch: Batch[Receipt]) -> None:
+        if batch not in self._open:
+            return
+        ending = self._open.pop(batch)
+        if ending is not None:
+            ending.set_result(None)
+        self._buffered_bytes -= batch.size_bytes
+        self._freed.set()
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self._buffered_bytes == 0 or self._buffered_bytes + size_bytes <= self._buffer_bytes

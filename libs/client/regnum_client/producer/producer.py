@@ -1,0 +1,286 @@
+"""Writes records: batched, idempotent, in order, across changes of leader.
+
+A record goes into the open batch of its partition (``accumulator``); the ``sender`` takes the batch when it can go,
+puts it into the partition's line (``lane``) and carries it to the leader; its end is told through ``outcomes``. This
+module is the door.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_service.channel import Channels
+from regnum_service.clock import Clock, SystemClock
+from regnum_service.errors import RegnumError
+from regnum_telemetry import tracing
+
+from regnum_client.cluster.bootstrap import bootstrap_addresses
+from regnum_client.cluster.connections import Connections
+from regnum_client.cluster.metadata import Metadata
+from regnum_client.errors import ClientClosedError
+from regnum_client.producer.batches.accumulator import Accumulator
+from regnum_client.producer.batches.partitioner import StickyRoundRobin, partition_for_key
+from regnum_client.producer.outage_watch import OutageWatch
+from regnum_client.producer.outcomes import Outcomes, Receipt
+from regnum_client.producer.sender import Sender
+from regnum_client.records import RecordMetadata, TopicPartition
+from regnum_client.traces import ensure_traces
+
+RECORD_OVERHEAD_BYTES: Final = 64
+"""What a record takes from the buffer besides its key, value and headers."""
+CLOSE_IN_FAILURE_S: Final = 1.0
+"""How long ``async with`` waits for open records when its body has failed."""
+_ACKS: Final = {-1: log_pb2.ACKS_ALL, 1: log_pb2.ACKS_LEADER, 0: log_pb2.ACKS_NONE}
+"""Kafka's numbers and the values of the wire, where 0 has another meaning: a client that says nothing gets all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How a producer behaves. The defaults lose nothing and duplicate nothing."""
+
+    acks: Literal[-1, 0, 1] = -1
+    """-1: every in-sync replica has the record; 1: the leader has it; 0: no wait."""
+    idempotent: bool = True
+    """Repeats are recognised by the broker. Counts with acks -1 only."""
+    linger_ms: float = 5.0
+    """How long a record waits for company before its batch may be sent. A batch that cannot be sent then, because one
+    of its partition is under way, goes on taking records."""
+    batch_bytes: int = 16 * 1024
+    """A batch this large is sent at once. At most what the broker takes (1 MiB by default)."""
+    buffer_bytes: int = 32 * 1024 * 1024
+    """Records not yet acknowledged, in all; beyond it ``send`` waits."""
+    buffer_wait_s: float = 60.0
+    """How long ``send`` waits for room before BufferFullError."""
+    topic_wait_s: float = 5.0
+    """How long ``send`` waits for a topic that the brokers do not know yet."""
+    delivery_timeout_s: float = 120.0
+    """From ``send`` to the acknowledgement, all retries included; then DeliveryTimeoutError. A batch fails as a whole:
+    a record that joined one that could not be sent has up to a tenth less."""
+    request_timeout_s: float = 30.0
+    """Deadline of one produce call."""
+    in_flight_max: int = 5
+    """Produce calls under way to one broker. At most 5 when idempotent: brokers remember five batches."""
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    """Codec of the batches."""
+
+
+class Producer:
+    """Writes records to topics. One event loop, any number of tasks.
+
+    Records of one partition are written in the order of their ``send``, each once (acks -1 and idempotent, the
+    defaults).
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+        client_id: str = "regnum-producer",
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+        channels: Channels | None = None,
+    ) -> None:
+        self._bootstrap: Final = bootstrap
+        self._settings: Final = settings or ProducerSettings()
+        self._client_id: Final = client_id
+        self._clock: Final[Clock] = clock or SystemClock()
+        self._chance: Final = chance or random.Random()
+        self._connections: Final = Connections(channels or Channels())
+        self._partitioner: Final = StickyRoundRobin(self._chance.randrange(1 << 20))
+        self._outcomes: Final = Outcomes(
+            buffer_bytes=self._settings.buffer_bytes, delivery_timeout_s=self._settings.delivery_timeout_s
+        )
+        self._accumulator: Final = Accumulator[Receipt](
+            batch_bytes=self._settings.batch_bytes,
+            codec=self._settings.compression,
+            linger_s=self._settings.linger_ms / 1000,
+            delivery_timeout_s=self._settings.delivery_timeout_s,
+            on_turned=self._batch_turned,
+        )
+        self._metadata: Metadata | None = None
+        self._sender: Sender | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
+        settings = self._settings
+        acks = _ACKS.get(settings.acks)
+        if acks is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
+                f"acks is {settings.acks}; give -1 (all in-sync replicas), 1 (the leader) or 0 (do not wait)",
+            )
+        idempotent = settings.idempotent and settings.acks == -1
+        if idempotent and not 1 <= settings.in_flight_max <= 5:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"in_flight_max is {settings.in_flight_max}; idempotent producers need 1 to 5: brokers remember five",
+            )
+        await ensure_traces(self._client_id)
+        metadata = Metadata(
+            bootstrap_addresses(self._bootstrap),
+            self._connections,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+        )
+        self._sender = Sender(
+            self._connections,
+            metadata,
+            self._outcomes,
+            self._accumulator,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+            acks=acks,
+            idempotent=idempotent,
+            in_flight_max=settings.in_flight_max,
+            request_timeout_s=settings.request_timeout_s,
+            outages=OutageWatch(tracing.tracer()),
+        )
+        metadata.listen(self._outcomes.wake)
+        await metadata.start(timeout_s=settings.topic_wait_s)
+        self._metadata = metadata
+        self._task = asyncio.create_task(self._run(self._sender), name="producer-sender")
+        self._task.add_done_callback(self._outcomes.task_ended)
+
+    async def close(self, *, wait_s: float | None = None) -> None:
+        """Send what is buffered, wait for it (``wait_s`` at most), close the connections.
+
+        What is not acknowledged by then fails with ClientClosedError.
+        """
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._accumulator.close_all()
+        self._outcomes.wake()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._outcomes.all_ended()
+        except TimeoutError:
+            pass
+        finally:
+            await self._tear_down(task)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(wait_s=None if kind is None else CLOSE_IN_FAILURE_S)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Buffer one record; the future that comes back ends when the brokers have it (or have refused it).
+
+        Without a partition, the key's hash chooses it as Kafka's Java client does; without a key, batches go round.
+        Waits while the buffer is full. Raises BufferFullError, or UNKNOWN_TOPIC_OR_PARTITION for a topic that does
+        not exist.
+        """
+        metadata = self._metadata
+        if self._task is None or metadata is None or self._outcomes.failure is not None:
+            raise self._closed_error()
+        view = metadata.view.topics.get(topic)
+        if view is None:
+            view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+        if headers:
+            size_bytes += sum(len(name) + len(content or b"") for name, content in headers)
+        if not self._outcomes.has_room(size_bytes):
+            await self._outcomes.room(size_bytes, wait_s=self._settings.buffer_wait_s)
+        if self._task is None:
+            raise self._closed_error()
+        # From here on nothing awaits: records of one caller stay in order.
+        number = self._choose(topic, len(view.partitions), key, partition)
+        timestamp = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        idle = self._accumulator.next_ready_s is None
+        batch = self._accumulator.append(
+            TopicPartition(topic, number),
+            key=key,
+            value=value,
+            headers=tuple(headers),
+            timestamp_ms=timestamp,
+            receipt=(future, timestamp),
+            size_bytes=size_bytes,
+            now_s=self._clock.monotonic(),
+        )
+        self._outcomes.take_in(batch, size_bytes)
+        if self._accumulator.has_closed or (idle and self._accumulator.next_ready_s is not None):
+            self._outcomes.wake()
+        return future
+
+    async def check_topic(self, topic: str, *, partition: int | None = None) -> int:
+        """The number of partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION, as ``send`` would."""
+        if self._task is None or self._metadata is None:
+            raise self._closed_error()
+        view = await self._metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        self._choose(topic, len(view.partitions), None, partition)
+        return len(view.partitions)
+
+    async def flush(self) -> None:
+        """Send everything that is buffered now and wait until every future of it has ended, well or badly."""
+        if self._task is None:
+            raise self._closed_error()
+        self._accumulator.close_all()
+        self._outcomes.wake()
+        await self._outcomes.all_ended()
+
+    def _choose(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
+        if partition is not None:
+            if not 0 <= partition < partitions:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {topic!r} has no partition {partition}; it has 0 to {partitions - 1}",
+                    metadata={"topic": topic, "partition": str(partition)},
+                )
+            return partition
+        if key is not None:
+            return partition_for_key(key, partitions)
+        return self._partitioner.current(topic, partitions)
+
+    def _batch_turned(self, partition: TopicPartition) -> None:
+        view = None if self._metadata is None else self._metadata.view.topics.get(partition.topic)
+        if view is not None:
+            self._partitioner.batch_turned(partition.topic, partition.partition, len(view.partitions))
+
+    def _closed_error(self) -> BaseException:
+        return self._outcomes.failure or ClientClosedError("producer")
+
+    async def _run(self, sender: Sender) -> None:
+        while True:
+            sender.take_in(self._clock.monotonic())
+            pause_s = sender.turn()
+            ready_s = self._accumulator.next_ready_s
+            if ready_s is not None:
+                pause_s = min(pause_s, max(0.0, ready_s - self._clock.monotonic()))
+            if pause_s > 0:
+                await self._outcomes.woken(pause_s)
+            else:
+                await asyncio.sleep(0)
+
+    async def _tear_down(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if self._sender is not None:
+            await self._sender.close()
+        self._outcomes.abandon()
+        if self._metadata is not None:
+            await self._metadata.close()
+        await self._connections.close()

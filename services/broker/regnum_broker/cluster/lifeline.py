@@ -1,0 +1,301 @@
+"""The broker's lifeline to the controller (safety rules S9 and S16).
+
+Goals: a broker whose main loop is busy is not taken for dead; the controller learns of every ISR this broker writes,
+and of every replica here that cannot be used.
+
+Algorithm: a thread with an event loop of its own holds one stream to the controller's lifeline listener. It sends a
+beat every 100 ms (as seldom as the controller says where there are many brokers), and at once when a probe comes.
+Reports travel in numbered batches (see ``reports``). A stream says in its first message which registration it speaks
+for; when that changes, a new stream is opened. The controller may answer that this registration is over.
+"""
+
+import asyncio
+import contextlib
+import enum
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, assert_never
+
+import grpc
+import structlog
+from regnum.election.v1 import controller_pb2
+from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.nodes import Address
+from regnum_service.status import from_rpc_error
+
+from regnum_broker.cluster.contacts import FetchContacts
+from regnum_broker.cluster.controller import ControllerLocation
+from regnum_broker.cluster.lifeline_stream import LifelineStream
+from regnum_broker.cluster.reports import Reports
+from regnum_broker.identity import Identity
+from regnum_broker.replication.isr_writer import WrittenIsr
+
+BEAT_INTERVAL_S: Final = 0.1
+"""Time between two beats, unless the controller names a longer one."""
+
+BEAT_INTERVAL_S_MAX: Final = 10.0
+"""The longest that is believed."""
+
+SILENCE_S: Final = 2.0
+"""A controller that is silent for so long is looked for anew; for two of its beats, if that is longer."""
+
+RECONNECT_S: Final = 0.1
+"""Pause before another stream is tried."""
+
+UNREGISTERED: Final = 0
+"""Broker epoch in the hello of a broker without registration."""
+
+
+class Lifeline:
+    """Main loop's side: may be called from the main event loop only."""
+
+    def __init__(self, broker: BrokerId, *, offline: Callable[[], Collection[PartitionKey]]) -> None:
+        """Only assigns.
+
+        Args:
+            broker: who speaks.
+            offline: the replicas that cannot be used now; called on the lifeline's thread.
+        """
+        self._thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lifeline")
+        self._speaker: Final = _Speaker(broker, self._tell_main, Reports(offline))
+        self._open: Final = asyncio.Event()
+        self._fenced: Final = asyncio.Event()
+        self._epoch = UNREGISTERED
+        self._main: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Hold the lifeline for ever; a task of the supervisor."""
+        self._main = asyncio.get_running_loop()
+        running = self._main.run_in_executor(self._thread, self._speaker.run)
+        try:
+            await asyncio.shield(running)
+        finally:
+            self._speaker.stop()
+            self._thread.shutdown(wait=False)
+
+    def move(self, location: ControllerLocation | None) -> None:
+        """The controller is somewhere else."""
+        self._speaker.call(lambda: self._speaker.set_target(None if location is None else location.lifeline))
+
+    def identify(self, identity: Identity | None) -> None:
+        """Speak for another registration; None: for none."""
+        self._epoch = epoch = UNREGISTERED if identity is None else identity.broker_epoch
+        self._open.clear()
+        self._fenced.clear()
+        self._speaker.call(lambda: self._speaker.set_epoch(epoch))
+
+    def report(self, written: WrittenIsr) -> None:
+        """Tell the controller of an ISR that stands in the store."""
+        self._speaker.call(lambda: self._speaker.add_isr(written))
+
+    def report_offline(self, keys: Collection[PartitionKey]) -> None:
+        """Tell the controller at once of replicas that cannot be used any more; ``offline`` must name them by now."""
+        self._speaker.call(lambda: self._speaker.add_offline(keys))
+
+    def report_contacts(self, contacts: FetchContacts) -> None:
+        """Tell the controller who cannot be fetched from, and who does not fetch, from now on."""
+        self._speaker.call(lambda: self._speaker.set_contacts(contacts))
+
+    def report_busy(self, keys: frozenset[PartitionKey]) -> None:
+        """Tell the controller, with the next beat, which partitions are busy from now on."""
+        self._speaker.call(lambda: self._speaker.set_busy(keys))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a stream for the present registration is open."""
+        return self._open.is_set()
+
+    async def wait_open(self) -> None:
+        """Return when a stream for the present registration is open."""
+        await self._open.wait()
+
+    async def wait_fenced(self) -> None:
+        """Return when the controller says that the registration this broker speaks for is over."""
+        await self._fenced.wait()
+
+    def _tell_main(self, news: "_News", epoch: int) -> None:
+        main = self._main
+        if main is not None and not main.is_closed():
+            main.call_soon_threadsafe(self._take_news, news, epoch)
+
+    def _take_news(self, news: "_News", epoch: int) -> None:
+        if epoch != self._epoch:
+            # From a stream that spoke for another registration.
+            return
+        match news:
+            case _News.OPEN:
+                self._open.set()
+            case _News.ENDED:
+                self._open.clear()
+            case _News.FENCED:
+                self._fenced.set()
+            case _:
+                assert_never(news)
+
+
+class _News(enum.Enum):
+    """What the thread tells the main loop of a stream."""
+
+    OPEN = "open"
+    ENDED = "ended"
+    FENCED = "fenced"
+
+
+class _Speaker:
+    """The thread's side."""
+
+    def __init__(self, broker: BrokerId, tell_main: Callable[[_News, int], None], reports: Reports) -> None:
+        self._broker: Final = broker
+        self._reports: Final = reports
+        self._tell_main: Final = tell_main
+        self._log: Final = structlog.get_logger("lifeline")
+        self._loop: Final = asyncio.new_event_loop()
+        self._changed: Final = asyncio.Event()
+        self._due: Final = asyncio.Event()
+        self._stopped = False
+        self._target: Address | None = None
+        self._epoch = UNREGISTERED
+        self._named = False
+        self._beat = 0
+        self._probe = 0
+        self._interval_s = BEAT_INTERVAL_S
+        self._ended = ""
+
+    def run(self) -> None:
+        """The thread."""
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._speak())
+        finally:
+            self._loop.close()
+
+    def call(self, action: Any) -> None:
+        """Run something on the thread's loop."""
+        with contextlib.suppress(RuntimeError):
+            # The loop is closed: the broker stops.
+            self._loop.call_soon_threadsafe(action)
+
+    def stop(self) -> None:
+        """End the thread soon."""
+        self.call(self._stop)
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._changed.set()
+
+    def set_target(self, target: Address | None) -> None:
+        """Another controller."""
+        if target != self._target:
+            self._target = target
+            self._changed.set()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another registration."""
+        self._epoch, self._named = epoch, True
+        self._changed.set()
+
+    def add_isr(self, written: WrittenIsr) -> None:
+        """Another ISR."""
+        self._reports.add_isr(written)
+        self._due.set()
+
+    def add_offline(self, keys: Collection[PartitionKey]) -> None:
+        """More replicas that cannot be used."""
+        self._reports.add_offline(keys)
+        self._due.set()
+
+    def set_contacts(self, contacts: FetchContacts) -> None:
+        """Another state of fetches."""
+        self._reports.set_contacts(contacts)
+        self._due.set()
+
+    def set_busy(self, keys: frozenset[PartitionKey]) -> None:
+        """Other busy partitions: a hint, which can wait for the next beat."""
+        self._reports.set_busy(keys)
+
+    async def _speak(self) -> None:
+        while not self._stopped:
+            self._changed.clear()
+            target = self._target
+            if target is None or not self._named:
+                await self._changed.wait()
+                continue
+            epoch = self._epoch
+            try:
+                reason = await self._stream(target, epoch)
+            except grpc.RpcError as error:
+                reason = str(from_rpc_error(error))
+            except TimeoutError:
+                reason = "the controller is silent"
+            self._tell_main(_News.ENDED, epoch)
+            self._note_end(target, reason)
+            if not self._changed.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RECONNECT_S):
+                        await self._changed.wait()
+
+    def _note_end(self, target: Address, reason: str) -> None:
+        """Log it, once for the same reason: without a controller there are ten attempts a second."""
+        ended = f"{target} {reason}"
+        if ended != self._ended:
+            self._ended = ended
+            self._log.info("lifeline ended", at=str(target), reason=reason)
+
+    async def _stream(self, target: Address, epoch: int) -> str:
+        """Hold one stream until something about it changes; returns why it ended."""
+        stream = LifelineStream.open(target)
+        self._reports.begin_stream()
+        self._probe = 0
+        self._interval_s = BEAT_INTERVAL_S
+        hello = controller_pb2.LifelineHello(broker_id=self._broker, broker_epoch=epoch)
+        beats = asyncio.create_task(self._send_beats(stream, hello), name="lifeline: beats")
+        changed = asyncio.create_task(self._changed.wait(), name="lifeline: change")
+        answers = asyncio.create_task(self._read(stream, epoch), name="lifeline: answers")
+        try:
+            await asyncio.wait([beats, changed, answers], return_when=asyncio.FIRST_COMPLETED)
+            if answers.done():
+                answers.result()
+                return "the controller ended the stream"
+            if beats.done():
+                beats.result()
+            return "another controller or another registration"
+        finally:
+            for task in (beats, changed, answers):
+                task.cancel()
+            await asyncio.gather(beats, changed, answers, return_exceptions=True)
+            stream.close()
+
+    async def _send_beats(self, stream: LifelineStream, hello: controller_pb2.LifelineHello) -> None:
+        first: controller_pb2.LifelineHello | None = hello
+        while True:
+            self._due.clear()
+            self._beat += 1
+            message = controller_pb2.BrokerLifelineRequest(hello=first, beat=self._beat, probe_answered=self._probe)
+            self._reports.put_into(message)
+            stream.write(message)
+            first = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._due.wait()
+
+    async def _read(self, stream: LifelineStream, epoch: int) -> None:
+        opened = fenced = False
+        while True:
+            async with asyncio.timeout(max(SILENCE_S, 2 * self._interval_s)):
+                answer = await stream.read()
+            if answer is None:
+                return
+            if not opened:
+                opened = True
+                self._ended = ""
+                self._tell_main(_News.OPEN, epoch)
+            if answer.fenced and not fenced:
+                fenced = True
+                self._tell_main(_News.FENCED, epoch)
+            self._interval_s = min(max(answer.beat_interval_ms / 1000, BEAT_INTERVAL_S), BEAT_INTERVAL_S_MAX)
+            if answer.probe > self._probe:
+                self._probe = answer.probe
+                self._due.set()
+            self._reports.acknowledge(answer.report_acknowledged)
+            if self._reports.has_due:
+                self._due.set()

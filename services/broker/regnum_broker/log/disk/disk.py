@@ -1,0 +1,386 @@
+"""The disk as storage uses it: files of one directory by path, and what each failure means.
+
+A write or an fsync that failed once says that what the disk holds is unknown: the kernel drops the pages and the next
+fsync succeeds all the same (reliability D32). So the first failure marks the directory, and every later write is
+refused. Three things are no such failure. No room and no descriptors: the operation is undone and refused, and what
+was there before is there still. A file that was removed or cut under the process, or a part of it that cannot be
+read: that concerns who owns the file.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from regnum_broker.log.disk.descriptors import Descriptors
+from regnum_broker.log.disk.operations import Operations
+from regnum_broker.log.disk.reserve import NO_SPACE, Reserve
+from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
+from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError
+
+IOV_MAX: Final = 1000
+"""Buffers in one gathering write, below the system's 1024."""
+
+EXHAUSTED: Final = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""What the system says when it would do it with more room, descriptors or memory."""
+
+T = TypeVar("T")
+
+
+class DamagedFileError(Exception):
+    """A file is gone, shorter than it was written, or not readable in part. Its owner says what that means."""
+
+
+class GuardedDisk:
+    """Files of one directory by path. A failed write marks the directory as failed, for good. Reads: for any thread."""
+
+    def __init__(self, root: Path, disk: Disk, *, open_files_max: int, reserve_bytes: int = 0) -> None:
+        self._root = root
+        self._disk = disk
+        self._files = Descriptors(open_files_max)
+        self._failure: str | None = None
+        self._on_failure: Callable[[], None] | None = None
+        self.operations: Final = Operations()
+        """What is being asked of the system."""
+        self.reserve: Final = Reserve(root / "reserve", reserve_bytes, disk)
+        """Room for the directory's own bookkeeping."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether an operation failed."""
+        return self._failure is not None
+
+    def on_failure(self, callback: Callable[[], None]) -> None:
+        """Call back once, in the thread of the operation that fails first, if what was written may be lost."""
+        self._on_failure = callback
+
+    def refuse_if_full(self) -> None:
+        """Refuse what is not bookkeeping while the room held back is needed.
+
+        Raises:
+            ResourceExhaustedError: it is.
+        """
+        if self.reserve.full:
+            raise ResourceExhaustedError(
+                f"log directory {self._root} is full: nothing is appended until there is room for its reserve again;"
+                " delete topics, or make room on the disk",
+                space=True,
+            )
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes at ``position``; fewer at the end of the file. FileNotFoundError if there is none.
+
+        Raises:
+            DamagedFileError: that part of the file cannot be read.
+            ResourceExhaustedError: no descriptor for it now.
+        """
+        try:
+            with self.operations, self._files.pinned(path) as descriptor:
+                data = self._disk.pread(descriptor, size, position)
+                while len(data) < size and (
+                    more := self._disk.pread(descriptor, size - len(data), position + len(data))
+                ):
+                    data += more
+                return data
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                raise self._exhausted("reading", path, error) from error
+            raise DamagedFileError(f"byte {position} of {path} cannot be read: {error}") from error
+
+    def read_whole(self, path: str) -> bytes | None:
+        """All of a small file; None if there is none."""
+        try:
+            with self.operations:
+                return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refusal("reading", path, error) from error
+
+    def write(self, path: str, buffers: Sequence[WriteBuffer], position: int, *, bookkeeping: bool = False) -> None:
+        """Write all of ``buffers`` at ``position``, where the file ends; creates it only where it begins.
+
+        Args:
+            path: the file.
+            buffers: what to write.
+            position: how long the file is.
+            bookkeeping: whether it may use the room that is held back.
+
+        Raises:
+            DamagedFileError: the file is gone, or shorter than that.
+            ResourceExhaustedError: no room; the file is as it was.
+        """
+        if bookkeeping:
+            self._with_reserve(lambda: self._write(path, buffers, position))
+        else:
+            self._write(path, buffers, position)
+
+    def _write(self, path: str, buffers: Sequence[WriteBuffer], position: int) -> None:
+        self._refuse_if_failed()
+        try:
+            with self.operations:
+                file = self._files.pin(path, create=position == 0)
+                try:
+                    if position > 0 or file.seen:
+                        _check_length(file.descriptor, path, position)
+                    # Else it was opened just now, and made if it was not there: no call more than a first record takes.
+                    self._write_at_end(file.descriptor, buffers, position)
+                finally:
+                    self._files.unpin(file)
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
+        except OSError as error:
+            raise self._refusal("writing", path, error) from error
+
+    def _write_at_end(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
+        try:
+            self._write_all(descriptor, buffers, position)
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                self._disk.ftruncate(descriptor, position)
+            raise
+
+    def _write_all(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
+        for start in range(0, len(buffers), IOV_MAX):
+            part = buffers[start : start + IOV_MAX]
+            wanted = sum(map(len, part))
+            written = self._disk.pwritev(descriptor, part, position)
+            if written < wanted:
+                rest = memoryview(b"".join(part))
+                while written < wanted:
+                    more = self._disk.pwritev(descriptor, [rest[written:]], position + written)
+                    if more <= 0:
+                        raise OSError(errno.EIO, "the write makes no progress")
+                    written += more
+            position += wanted
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut the file.
+
+        Raises:
+            DamagedFileError: it is gone.
+        """
+        self._refuse_if_failed()
+        try:
+            with self.operations, self._files.pinned(path) as descriptor:
+                self._disk.ftruncate(descriptor, size)
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
+        except OSError as error:
+            raise self._refusal("truncating", path, error) from error
+
+    def sync(self, path: str) -> None:
+        """Bring the file to the disk.
+
+        Raises:
+            DamagedFileError: it is gone.
+            DirectoryFailedError: what was written may be lost.
+        """
+        self._refuse_if_failed()
+        try:
+            with self.operations, self._files.pinned(path) as descriptor:
+                self._sync(descriptor, path)
+                if os.fstat(descriptor).st_nlink == 0:
+                    raise DamagedFileError(f"{path} was removed while it was in use")
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
+        except OSError as error:
+            raise self._refusal("syncing", path, error) from error
+
+    def sync_directory(self, path: str) -> None:
+        """Bring the names in a directory to the disk."""
+        self._refuse_if_failed()
+        try:
+            with self.operations:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    self._sync(descriptor, path)
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            raise self._refusal("syncing", path, error) from error
+
+    def _sync(self, descriptor: int, path: str) -> None:
+        """A failed fsync is final whatever the reason, want of room included: the kernel has dropped the pages."""
+        try:
+            self._disk.fdatasync(descriptor)
+        except OSError as error:
+            raise self._fail("syncing", path, error, lost=True) from error
+
+    def replace(self, path: str, data: bytes, *, sync: bool, bookkeeping: bool = False) -> None:
+        """Put a small file in place of another, at once."""
+        if bookkeeping:
+            self._with_reserve(lambda: self._replace(path, data, sync=sync))
+        else:
+            self._replace(path, data, sync=sync)
+
+    def _replace(self, path: str, data: bytes, *, sync: bool) -> None:
+        self._refuse_if_failed()
+        temporary = path + ".new"
+        try:
+            with self.operations:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                try:
+                    self._write_all(descriptor, [data], 0)
+                    if sync:
+                        self._sync(descriptor, path)
+                except OSError:
+                    # What it takes of a full disk is needed.
+                    Path(temporary).unlink(missing_ok=True)
+                    raise
+                finally:
+                    os.close(descriptor)
+                Path(temporary).replace(path)
+        except OSError as error:
+            raise self._refusal("replacing", path, error) from error
+        self._files.drop(path)
+        if sync:
+            self.sync_directory(str(Path(path).parent))
+
+    def delete(self, path: str) -> None:
+        """Remove a file; one that is not there is fine."""
+        self._refuse_if_failed()
+        try:
+            with self.operations:
+                self._disk.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._refusal("deleting", path, error) from error
+        # Afterwards: a reader that comes between would bring the file that is gone back under its name.
+        self._files.drop(path)
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and its parents; one that is there is fine."""
+        self._refuse_if_failed()
+        try:
+            with self.operations:
+                try:
+                    # On the way of each replica's first append: no more than it takes.
+                    os.mkdir(path)  # noqa: PTH102
+                except FileExistsError:
+                    return
+                except FileNotFoundError:
+                    Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._refusal("creating", path, error) from error
+
+    def rename(self, path: str, target: str) -> bool:
+        """Give a folder another name; False: there is none."""
+        self._refuse_if_failed()
+        try:
+            with self.operations:
+                os.rename(path, target)  # noqa: PTH104 - thousands of folders, as they are
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._refusal("renaming", path, error) from error
+        return True
+
+    def remove_tree(self, path: str, *, expected: Collection[str] = ()) -> None:
+        """Remove a folder with its files; what is not there is fine. A kill may leave half of it.
+
+        Args:
+            path: the folder.
+            expected: names of all files that most of such folders have: those are not asked what they hold.
+        """
+        self._refuse_if_failed()
+        try:
+            self._unlink(f"{path}/{name}" for name in expected)
+            if not expected or not self._remove_folder(path):
+                with self.operations:
+                    files = self._disk.list_folder(path)
+                self._unlink(files)
+                with self.operations:
+                    self._disk.remove_folder(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._refusal("deleting", path, error) from error
+
+    def _unlink(self, files: Iterable[str]) -> None:
+        for file in files:
+            with self.operations, suppress(FileNotFoundError):
+                self._disk.unlink(file)
+
+    def _remove_folder(self, path: str) -> bool:
+        """False: it is not empty."""
+        try:
+            with self.operations:
+                self._disk.remove_folder(path)
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                return False
+            raise
+        return True
+
+    def forget(self, path: str) -> None:
+        """Close the descriptor of a file that is about to go."""
+        self._files.drop(path)
+
+    def forget_folders(self, paths: Iterable[str]) -> None:
+        """The same for all files of some folders."""
+        self._files.drop_folders(frozenset(paths))
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        self._files.drop_all()
+
+    def fail(self, reason: str) -> DirectoryFailedError:
+        """Mark the directory as failed for a reason that says nothing about what was written before."""
+        if self._failure is None:
+            self._failure = reason
+        return DirectoryFailedError(reason)
+
+    def _with_reserve(self, work: Callable[[], T]) -> T:
+        """Do it, on a full disk once more with the room that is held back."""
+        try:
+            return work()
+        except ResourceExhaustedError as error:
+            if not error.space or not self.reserve.release():
+                raise
+            return work()
+
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise DirectoryFailedError(self._failure)
+
+    def _refusal(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError | DirectoryFailedError:
+        """What an error of the system means for who asked."""
+        if error.errno in EXHAUSTED:
+            return self._exhausted(doing, path, error)
+        return self._fail(doing, path, error, lost=error.errno == errno.EIO)
+
+    def _exhausted(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError:
+        return ResourceExhaustedError(
+            f"{doing} {path}: {error}; nothing was lost: make room on the disk, or raise the limit of open files",
+            space=error.errno in NO_SPACE,
+        )
+
+    def _fail(self, doing: str, path: str, error: OSError, *, lost: bool) -> DirectoryFailedError:
+        message = (
+            f"log directory {self._root} failed: {doing} {path}: {error}; the broker must stop. Check the disk,"
+            " then start the broker again: its replicas are compared with their leaders"
+        )
+        if self._failure is None:
+            self._failure = message
+            if lost and self._on_failure is not None:
+                self._on_failure()
+        return DirectoryFailedError(message)
+
+
+def _check_length(descriptor: int, path: str, position: int) -> None:
+    """Refuse to write at the end of a file that has no name any more, or does not reach so far."""
+    status = os.fstat(descriptor)
+    if status.st_nlink == 0 or status.st_size < position:
+        raise DamagedFileError(
+            f"{path} was removed, or cut to {status.st_size} bytes, while it was in use; it had {position}"
+        )
+
+
+DELETED_SUFFIX: Final = ".deleted"
+"""Ending of a folder that is being removed."""

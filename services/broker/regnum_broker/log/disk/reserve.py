@@ -1,0 +1,62 @@
+"""A file that holds room back on the disk, so that a full one can still be started on, deleted from and stopped on."""
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from regnum_broker.log.disk.system_calls import Disk
+
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says when the disk, or the owner's share of it, is full."""
+
+
+class Reserve:
+    """Room of a log directory for its own bookkeeping. For the writer thread; ``full`` may be read by any."""
+
+    def __init__(self, path: Path, size_bytes: int, disk: Disk) -> None:
+        self._path = path
+        self._size_bytes = size_bytes
+        self._disk = disk
+        self._full = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the room was given away, or could not be taken: nothing but bookkeeping is written then."""
+        return self._full
+
+    def make(self) -> bool:
+        """Take the room, unless it is held; returns whether the disk has it. Writes no data."""
+        if self._size_bytes == 0:
+            return True
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                status = os.fstat(descriptor)
+                if status.st_size > self._size_bytes:
+                    self._disk.ftruncate(descriptor, self._size_bytes)
+                elif status.st_size < self._size_bytes:
+                    self._disk.allocate(descriptor, self._size_bytes)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._full = error.errno in NO_SPACE
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            return False
+        self._full = False
+        return True
+
+    def release(self) -> bool:
+        """Give the room to the bookkeeping; returns whether there was any."""
+        if self._size_bytes == 0:
+            return False
+        try:
+            self._path.unlink()
+        except OSError:
+            released = False
+        else:
+            released = True
+        self._full = True
+        return released

@@ -1,0 +1,327 @@
+"""Opening a replica: what its files are, and what a kill or a loss of power left of them.
+
+Goals: after any stop the replica is a prefix of what it was that holds everything acknowledged, or it says that it
+cannot know.
+
+Constraints: index, snapshot and checkpoint files may be missing or damaged; a start reads no more than
+it must.
+
+Algorithm: segments before the last were synced when they were closed: their index files speak for them, else
+their checksums, and what is wrong there is damage. The last segment is trusted at the size that a clean stop
+recorded; otherwise every checksum in it is computed, and it ends before the first batch that is cut off. A whole
+batch with a wrong checksum is what a loss of power leaves (cut there: the log gets a new id, safety rule S10), but in
+the same boot only damage does that, and then the replica stays offline. Leader epochs below the last segment come
+from the journal, those in it from its batches.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
+from regnum_records.check import verify_crc
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
+
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
+from regnum_broker.log.folders import NAME_FILE
+from regnum_broker.log.journal.entries import JournaledReplica
+from regnum_broker.log.replica.index import NO_TIMESTAMP, SegmentIndex, Summary, decode_index
+from regnum_broker.log.replica.producers import ProducerStates
+from regnum_broker.log.replica.segment import LOG_SUFFIX, Segment
+from regnum_broker.log.replica.snapshots import newest_snapshot, remove_snapshots
+
+_CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanEnd:
+    """How a clean stop left a replica."""
+
+    base_offset: int
+    """First offset of its last segment."""
+    size_bytes: int
+    """Bytes of that segment."""
+    log_end_offset: int
+    """Offset after its last record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What is known about the stop before this start."""
+
+    same_boot: bool
+    """Whether the machine has been up since the log was last open, so that nothing written can be gone."""
+    clean_end: CleanEnd | None
+    """What the clean stop recorded. None: there was none, or it did not know the replica."""
+    journal_damaged: bool
+    """Whether the journal may lack leader epochs."""
+    now_ms: int
+    """Milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """A replica as found."""
+
+    segments: tuple[Segment, ...]
+    """Oldest first; none if it has no files."""
+    epochs: EpochCache
+    """Leader epochs."""
+    highest_epoch: LeaderEpoch
+    """Highest leader epoch ever recorded."""
+    producers: ProducerStates
+    """Idempotent producers."""
+    lost: str | None
+    """Why acknowledged records may be missing; None: none are, as far as its files can tell."""
+    named: bool
+    """Whether the folder says whose it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanEnd:
+    """Where whole, right batches end."""
+
+    size_bytes: int
+    """Bytes of them."""
+    next_offset: int
+    """Offset after them."""
+    cut_off: bool
+    """Whether bytes of an unfinished batch follow."""
+    fault: str | None
+    """What is wrong with the whole batch that follows; None: none does."""
+
+
+def scan(
+    disk: GuardedDisk, path: str, *, base_offset: int, size_bytes: int, visit: Callable[[int, BatchHeader], None]
+) -> ScanEnd:
+    """Verify a segment file batch by batch, and visit (position, head) of those that are right."""
+    position, offset, epoch = 0, base_offset, int(NO_EPOCH)
+    chunk, chunk_start = b"", 0
+
+    def ended(*, cut_off: bool = False, fault: str | None = None) -> ScanEnd:
+        return ScanEnd(size_bytes=position, next_offset=offset, cut_off=cut_off, fault=fault)
+
+    while size_bytes - position >= HEADER_BYTES:
+        if position - chunk_start + HEADER_BYTES > len(chunk):
+            chunk, chunk_start = disk.read(path, position, min(_CHUNK_BYTES, size_bytes - position)), position
+        try:
+            header = read_header(chunk, position - chunk_start)
+            if header.magic != MAGIC or header.base_offset != offset or header.leader_epoch < epoch:
+                return ended(fault=f"byte {position} of {path} is not the batch at offset {offset}")
+            if position + header.size_bytes > size_bytes:
+                return ended(cut_off=True)
+            if position - chunk_start + header.size_bytes > len(chunk):
+                want = min(max(_CHUNK_BYTES, header.size_bytes), size_bytes - position)
+                chunk, chunk_start = disk.read(path, position, want), position
+            verify_crc(chunk, header, position - chunk_start)
+        except CorruptBatchError as error:
+            return ended(fault=f"byte {position} of {path}: {error}")
+        if header.last_offset_delta < 0 or header.leader_epoch < 0:
+            return ended(fault=f"the batch at byte {position} of {path} has impossible fields")
+        visit(position, header)
+        position += header.size_bytes
+        offset, epoch = header.next_offset, header.leader_epoch
+    return ended(cut_off=position < size_bytes)
+
+
+def recover(
+    folder: str, key: PartitionKey, journaled: JournaledReplica, disk: GuardedDisk, circumstances: Circumstances
+) -> Recovered:
+    """The replica whose files are in ``folder``.
+
+    Raises:
+        CorruptLogError: they contradict themselves in a way that no stop explains.
+        DirectoryFailedError: the disk failed.
+    """
+    try:
+        return _Recovery(folder, key, journaled, disk, circumstances).run()
+    except (DamagedFileError, OSError) as error:
+        raise CorruptLogError(key, str(error)) from error
+
+
+class _Recovery:
+    """One run of ``recover``."""
+
+    def __init__(
+        self,
+        folder: str,
+        key: PartitionKey,
+        journaled: JournaledReplica,
+        disk: GuardedDisk,
+        circumstances: Circumstances,
+    ) -> None:
+        self._folder = folder
+        self._key = key
+        self._journaled = journaled
+        self._disk = disk
+        self._circumstances = circumstances
+        self._lost: str | None = None
+        self._named = False
+
+    def run(self) -> Recovered:
+        files = self._segment_files()
+        if not files:
+            if self._journaled.has_files:
+                self._lost = "its files are gone"
+            return self._recovered((), self._epochs_without_records(0), ProducerStates())
+        closed = [self._closed_segment(*this, following[0]) for this, following in pairwise(files)]
+        return self._with_last(closed, *files[-1])
+
+    def _segment_files(self) -> list[tuple[int, int]]:
+        """(base offset, size) of each segment file, in order."""
+        segments: list[tuple[int, int]] = []
+        # Once for each replica of a broker, most of which have no folder: no more calls than it takes.
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._folder) as files:
+            for file in files:
+                stem, dot, suffix = file.name.rpartition(".")
+                if dot + suffix == LOG_SUFFIX and stem.isdigit():
+                    segments.append((int(stem), file.stat().st_size))
+                elif file.name == NAME_FILE:
+                    self._named = file.stat().st_size > 0
+        return sorted(segments)
+
+    def _closed_segment(self, base_offset: int, size_bytes: int, next_base: int) -> Segment:
+        """A segment before the last: as its index file says, or else as its checksums do."""
+        segment = Segment.empty(self._folder, self._disk, base_offset)
+        decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
+        if decoded is not None:
+            summary = decoded[0]
+            if (summary.base_offset, summary.size_bytes, summary.next_offset) == (base_offset, size_bytes, next_base):
+                return Segment(self._folder, self._disk, summary)
+        end, segment = self._scanned(base_offset, size_bytes, lambda _: None)
+        if end.fault is not None or end.cut_off or end.next_offset != next_base:
+            raise CorruptLogError(
+                self._key,
+                end.fault or f"{segment.path} ends at offset {end.next_offset}, the next begins at {next_base}",
+            )
+        # A full disk has no room for what can be made again.
+        with suppress(ResourceExhaustedError):
+            segment.save_index()
+        return segment
+
+    def _with_last(self, closed: list[Segment], base_offset: int, size_bytes: int) -> Recovered:
+        """The replica with its last segment."""
+        end = self._circumstances.clean_end
+        if end is not None and (end.base_offset, end.size_bytes) == (base_offset, size_bytes):
+            last = self._cleanly_closed(base_offset, size_bytes, end.log_end_offset)
+            segments = (*closed, last)
+            epochs = (
+                self._epochs_from_headers(segments) if self._circumstances.journal_damaged else self._journaled.epochs
+            )
+            epochs = EpochCache(tuple(entry for entry in epochs.entries if entry[1] <= last.next_offset))
+            return self._recovered(segments, epochs, self._producers(segments, last.next_offset, last.next_offset))
+        if end is not None:
+            self._lost = f"its last segment has {size_bytes} bytes and had {end.size_bytes} after the last clean stop"
+        epochs = self._epochs_from_headers(closed) if self._circumstances.journal_damaged else self._journaled.epochs
+        epochs = epochs.truncate_from_end(base_offset)
+        producers = self._producers(tuple(closed), base_offset, base_offset)
+
+        def visit(header: BatchHeader) -> None:
+            nonlocal epochs
+            epochs = epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
+            producers.apply(header, seen_ms=self._circumstances.now_ms)
+
+        scanned, last = self._scanned(base_offset, size_bytes, visit)
+        if scanned.size_bytes < size_bytes:
+            if scanned.fault is not None and self._circumstances.same_boot:
+                raise CorruptLogError(self._key, scanned.fault)
+            self._disk.delete(last.index_path)
+            self._disk.truncate(last.path, scanned.size_bytes)
+        remove_snapshots(self._folder, self._disk, above=last.next_offset)
+        newest = self._epochs_without_records(last.next_offset)
+        if newest.latest > epochs.latest:
+            epochs = epochs.assign(newest.latest, newest.entries[-1][1])
+        return self._recovered((*closed, last), epochs, producers)
+
+    def _cleanly_closed(self, base_offset: int, size_bytes: int, log_end_offset: int) -> Segment:
+        """The last segment after a clean stop."""
+        segment = Segment.empty(self._folder, self._disk, base_offset)
+        decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
+        if decoded is not None:
+            summary, index = decoded
+            if (summary.base_offset, summary.size_bytes, summary.next_offset) == (
+                base_offset,
+                size_bytes,
+                log_end_offset,
+            ):
+                return Segment(self._folder, self._disk, summary, index)
+        end, segment = self._scanned(base_offset, size_bytes, lambda _: None)
+        if end.fault is not None or end.cut_off or end.next_offset != log_end_offset:
+            raise CorruptLogError(
+                self._key, end.fault or f"{segment.path} ends at offset {end.next_offset}, expected {log_end_offset}"
+            )
+        return segment
+
+    def _scanned(
+        self, base_offset: int, size_bytes: int, visit: Callable[[BatchHeader], None]
+    ) -> tuple[ScanEnd, Segment]:
+        """A segment made from its verified batches."""
+        index, timestamp, epoch = SegmentIndex(), NO_TIMESTAMP, int(NO_EPOCH)
+
+        def note(position: int, header: BatchHeader) -> None:
+            nonlocal timestamp, epoch
+            index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
+            timestamp, epoch = max(timestamp, header.max_timestamp_ms), header.leader_epoch
+            visit(header)
+
+        path = Segment.empty(self._folder, self._disk, base_offset).path
+        end = scan(self._disk, path, base_offset=base_offset, size_bytes=size_bytes, visit=note)
+        summary = Summary(
+            base_offset=base_offset,
+            size_bytes=end.size_bytes,
+            next_offset=end.next_offset,
+            timestamp_ms_max=timestamp,
+            last_epoch=epoch,
+        )
+        return end, Segment(self._folder, self._disk, summary, index)
+
+    def _producers(self, segments: tuple[Segment, ...], at_most: int, log_end_offset: int) -> ProducerStates:
+        """Idempotent producers of the log that ends with ``segments``."""
+        return rebuilt_producers(
+            self._folder,
+            self._disk,
+            segments,
+            at_most=min(at_most, log_end_offset),
+            now_ms=self._circumstances.now_ms,
+        )
+
+    def _epochs_from_headers(self, segments: tuple[Segment, ...] | list[Segment]) -> EpochCache:
+        epochs = EpochCache()
+        for segment in segments:
+            for _, header in segment.headers():
+                epochs = epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
+        return epochs
+
+    def _epochs_without_records(self, log_end_offset: int) -> EpochCache:
+        """The newest journaled epoch, if it began where the log ends: a leader that had not appended yet."""
+        entries = self._journaled.epochs.entries
+        return EpochCache(entries[-1:] if entries and entries[-1][1] == log_end_offset else ())
+
+    def _recovered(self, segments: tuple[Segment, ...], epochs: EpochCache, producers: ProducerStates) -> Recovered:
+        return Recovered(
+            segments=segments,
+            epochs=epochs,
+            highest_epoch=max(self._journaled.highest_epoch, epochs.latest),
+            producers=producers,
+            lost=self._lost,
+            named=self._named,
+        )
+
+
+def rebuilt_producers(
+    folder: str, disk: GuardedDisk, segments: tuple[Segment, ...], *, at_most: int, now_ms: int
+) -> ProducerStates:
+    """Idempotent producers at the end of ``segments``: the newest snapshot up to ``at_most``, and what follows it."""
+    offset, states = newest_snapshot(folder, disk, at_most=at_most)
+    for segment in segments:
+        if segment.next_offset <= offset:
+            continue
+        position = segment.find_offset(offset)[0] if segment.base_offset < offset else 0
+        states = ProducerStates.replayed(states, (header for _, header in segment.headers(position)), seen_ms=now_ms)
+    return states

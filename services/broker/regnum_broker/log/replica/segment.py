@@ -1,0 +1,270 @@
+"""A segment: one file of batches, named by its first offset, and its index.
+
+Only the last segment of a replica grows. One thread changes a segment; any may read beside it: what is written
+becomes visible by ``size_bytes`` and the replica's log end, which are set last.
+"""
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from regnum_model.ids import NO_EPOCH
+from regnum_records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, read_header
+
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.system_calls import WriteBuffer
+from regnum_broker.log.replica.index import INTERVAL_BYTES, NO_TIMESTAMP, SegmentIndex, Summary, decode_index
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+
+AHEAD_BYTES_MIN: Final = 32 * 1024
+AHEAD_BYTES_MAX: Final = 1024 * 1024
+"""Bytes that one read of heads brings, at least and at most."""
+
+_EXTENT: Final = struct.Struct(">qi11xi")
+
+
+class DamagedSegmentError(DamagedFileError):
+    """A segment's bytes are not batches one after another. The replica turns it into a CorruptLogError."""
+
+
+def file_name(offset: int) -> str:
+    """An offset as file names carry it: 20 digits, so that names sort as offsets do."""
+    return f"{offset:020d}"
+
+
+class Segment:
+    """One segment. Most replicas of a large cluster hold little: what can be made when it is needed is made then."""
+
+    __slots__ = (
+        "_disk",
+        "_folder",
+        "_index",
+        "base_offset",
+        "last_epoch",
+        "next_offset",
+        "size_bytes",
+        "timestamp_ms_max",
+    )
+
+    def __init__(self, folder: str, disk: GuardedDisk, summary: Summary, index: SegmentIndex | None = None) -> None:
+        self.base_offset: Final = summary.base_offset
+        self.size_bytes = summary.size_bytes
+        self.next_offset = summary.next_offset
+        self.timestamp_ms_max = summary.timestamp_ms_max
+        self.last_epoch = summary.last_epoch
+        self._folder = folder
+        self._disk = disk
+        self._index = index
+
+    @classmethod
+    def empty(cls, folder: str, disk: GuardedDisk, base_offset: int) -> "Segment":
+        """A segment without batches; its file comes with the first write."""
+        summary = Summary(
+            base_offset=base_offset,
+            size_bytes=0,
+            next_offset=base_offset,
+            timestamp_ms_max=NO_TIMESTAMP,
+            last_epoch=NO_EPOCH,
+        )
+        return cls(folder, disk, summary)
+
+    @property
+    def path(self) -> str:
+        """The file with its batches."""
+        return f"{self._folder}/{self.base_offset:020d}{LOG_SUFFIX}"
+
+    @property
+    def index_path(self) -> str:
+        """The file with its index."""
+        return f"{self._folder}/{self.base_offset:020d}{INDEX_SUFFIX}"
+
+    @property
+    def summary(self) -> Summary:
+        """What it is now."""
+        return Summary(
+            base_offset=self.base_offset,
+            size_bytes=self.size_bytes,
+            next_offset=self.next_offset,
+            timestamp_ms_max=self.timestamp_ms_max,
+            last_epoch=self.last_epoch,
+        )
+
+    def append(self, buffers: Sequence[WriteBuffer], headers: Sequence[BatchHeader]) -> None:
+        """Write batches, whose assigned heads are given, in one write."""
+        self._disk.write(self.path, buffers, self.size_bytes)
+        position, timestamp = self.size_bytes, self.timestamp_ms_max
+        index = self._index = self._loaded_index()
+        for header in headers:
+            index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
+            timestamp = max(timestamp, header.max_timestamp_ms)
+            position += header.size_bytes
+        self.timestamp_ms_max = timestamp
+        self.last_epoch = headers[-1].leader_epoch
+        self.next_offset = headers[-1].next_offset
+        self.size_bytes = position
+
+    def read(self, offset: int, *, end_offset: int, bytes_max: int) -> bytes:
+        """Whole batches below ``end_offset`` from the one that contains ``offset`` on, at least one if there is one."""
+        size = self.size_bytes
+        position = self._loaded_index().position_for_offset(offset)
+        want = max(bytes_max, 0) + INTERVAL_BYTES
+        while position < size:
+            chunk = self._read_exactly(position, min(want, size - position))
+            part = _whole_batches(chunk, offset, end_offset, bytes_max)
+            if part.missing_bytes == 0:
+                return chunk if part.start == 0 and part.end == len(chunk) else chunk[part.start : part.end]
+            position += part.start
+            if position < size < position + part.missing_bytes:
+                raise DamagedSegmentError(f"the batch at byte {position} goes beyond the end of {self.path}")
+            want = max(part.missing_bytes, bytes_max)
+        return b""
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and head of each batch from ``position`` on, without reading large records.
+
+        Heads that lie close together come in one read, of more the longer that goes on.
+        """
+        size = self.size_bytes
+        chunk, chunk_start, ahead = b"", position, AHEAD_BYTES_MIN // 2
+        while position < size:
+            if position - chunk_start + HEADER_BYTES > len(chunk):
+                close = position - chunk_start <= len(chunk)
+                ahead = min(ahead * 2, AHEAD_BYTES_MAX) if close else AHEAD_BYTES_MIN
+                chunk, chunk_start = self._read_exactly(position, min(ahead, size - position)), position
+            header = self._header_in(chunk, position, chunk_start, size)
+            yield position, header
+            position += header.size_bytes
+
+    def find_offset(self, offset: int) -> tuple[int, int]:
+        """Position and base offset of the batch that contains ``offset``; the end of the segment if none does."""
+        for position, header in self.headers(self._loaded_index().position_for_offset(offset)):
+            if header.next_offset > offset:
+                return position, header.base_offset
+        return self.size_bytes, self.next_offset
+
+    def find_timestamp(self, timestamp_ms: int) -> int | None:
+        """Base offset of the first batch with a timestamp at or after ``timestamp_ms``."""
+        if self.timestamp_ms_max < timestamp_ms:
+            return None
+        for _, header in self.headers(self._loaded_index().position_for_timestamp(timestamp_ms)):
+            if header.max_timestamp_ms >= timestamp_ms:
+                return header.base_offset
+        return None
+
+    def cut(self, position: int, next_offset: int) -> "Segment":
+        """The segment without the batches from ``position`` on. This one must not be written to any more."""
+        # Read while there is one: a closed segment has thousands of batches.
+        kept = self._loaded_index().until(position)
+        self._disk.delete(self.index_path)
+        self._disk.truncate(self.path, position)
+        self.size_bytes = position
+        index, timestamp, epoch = self._walked(kept)
+        summary = Summary(
+            base_offset=self.base_offset,
+            size_bytes=position,
+            next_offset=next_offset,
+            timestamp_ms_max=timestamp,
+            last_epoch=epoch,
+        )
+        return Segment(self._folder, self._disk, summary, index)
+
+    def _walked(self, index: SegmentIndex) -> tuple[SegmentIndex, int, int]:
+        """``index`` with the batches that it lacks, their largest timestamp, and the last one's leader epoch."""
+        position, timestamp = index.resume_point()
+        epoch = int(NO_EPOCH)
+        for at, header in self.headers(position):
+            index.append(base_offset=header.base_offset, position=at, timestamp_ms_max_before=timestamp)
+            timestamp, epoch = max(timestamp, header.max_timestamp_ms), header.leader_epoch
+        return index, timestamp, epoch
+
+    def save_index(self) -> None:
+        """Write the index file. Not synced: it proves itself, and one that does not is made anew."""
+        self._disk.replace(self.index_path, self._loaded_index().encode(self.summary), sync=False)
+
+    def sync(self) -> None:
+        """Bring the batches to the disk."""
+        self._disk.sync(self.path)
+
+    def create(self) -> None:
+        """Create its file, empty, also where a creation that went wrong has left one."""
+        self._disk.write(self.path, [], 0)
+
+    def delete(self) -> None:
+        """Remove its files."""
+        self._disk.delete(self.index_path)
+        self._disk.delete(self.path)
+
+    def _loaded_index(self) -> SegmentIndex:
+        """The index; a closed segment's is read when it is first needed. Threads that both read it read the same.
+
+        An empty one's is made by the first append: one that a reader finds before that is of no use to anybody.
+        """
+        size, index = self.size_bytes, self._index
+        if index is not None:
+            return index
+        if size == 0:
+            return SegmentIndex()
+        decoded = decode_index(self._disk.read_whole(self.index_path) or b"")
+        index = decoded[1] if decoded is not None and decoded[0] == self.summary else self._walked(SegmentIndex())[0]
+        self._index = index
+        return index
+
+    def _header_in(self, chunk: bytes, position: int, chunk_start: int, size: int) -> BatchHeader:
+        try:
+            header = read_header(chunk, position - chunk_start)
+        except ValueError as error:
+            raise DamagedSegmentError(f"byte {position} of {self.path}: {error}") from None
+        if position + header.size_bytes > size or header.last_offset_delta < 0:
+            raise DamagedSegmentError(f"the batch at byte {position} of {self.path} has an impossible extent")
+        return header
+
+    def _read_exactly(self, position: int, size: int) -> bytes:
+        try:
+            data = self._disk.read(self.path, position, size)
+        except FileNotFoundError:
+            raise DamagedSegmentError(f"{self.path} is missing") from None
+        if len(data) < size:
+            raise DamagedSegmentError(f"{self.path} ends at byte {position + len(data)}, expected {self.size_bytes}")
+        return data
+
+
+class _Part(NamedTuple):
+    """A part of a chunk that was read."""
+
+    start: int
+    """Where the batch begins that contains the offset, or where to look for it."""
+    end: int
+    """Where the last whole batch ends."""
+    missing_bytes: int
+    """Bytes needed from ``start`` on to have one whole batch; 0: there is one, or nothing is to be returned."""
+
+
+def _whole_batches(chunk: bytes, offset: int, end_offset: int, bytes_max: int) -> _Part:
+    """Which whole batches of ``chunk``, which begins with a batch, to return."""
+    start, at, length = 0, 0, len(chunk)
+    while length - at >= HEADER_BYTES:
+        base, batch_length, delta = _EXTENT.unpack_from(chunk, at)
+        size = LENGTH_PREFIX_BYTES + batch_length
+        if size < HEADER_BYTES or delta < 0:
+            raise DamagedSegmentError(f"the batch at offset {base} has an impossible extent")
+        following = base + delta + 1
+        if following > end_offset:
+            return _Part(start, at, 0)
+        if following <= offset:
+            at += size
+            start = at
+        elif at > start and at + size - start > bytes_max:
+            return _Part(start, at, 0)
+        elif at + size > length:
+            return _Part(start, at, 0 if at > start else size)
+        else:
+            at += size
+    return _Part(start, at, 0 if at > start else HEADER_BYTES)
+
+
+def segment_of(segments: Sequence[Segment], offset: int) -> Segment:
+    """The segment that holds ``offset``, which is not before the first."""
+    return segments[bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1]

@@ -1,0 +1,105 @@
+"""Snapshots of idempotent producers: one small file for a log offset, so that a start need not read every head.
+
+A snapshot proves itself by its checksum and is never needed: without it the state is rebuilt from an older one and
+the batches that follow. One is taken when a segment is closed and one for each few megabytes between, so that a
+truncation in the middle of a failover reads few heads; a start goes from the one where the last segment begins.
+"""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.lines import decode_line, encode_line
+from regnum_broker.log.replica.producers import KeptBatch, ProducerEntry, ProducerStates
+from regnum_broker.log.replica.segment import file_name
+
+SNAPSHOT_SUFFIX: Final = ".producers"
+SNAPSHOTS_KEPT: Final = 3
+"""Newest snapshots at the beginnings of segments that stay."""
+BETWEEN_KEPT: Final = 8
+"""Newest snapshots between them that stay: a truncation goes back to the newest one below its offset."""
+INTERVAL_BYTES: Final = 8 * 1024 * 1024
+"""A log that has producers takes a snapshot when it has grown by so much, or by a quarter of a small segment."""
+
+
+def encode_snapshot(entries: Mapping[int, ProducerEntry]) -> bytes:
+    """The content of a snapshot file."""
+    return encode_line(
+        [
+            [
+                id,
+                entry.epoch,
+                [[b.first_sequence, b.last_sequence, b.base_offset, b.last_offset] for b in entry.batches],
+                entry.seen_ms,
+            ]
+            for id, entry in entries.items()
+        ]
+    )
+
+
+def decode_snapshot(data: bytes) -> ProducerStates | None:
+    """What a snapshot file says; None if it is not what was written."""
+    value: Any = decode_line(data.rstrip(b"\n"))
+    if not isinstance(value, list):
+        return None
+    try:
+        entries = {
+            int(id): ProducerEntry(int(epoch), tuple(KeptBatch(*map(int, batch)) for batch in batches), int(seen_ms))
+            for id, epoch, batches, seen_ms in value
+        }
+    except (TypeError, ValueError):
+        return None
+    return ProducerStates(entries) if all(entry.batches for entry in entries.values()) else None
+
+
+def _offsets(folder: str) -> list[int]:
+    """Offsets of the snapshots in a folder, in order."""
+    try:
+        with os.scandir(folder) as files:
+            names = [file.name for file in files]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    stems = [name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def _path(folder: str, offset: int) -> str:
+    return f"{folder}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
+
+
+def newest_snapshot(folder: str, disk: GuardedDisk, *, at_most: int) -> tuple[int, ProducerStates]:
+    """Offset and state of the newest readable snapshot at or below ``at_most``; (0, nothing) if there is none."""
+    for offset in reversed(_offsets(folder)):
+        if offset <= at_most:
+            states = decode_snapshot(disk.read_whole(_path(folder, offset)) or b"")
+            if states is not None:
+                return offset, states
+    return 0, ProducerStates()
+
+
+def save_snapshot(
+    folder: str, disk: GuardedDisk, offset: int, states: ProducerStates, *, bases: Collection[int]
+) -> None:
+    """Write the snapshot of a log that ends at ``offset``, and remove the oldest ones.
+
+    Args:
+        folder: folder of the replica.
+        disk: its files.
+        offset: log end.
+        states: idempotent producers at that end.
+        bases: where the segments begin, the one to come included.
+    """
+    disk.replace(_path(folder, offset), encode_snapshot(states.entries), sync=False)
+    offsets = _offsets(folder)
+    at_bases = [other for other in offsets if other in bases]
+    between = [other for other in offsets if other not in bases]
+    for old in (*at_bases[:-SNAPSHOTS_KEPT], *between[:-BETWEEN_KEPT]):
+        disk.delete(_path(folder, old))
+
+
+def remove_snapshots(folder: str, disk: GuardedDisk, *, above: int) -> None:
+    """Remove the snapshots of offsets above ``above``: their records are gone."""
+    for offset in _offsets(folder):
+        if offset > above:
+            disk.delete(_path(folder, offset))

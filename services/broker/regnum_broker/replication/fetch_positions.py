@@ -1,0 +1,169 @@
+"""One partition of a fetch session: what the follower said of it, and what may be answered.
+
+The functions look and change nothing; the session acts.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from regnum.broker.v1 import replication_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
+from regnum_service.errors import Code
+
+from regnum_broker.log.errors import DirectoryFailedError, OffsetOutOfRangeError, StorageError, UnknownReplicaError
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.decisions import truncation
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Partition
+
+UNSENT: Final = 0
+"""In place of a high watermark that the follower is known to have. None is below 0, and one of 0 is no news to anybody:
+a new partition is never named in an answer just for that.
+"""
+
+
+class Watched(Protocol):
+    """A fetch session as its positions see it."""
+
+    def moved(self, key: PartitionKey) -> None:
+        """A partition of the session has something new."""
+
+
+class Commits:
+    """Notes that a partition's high watermark moved."""
+
+    __slots__ = ("_key", "_moved")
+
+    def __init__(self, key: PartitionKey, moved: dict[PartitionKey, None]) -> None:
+        self._key: Final = key
+        self._moved: Final = moved
+
+    def set(self) -> None:
+        """It moved."""
+        self._moved[self._key] = None
+
+
+class Position:
+    """One partition of the session."""
+
+    __slots__ = (
+        "awaited",
+        "commits",
+        "counted",
+        "epoch",
+        "key",
+        "last_epoch",
+        "offset",
+        "sent_high_watermark",
+        "session",
+        "subscribed",
+    )
+
+    def __init__(self, session: Watched, key: PartitionKey, commits: Commits) -> None:
+        self.session: Final = session
+        self.key: Final = key
+        self.commits: Final = commits
+        self.epoch = 0
+        self.offset = 0
+        self.last_epoch = 0
+        self.sent_high_watermark = UNSENT
+        """What the follower was told since it named its position."""
+        self.awaited = False
+        """Whether the follower has to name its position before it is answered again."""
+        self.counted = False
+        """Whether the leadership has taken the position up."""
+        self.subscribed: Partition | None = None
+
+    def set(self) -> None:
+        """The partition moved."""
+        self.session.moved(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A position from which there are records to be read."""
+
+    position: Position
+    """Where the follower is."""
+    partition: Partition
+    """What it follows."""
+    leadership: Leadership
+    """Under which they are read: they are sent only if it still stands afterwards."""
+
+
+def refusal(position: Position, partition: Partition | None, follower: BrokerId | None) -> Code | None:
+    """Why the position cannot be answered with records; epochs are compared before roles (semantics 4.2)."""
+    if partition is None:
+        return errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID
+    role = partition.role
+    if position.epoch != partition.leader_epoch:
+        newer = position.epoch > partition.leader_epoch
+        return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH if newer else errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+    if not isinstance(role, Leadership):
+        return errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    if follower is None or role.progress_of(follower) is None:
+        return errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
+    log = partition.log
+    if not log.log_start_offset <= position.offset <= log.log_end_offset:
+        return errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+    return None
+
+
+def read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[bytes | Code]:
+    """On a reader thread: read one log after another until the answer is full; at least one."""
+    found: list[bytes | Code] = []
+    room = bytes_max
+    for log, offset in wanted:
+        if found and room <= 0:
+            break
+        try:
+            data = log.read(offset, bytes_max=max(room, 1))
+        except OffsetOutOfRangeError:
+            found.append(errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
+        except UnknownReplicaError:
+            # Deleted while the read waited for a thread.
+            found.append(errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
+        except DirectoryFailedError:
+            raise
+        except StorageError:
+            found.append(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
+        else:
+            found.append(data)
+            room -= len(data)
+    return found
+
+
+def divergence(position: Position, partition: Partition) -> replication_pb2.DivergingEpoch | None:
+    """Where the follower's log left the log here; None: as far as its last batch shows, it did not."""
+    last_epoch = LeaderEpoch(position.last_epoch)
+    log = partition.log
+    if last_epoch == NO_EPOCH or (last_epoch == log.epochs.latest and position.offset <= log.log_end_offset):
+        # What the rule below says of nearly every position, at less cost: nothing to compare, or the present epoch.
+        return None
+    of_leader = log.epochs.end_offset_for(last_epoch, log_end_offset=log.log_end_offset)
+    if not truncation.diverges(of_leader, last_fetched_epoch=last_epoch, fetch_offset=position.offset):
+        return None
+    return replication_pb2.DivergingEpoch(epoch=of_leader.epoch, end_offset=of_leader.end_offset)
+
+
+def add_to(
+    answer: replication_pb2.FetchReplicaResponse, position: Position, partition: Partition
+) -> replication_pb2.FetchedPartition:
+    """Name a partition in an answer, with its high watermark and the ends of its log."""
+    position.sent_high_watermark = partition.high_watermark
+    return answer.partitions.add(
+        topic_id=position.key.topic_id,
+        partition=position.key.partition,
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log.log_start_offset,
+        log_end_offset=partition.log.log_end_offset,
+    )
+
+
+def unsubscribe(position: Position) -> None:
+    """Hear of the partition no longer."""
+    if position.subscribed is not None:
+        position.subscribed.appended.detach(position)
+        position.subscribed.committed.detach(position.commits)
+        position.subscribed = None

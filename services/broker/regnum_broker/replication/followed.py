@@ -1,0 +1,126 @@
+"""One followed partition in a fetch stream, and what its log takes of an answer."""
+
+import asyncio
+import contextlib
+import math
+from dataclasses import dataclass
+
+from regnum.broker.v1 import replication_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import LeaderEpoch
+from regnum_records.errors import CorruptBatchError
+
+from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.epochs import EpochEnd
+from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
+from regnum_broker.replication.decisions import truncation, watermark
+from regnum_broker.replication.partition import Following, Partition
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A followed partition in a stream."""
+
+    partition: Partition
+    """The replica."""
+    following: Following
+    """The role under which it is fetched."""
+    first_request: int | None = None
+    """Number of the request that first named it in this stream; None: not yet."""
+    not_before_s: float = -math.inf
+    """Not asked for before this moment."""
+    refused_with: int = errors_pb2.ERROR_CODE_NONE
+    """Error of the last answer."""
+    not_stored: str | None = None
+    """Why the records of the last answer were not stored; None: they were."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether the partition still follows under the same order."""
+        return self.partition.role is self.following
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one partition of an answer."""
+
+    followed: Followed
+    """Which."""
+    log_end_before: int
+    """Log end before it was stored."""
+    log_end: int
+    """Log end afterwards."""
+    high_watermark_before: int
+    """High watermark as the writer saw it."""
+    error: str | None
+    """None: stored."""
+
+
+def take_truncations(storing: asyncio.Future[list[Outcome]]) -> None:
+    """On the event loop, as soon as an answer is stored: nothing that was cut is committed, whatever the roles are."""
+    if storing.exception() is None:
+        for outcome in storing.result():
+            if outcome.log_end < outcome.log_end_before:
+                outcome.followed.partition.truncated(outcome.log_end)
+
+
+def store(directory: LogDirectory, followed: Followed, answer: replication_pb2.FetchedPartition) -> Outcome:
+    """On the writer thread: append or truncate. A partition whose role changed meanwhile is left alone."""
+    partition = followed.partition
+    log = partition.log
+    error: str | None = None
+    before, high_watermark = log.log_end_offset, partition.high_watermark
+    if followed.stands:
+        try:
+            if answer.HasField("diverging_epoch"):
+                _truncate(partition, answer.diverging_epoch)
+            elif answer.error_code == errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE:
+                _return_into_range(partition, answer)
+            else:
+                log.append_replicated(answer.records)
+        except DirectoryFailedError:
+            raise
+        except (CorruptBatchError, StorageError) as refusal:
+            # A replica that is damaged goes offline by itself; the others of the answer go on, and so does the broker.
+            error = str(refusal)
+    if log.log_end_offset < high_watermark:
+        # Whoever opens the directory next takes the checkpoint's word, and the log may have grown again by then.
+        with contextlib.suppress(ResourceExhaustedError):
+            # On a full disk the next checkpoint that fits says it.
+            directory.checkpoint_high_watermarks({partition.key: log.log_end_offset})
+    return Outcome(followed, before, log.log_end_offset, high_watermark, error)
+
+
+def _truncate(partition: Partition, diverging: replication_pb2.DivergingEpoch) -> None:
+    log = partition.log
+    of_leader = EpochEnd(epoch=LeaderEpoch(diverging.epoch), end_offset=diverging.end_offset)
+    log_end = log.log_end_offset
+    decision = truncation.decide(
+        of_leader,
+        of_follower=log.epochs.end_offset_for(of_leader.epoch, log_end_offset=log_end),
+        log_end=log_end,
+        high_watermark=partition.high_watermark,
+    )
+    # Not done means: ask again from there, which the next request does in any case.
+    log.truncate(decision.offset)
+
+
+def _return_into_range(partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
+    log = partition.log
+    if answer.log_end_offset < log.log_end_offset:
+        log.truncate(answer.log_end_offset)
+    elif answer.log_start_offset > log.log_end_offset:
+        log.truncate_fully_and_start_at(answer.log_start_offset)
+
+
+def take_high_watermark(partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
+    """Take up what the leader says is committed, as far as it is here."""
+    log = partition.log
+    partition.take_high_watermark(
+        watermark.of_follower(
+            partition.high_watermark,
+            leader_high_watermark=answer.high_watermark,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+        )
+    )

@@ -1,0 +1,404 @@
+"""Following: one fetch stream for each leader broker, for all partitions that are followed there.
+
+Goals: an acknowledgement waits for as few hops as possible; a follower's log becomes and stays a prefix of its
+leader's.
+
+Algorithm: a request names the partitions whose position changed, an answer only those with something to say; once it
+is stored, the next request goes out at once and tells the leader so. When there is more to name (partitions that were
+added, records that were stored) while the leader holds a request back, a second request is sent, and the leader answers
+the first at once; what comes while two are under way goes with the next.
+
+Before a leader sends records, or counts what the follower has, it compares the epoch of the follower's last batch with
+its own log and answers ``diverging_epoch`` where they differ (KIP-279, KIP-320; the high watermark decides nothing,
+defect D1): the follower then truncates, takes nothing else from that answer (D5), and asks again. The leader epoch that
+a position carries fences both ways (D4).
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import grpc
+import structlog
+from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import Address
+from regnum_service.channel import Channels
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, reason_of
+from regnum_service.slices import Turns, slices
+from regnum_service.status import from_rpc_error
+from regnum_service.supervisor import Supervisor
+from regnum_telemetry import conventions, tracing
+
+from regnum_broker.identity import Identity
+from regnum_broker.replication.followed import Followed, Outcome, store, take_high_watermark, take_truncations
+from regnum_broker.replication.partition import Following, Partition
+from regnum_broker.storage import Storage
+
+MAX_WAIT_MS: Final = 500
+"""How long a leader may hold a request back."""
+
+ANSWER_TIMEOUT_S: Final = 5.0
+"""An answer that has not come after this time and MAX_WAIT_MS never will."""
+
+REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""About how many bytes of records one answer carries."""
+
+SLICE: Final = 500
+"""Partitions named, or taken up, between two turns of the event loop (safety rule S22)."""
+
+STORED_AT_ONCE_MAX: Final = 200
+"""Partitions of one answer that are one job for the writer: appends of others go between two of them."""
+
+RECONNECT_S_MIN: Final = 0.05
+RECONNECT_S_MAX: Final = 1.0
+
+PAUSES_S: Final[Mapping[int, float]] = {
+    errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH: 0.02,
+    errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID: 0.1,
+    errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER: 0.1,
+}
+"""Pause before a partition is asked for again after an error that ends by itself."""
+
+PAUSE_S: Final = 1.0
+"""The same after any other error."""
+
+StreamCall = Any
+"""grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
+
+
+class LeaderStream:
+    """The fetch stream to one leader broker."""
+
+    def __init__(
+        self,
+        leader: BrokerId,
+        *,
+        broker: BrokerId,
+        address: Callable[[], Address | None],
+        identity: Callable[[], Identity | None],
+        channels: Channels,
+        storage: Storage,
+        clock: Clock,
+    ) -> None:
+        self._leader: Final = leader
+        self._broker: Final = broker
+        self._address: Final = address
+        self._identity: Final = identity
+        self._channels: Final = channels
+        self._storage: Final = storage
+        self._clock: Final = clock
+        self._log: Final = structlog.get_logger("follower").bind(leader=leader)
+        self._followed: Final[dict[PartitionKey, Followed]] = {}
+        self._changed: dict[PartitionKey, None] = {}
+        """Those whose position the leader has to be told."""
+        self._forgotten: Final[dict[PartitionKey, None]] = {}
+        self._moved: Final = asyncio.Event()
+        self._due = False
+        """Whether a request would name what the one before did not."""
+        self._sending: Final = asyncio.Lock()
+        self._sent = 0
+        self._answered = 0
+        self._heard = 0
+        self._storing = False
+
+    def add(self, partition: Partition, following: Following) -> None:
+        """Fetch a partition from now on."""
+        self._forgotten.pop(partition.key, None)
+        self._followed[partition.key] = Followed(partition, following)
+        self._changed[partition.key] = None
+        self._due = True
+        self._moved.set()
+
+    def remove(self, key: PartitionKey) -> None:
+        """Fetch it no longer."""
+        if self._followed.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            self._forgotten[key] = None
+
+    @property
+    def answers(self) -> int | None:
+        """How many answers the leader has given so far; None while it is not this leader that is waited for."""
+        idle = not self._followed or self._storing or self._address() is None or self._identity() is None
+        return None if idle else self._heard
+
+    async def run(self) -> None:
+        """Fetch for ever; a task of the supervisor."""
+        pause_s = RECONNECT_S_MIN
+        while True:
+            if not self._followed:
+                await self._moved.wait()
+            self._moved.clear()
+            address = self._address()
+            if address is None or self._identity() is None:
+                await self._clock.sleep(RECONNECT_S_MIN)
+                continue
+            try:
+                reason = await self._stream(address)
+            except grpc.RpcError as error:
+                reason = str(from_rpc_error(error))
+            except asyncio.InvalidStateError:
+                reason = "the connection broke"
+            except TimeoutError:
+                reason = "no answer in time"
+            self._log.info("fetch stream ended", reason=reason, answers=self._answered)
+            # A channel of its own for each attempt: this loop paces, not the channel.
+            await self._channels.drop(address)
+            pause_s = RECONNECT_S_MIN if self._answered else min(pause_s * 2, RECONNECT_S_MAX)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._moved.wait()
+
+    async def _stream(self, address: Address) -> str:
+        """Run one stream to its end; returns why it ended."""
+        for followed in self._followed.values():
+            followed.first_request = None
+        self._changed = dict.fromkeys(self._followed)
+        self._forgotten.clear()
+        self._sent = self._answered = 0
+        stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address))
+        call: StreamCall = stub.FetchReplica()
+        sender = asyncio.create_task(self._interrupt(call), name=f"fetch from {self._leader}: additions")
+        try:
+            await self._send(call)
+            while True:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S + MAX_WAIT_MS / 1000):
+                    answer = await call.read()
+                if answer is grpc.aio.EOF:
+                    return "the leader ended the stream"
+                self._answered += 1
+                self._heard += 1
+                self._storing = True
+                try:
+                    await self._take(answer.partitions)
+                finally:
+                    self._storing = False
+                if self._identity() is None or self._address() != address:
+                    return "the registration or the leader's address changed"
+                if self._sent == self._answered or (self._due and self._sent == self._answered + 1):
+                    await self._send(call)
+        finally:
+            sender.cancel()
+            call.cancel()
+
+    async def _interrupt(self, call: StreamCall) -> None:
+        """Send a second request when partitions were added while the leader holds the first one back."""
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            if self._due and self._sent == self._answered + 1:
+                try:
+                    await self._send(call)
+                except (grpc.RpcError, asyncio.InvalidStateError):
+                    # The reader sees the end of the stream as well, and the reason.
+                    return
+
+    async def _send(self, call: StreamCall) -> None:
+        identity = self._identity()
+        if identity is None:
+            return
+        async with self._sending:
+            await call.write(await self._request(identity))
+
+    async def _request(self, identity: Identity) -> replication_pb2.FetchReplicaRequest:
+        """The next request. What is added, or removed, while it is put together goes with the one after it."""
+        now_s = self._clock.monotonic()
+        number = self._sent = self._sent + 1
+        self._due = False
+        forgotten = [
+            replication_pb2.ForgottenPartition(topic_id=key.topic_id, partition=key.partition)
+            for key in self._forgotten
+        ]
+        self._forgotten.clear()
+        positions, soonest_s = [], math.inf
+        turns = Turns(SLICE)
+        for key in tuple(self._changed):
+            await turns.took()
+            followed = self._followed.get(key)
+            if followed is None or key not in self._changed:
+                self._changed.pop(key, None)
+                continue
+            if followed.not_before_s > now_s:
+                soonest_s = min(soonest_s, followed.not_before_s)
+                continue
+            del self._changed[key]
+            if followed.first_request is None:
+                followed.first_request = number
+            log = followed.partition.log
+            positions.append(
+                replication_pb2.FetchPosition(
+                    topic_id=key.topic_id,
+                    partition=key.partition,
+                    current_leader_epoch=followed.following.leader_epoch,
+                    fetch_offset=log.log_end_offset,
+                    last_fetched_epoch=log.last_record_epoch,
+                    log_start_offset=log.log_start_offset,
+                )
+            )
+        # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
+        wait_ms = MAX_WAIT_MS if soonest_s == math.inf else min(MAX_WAIT_MS, math.ceil((soonest_s - now_s) * 1000))
+        return replication_pb2.FetchReplicaRequest(
+            replica_id=self._broker,
+            broker_epoch=identity.broker_epoch,
+            registration=identity.registration,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=REQUEST_BYTES_MAX,
+            positions=positions,
+            forgotten=forgotten,
+        )
+
+    async def _take(self, answers: Sequence[replication_pb2.FetchedPartition]) -> None:
+        """Carry an answer out: jobs for the writer, and the high watermarks."""
+        now_s = self._clock.monotonic()
+        work: list[tuple[Followed, replication_pb2.FetchedPartition]] = []
+        refused: dict[Code, list[Followed]] = {}
+        turns = Turns(SLICE)
+        for answer in answers:
+            await turns.took()
+            followed = self._followed.get(PartitionKey(TopicId(answer.topic_id), answer.partition))
+            # An answer to a request from before the present order is about another position.
+            if followed is None or followed.first_request is None or followed.first_request > self._answered:
+                continue
+            if not followed.stands:
+                continue
+            if answer.error_code not in {errors_pb2.ERROR_CODE_NONE, errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE}:
+                if self._pause(followed, answer, now_s):
+                    refused.setdefault(answer.error_code, []).append(followed)
+                continue
+            followed.refused_with = errors_pb2.ERROR_CODE_NONE
+            if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
+                work.append((followed, answer))
+            else:
+                take_high_watermark(followed.partition, answer)
+        for code, some in refused.items():
+            # One line, however many they are: with a topic's deletion its leader refuses all that have not heard of it.
+            partition = _name(some[0].partition)
+            self._log.info("fetch refused", partition=partition, partitions=len(some), reason=reason_of(code))
+        async for part in slices(work, STORED_AT_ONCE_MAX):
+            await self._store(part)
+
+    async def _store(self, work: Sequence[tuple[Followed, replication_pb2.FetchedPartition]]) -> None:
+        directory = self._storage.directory
+
+        def append() -> list[Outcome]:
+            with directory.many_appends():
+                return [store(directory, followed, answer) for followed, answer in work]
+
+        storing = await self._storage.write_later(append, size_bytes=sum(len(answer.records) for _, answer in work))
+        # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
+        storing.add_done_callback(take_truncations)
+        outcomes = await asyncio.shield(storing)
+        for (_, answer), outcome in zip(work, outcomes, strict=True):
+            self._settle(outcome, answer)
+
+    def _settle(self, outcome: Outcome, answer: replication_pb2.FetchedPartition) -> None:
+        followed = outcome.followed
+        if outcome.high_watermark_before > outcome.log_end:
+            # The leader never had what this replica took for committed: an unclean election, or defect D6.
+            self._log.error(
+                "truncated below the high watermark",
+                partition=_name(followed.partition),
+                high_watermark=outcome.high_watermark_before,
+                log_end=outcome.log_end,
+            )
+        if not followed.stands:
+            return
+        partition = followed.partition
+        self._changed[partition.key] = None
+        if outcome.error is not None:
+            followed.not_before_s = self._clock.monotonic() + PAUSE_S
+            # On a full disk every partition is refused once a second: the first time says it all.
+            if followed.not_stored != outcome.error:
+                followed.not_stored = outcome.error
+                self._log.warning("records not stored", partition=_name(partition), reason=outcome.error)
+            return
+        followed.not_stored = None
+        self._due = True
+        if answer.HasField("diverging_epoch") or answer.error_code:
+            self._log.info("truncated", partition=_name(partition), log_end=outcome.log_end)
+            if followed.following.cause and outcome.log_end < outcome.log_end_before:
+                self._record_truncation(outcome)
+        else:
+            take_high_watermark(partition, answer)
+
+    def _record_truncation(self, outcome: Outcome) -> None:
+        now_unix_nano = tracing.now_unix_nano()
+        partition = outcome.followed.partition
+        tracing.between(
+            conventions.TRUNCATION,
+            now_unix_nano,
+            now_unix_nano,
+            parent=outcome.followed.following.cause,
+            attributes={
+                conventions.BROKER: self._broker,
+                conventions.TOPIC: partition.topic,
+                conventions.PARTITION: str(partition.key.partition),
+                conventions.TRUNCATED_FROM: outcome.log_end_before,
+                conventions.TRUNCATED_TO: outcome.log_end,
+            },
+        )
+
+    def _pause(self, followed: Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> bool:
+        """Ask for a partition again later; returns whether it is refused so for the first time."""
+        code = answer.error_code
+        if code == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH:
+            # Only a newer order helps, and it brings the partition here anew; the pause guards against a lost one.
+            followed.not_before_s = now_s + PAUSE_S
+        else:
+            followed.not_before_s = now_s + PAUSES_S.get(code, PAUSE_S)
+        self._changed[followed.partition.key] = None
+        # Without a controller every partition is refused ten times a second: the first time says it all.
+        first = followed.refused_with != code
+        followed.refused_with = code
+        return first
+
+
+def _name(partition: Partition) -> str:
+    return f"{partition.topic}-{partition.key.partition}"
+
+
+class Fetchers:
+    """All fetch streams of this broker."""
+
+    def __init__(self, make_stream: Callable[[BrokerId], LeaderStream], supervisor: Supervisor) -> None:
+        self._make_stream: Final = make_stream
+        self._supervisor: Final = supervisor
+        self._streams: Final[dict[BrokerId, LeaderStream]] = {}
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+        self._leaders: Final[dict[PartitionKey, BrokerId]] = {}
+        self._stopped = False
+
+    def follow(self, partition: Partition, following: Following) -> None:
+        """Fetch a partition from its leader."""
+        self.forget(partition.key)
+        if following.leader == NO_LEADER or self._stopped:
+            return
+        stream = self._streams.get(following.leader)
+        if stream is None:
+            stream = self._streams[following.leader] = self._make_stream(following.leader)
+            self._tasks.append(self._supervisor.start(f"fetch from broker {following.leader}", stream.run()))
+        self._leaders[partition.key] = following.leader
+        stream.add(partition, following)
+
+    def forget(self, key: PartitionKey) -> None:
+        """Fetch it no longer."""
+        leader = self._leaders.pop(key, None)
+        if leader is not None:
+            self._streams[leader].remove(key)
+
+    def answers(self) -> dict[BrokerId, int]:
+        """How many answers each leader that is waited for has given so far."""
+        return {leader: count for leader, stream in self._streams.items() if (count := stream.answers) is not None}
+
+    async def stop(self) -> None:
+        """End all streams, for good: a broker that shuts down must not enter an ISR again (defect D11)."""
+        self._stopped = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)

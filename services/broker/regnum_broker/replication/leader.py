@@ -1,0 +1,336 @@
+"""A partition as its leader sees it: followers' progress, ISR, high watermark.
+
+Belongs to the event loop and does no I/O. Decisions are in ``replication``; ISR changes are written by ``isr_writer``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from regnum_model.ids import BrokerEpoch, BrokerId, Registration
+from regnum_model.insync import may_commit, may_let_go
+from regnum_model.nodes import LeaderAndIsr
+
+from regnum_broker.replication.decisions import isr, watermark
+from regnum_broker.replication.decisions.isr import NEVER_S, FollowerProgress
+from regnum_broker.replication.partition import Partition, Role
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FollowerStream:
+    """A follower's fetch stream as far as leaderships care; kept by the fetch session."""
+
+    broker: BrokerId
+    """The follower."""
+    broker_epoch: BrokerEpoch
+    """Broker epoch that its newest request carried."""
+    registration: Registration
+    """Registration that its newest request carried (safety rule S3)."""
+    polled_s: float
+    """Moment of its newest request, monotonic seconds. A request renews every position of the session."""
+    open: bool = True
+    """False once the stream has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """A follower that may enter the ISR as far as its log goes."""
+
+    broker: BrokerId
+    """The follower."""
+    broker_epoch: BrokerEpoch
+    """Broker epoch that its fetches carry."""
+    registration: Registration
+    """Registration that its fetches carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChange:
+    """A change of the ISR that the leader wants. Without members: only the eligible replicas are to be let go."""
+
+    leaving: tuple[BrokerId, ...]
+    """Members that lag."""
+    joining: tuple[Joining, ...]
+    """Followers that caught up."""
+
+
+class Leadership(Role):
+    """This broker's leadership of one partition in one leader epoch."""
+
+    __slots__ = (
+        "_end",
+        "_incomplete",
+        "_progress",
+        "_removed_s",
+        "_streams",
+        "began_s",
+        "began_unix_nano",
+        "broker",
+        "cause",
+        "cause_pending",
+        "cut_off",
+        "epoch_start",
+        "lag_s",
+        "min_insync",
+        "partition",
+        "proposed_isr",
+        "replicas",
+        "retry_isr_s",
+        "state",
+        "version",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        state: LeaderAndIsr,
+        *,
+        version: int,
+        replicas: Sequence[BrokerId],
+        min_insync: int,
+        epoch_start: int,
+        broker: BrokerId,
+        lag_s: float,
+        now_s: float,
+        cause: str = "",
+        began_unix_nano: int = 0,
+    ) -> None:
+        self.partition: Final = partition
+        self.state = state
+        """The node as it is known to stand in the store."""
+        self.version = version
+        """Version of that node."""
+        self.replicas = tuple(replicas)
+        """Assigned replicas."""
+        self.min_insync = min_insync
+        """Effective min.insync.replicas."""
+        self.cause: Final = cause
+        """Place in the trace of the failover that made this leadership; empty: none."""
+        self.began_unix_nano: Final = began_unix_nano
+        """When it began, for spans."""
+        self.cause_pending = bool(cause)
+        """Whether the first append since is still to be recorded."""
+        self.began_s: Final = now_s
+        """When it began, monotonic seconds."""
+        self.cut_off = False
+        """Whether it may be over without this broker having heard of it; clients are sent away (safety rule S8)."""
+        self.epoch_start: Final = epoch_start
+        """Log end when this epoch began."""
+        self.broker: Final = broker
+        self.lag_s: Final = lag_s
+        self.proposed_isr: tuple[BrokerId, ...] | None = None
+        """ISR of a write whose outcome is not known; counts beside the present one (safety rule S1)."""
+        self.retry_isr_s = NEVER_S
+        """Not before this moment is another ISR write tried, after one was refused."""
+        self._end = epoch_start
+        """Log end as far as this loop has heard: records that the writer has added since are not yet looked at."""
+        in_sync = isr.at_new_epoch(in_sync=True, now_s=now_s)
+        self._progress: Final[dict[BrokerId, FollowerProgress]] = {
+            id: in_sync if id in state.isr else isr.UNSEEN for id in replicas if id != broker
+        }
+        self._streams: Final[dict[BrokerId, FollowerStream]] = {}
+        self._removed_s: Final[dict[BrokerId, float]] = {}
+        self._incomplete: dict[Leadership, None] | None = None
+
+    def keep_in(self, incomplete: "dict[Leadership, None] | None") -> None:
+        """Be in there from now on whenever the ISR is not ``complete``; None: nowhere any more."""
+        if self._incomplete is not None:
+            self._incomplete.pop(self, None)
+        self._incomplete = incomplete
+        self._show()
+
+    def _show(self) -> None:
+        if self._incomplete is None:
+            return
+        if self.complete:
+            self._incomplete.pop(self, None)
+        else:
+            self._incomplete[self] = None
+
+    @property
+    def isr_sufficient(self) -> bool:
+        """Whether the state that the store holds lets records be committed (safety rule S10)."""
+        return may_commit(self.state, min_insync=self.min_insync)
+
+    @property
+    def insufficiency(self) -> str:
+        """Why it does not, for people."""
+        if len(self.state.isr) < self.min_insync:
+            return f"{len(self.state.isr)} of {self.min_insync} needed replicas are in sync"
+        return f"replicas {list(self.state.elr)} are still eligible from before min.insync.replicas changed"
+
+    @property
+    def knows_committed(self) -> bool:
+        """Whether the high watermark is past every record of earlier leaders: before, it may be behind theirs."""
+        return self.partition.high_watermark >= self.epoch_start
+
+    @property
+    def heard_s(self) -> float:
+        """Moment of the newest fetch request of another member of the ISR; before the first, of the beginning."""
+        polled_s = (stream.polled_s for id, stream in self._streams.items() if id in self.state.isr)
+        return max(self.began_s, max(polled_s, default=NEVER_S))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every assigned replica is in the ISR, and nothing is left to be written."""
+        return len(self.state.isr) == len(self.replicas) and not self.state.elr
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody can lag, join or be waited for, until something happens that the loop hears of.
+
+        All of the log is committed, every assigned replica is in the ISR, and stands at the end of the log.
+        """
+        end = self._end
+        if (
+            self.partition.high_watermark != end
+            or self.proposed_isr is not None
+            or self.partition.log.log_end_offset != end
+            or not self.complete
+        ):
+            return False
+        isr = self.state.isr
+        for id, progress in self._progress.items():  # noqa: SIM110 - thousands are asked, one after another
+            if progress.log_end_offset != end or id not in isr:
+                return False
+        return True
+
+    def progress_of(self, broker: BrokerId) -> FollowerProgress | None:
+        """What is known of a follower; None: not an assigned replica."""
+        return self._progress.get(broker)
+
+    def record_fetch(self, stream: FollowerStream, *, offset: int, now_s: float) -> bool:
+        """Take up that a follower's log ends at ``offset``.
+
+        False: it is not an assigned replica, or speaks for an earlier life than the one that the store has as a member.
+        """
+        progress, member = self._progress.get(stream.broker), self.state.members.get(stream.broker)
+        if progress is None or (member is not None and stream.broker_epoch < member.broker_epoch):
+            return False
+        self._streams[stream.broker] = stream
+        self._progress[stream.broker] = isr.after_fetch(
+            progress, offset=offset, leader_end=self.partition.log.log_end_offset, now_s=now_s
+        )
+        self.advance(now_s)
+        return True
+
+    def appended(self, base_offset: int, *, now_s: float) -> None:
+        """Take up that records from ``base_offset`` on were appended; wakes followers, moves the high watermark."""
+        self._end = self.partition.log.log_end_offset
+        for id, stream in self._streams.items():
+            progress = self._progress[id]
+            if stream.open and progress.log_end_offset == base_offset:
+                # It stood at the log end and asked for more: its newest request was a fetch at the log end.
+                self._progress[id] = isr.after_fetch(
+                    progress, offset=base_offset, leader_end=base_offset, now_s=max(stream.polled_s, progress.fetched_s)
+                )
+        self.partition.appended.fire()
+        self.advance(now_s)
+
+    def advance(self, now_s: float) -> None:
+        """Move the high watermark if it may move."""
+        present = self.partition.high_watermark
+        self.partition.commit(
+            watermark.advanced(
+                present,
+                leader=self.broker,
+                leader_end=self.partition.log.log_end_offset,
+                counted=self._counted(now_s),
+                followers=self._progress,
+                state=self.state,
+                min_insync=self.min_insync,
+            )
+        )
+
+    def wanted_change(self, now_s: float) -> IsrChange | None:
+        """How the ISR should change now; None: not at all, or a write is on its way already."""
+        if self.proposed_isr is not None or now_s < self.retry_isr_s:
+            return None
+        leaving = isr.lagging(
+            self.state.isr,
+            self._progress,
+            leader=self.broker,
+            # Not what the writer has added meanwhile: a follower that stood at the end of a partition that was idle for
+            # longer than the lag limit is known to have been there until just now only once ``appended`` has said so.
+            leader_end=self._end,
+            now_s=now_s,
+            lag_s=self.lag_s,
+        )
+        joining = tuple(
+            [
+                Joining(broker=id, broker_epoch=stream.broker_epoch, registration=stream.registration)
+                for id, stream in self._streams.items()
+                if id not in self.state.isr and self._may_join(id, stream)
+            ]
+        )
+        if not leaving and not joining and not may_let_go(self.state, min_insync=self.min_insync):
+            return None
+        return IsrChange(leaving=leaving, joining=joining)
+
+    def take(
+        self, state: LeaderAndIsr, *, version: int, now_s: float, replicas: Sequence[BrokerId], min_insync: int
+    ) -> None:
+        """Take a newer state of the same leader epoch, from the controller or read in the store.
+
+        A write on its way can no longer happen: its version is past.
+        """
+        for id in self.state.isr:
+            if id not in state.isr:
+                # Whoever was taken out must ask again before it may hold the high watermark up or join.
+                self._removed_s[id] = now_s
+        for id in replicas:
+            if id != self.broker and id not in self._progress:
+                self._progress[id] = isr.at_new_epoch(in_sync=id in state.isr, now_s=now_s)
+        for id in tuple(self._progress):
+            if id not in replicas and id not in state.isr:
+                del self._progress[id]
+                self._streams.pop(id, None)
+        self.replicas = tuple(replicas)
+        self.min_insync = min_insync
+        self._settle(state, version, now_s)
+
+    def take_min_insync(self, min_insync: int, *, now_s: float) -> None:
+        """Take up another min.insync.replicas under a state that stays; a write on its way may still happen."""
+        if min_insync != self.min_insync:
+            self.min_insync = min_insync
+            self.advance(now_s)
+
+    def written(self, state: LeaderAndIsr, *, version: int, now_s: float) -> None:
+        """Take up that the proposed ISR stands in the store."""
+        self._settle(state, version, now_s)
+
+    def refused(self, *, now_s: float, retry_s: float) -> None:
+        """Take up that the proposed ISR was not written and never will be."""
+        self.retry_isr_s = now_s + retry_s
+        self._settle(self.state, self.version, now_s)
+
+    def _settle(self, state: LeaderAndIsr, version: int, now_s: float) -> None:
+        for id in state.isr:
+            if id not in self.state.isr and id in self._progress:
+                progress = self._progress[id]
+                self._progress[id] = replace(progress, caught_up_s=max(progress.caught_up_s, now_s))
+        self.state = state
+        self.version = self.partition.version = version
+        self.proposed_isr = None
+        self._show()
+        self.advance(now_s)
+
+    def _counted(self, now_s: float) -> set[BrokerId]:
+        counted = {*self.state.isr, *(self.proposed_isr or ())}
+        leader_end = self.partition.log.log_end_offset
+        for id, stream in self._streams.items():
+            if (
+                id not in counted
+                and self._polls(id, stream)
+                and isr.is_caught_up(self._progress[id], leader_end=leader_end, now_s=now_s, lag_s=self.lag_s)
+            ):
+                counted.add(id)
+        return counted
+
+    def _polls(self, id: BrokerId, stream: FollowerStream) -> bool:
+        return stream.open and stream.polled_s > self._removed_s.get(id, NEVER_S)
+
+    def _may_join(self, id: BrokerId, stream: FollowerStream) -> bool:
+        return self._polls(id, stream) and isr.may_join(
+            self._progress[id], high_watermark=self.partition.high_watermark, epoch_start=self.epoch_start
+        )

@@ -1,0 +1,125 @@
+"""One replica of this broker: its log, its role, its high watermark.
+
+Lives on the event loop; the writer of the log has a thread of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
+from regnum_model.nodes import LeaderAndIsr
+
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.decisions.orders import Standing
+from regnum_broker.replication.purgatory import AckQueue, Signal
+
+
+class Role:
+    """What a replica does at present: leading (``leader.Leadership``) or following."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following(Role):
+    """The role of a follower."""
+
+    leader: BrokerId
+    """Whom it follows; NO_LEADER while there is none."""
+    leader_epoch: LeaderEpoch
+    """Epoch of that leader."""
+    cause: str = ""
+    """Place in the trace of the failover that began it; empty: none."""
+
+
+class Partition:
+    """One replica.
+
+    Belongs to the event loop; ``role`` is also read by the writer thread, which refuses old appends by it.
+    """
+
+    __slots__ = (
+        "_moved",
+        "acks",
+        "appended",
+        "committed",
+        "high_watermark",
+        "key",
+        "leader_epoch",
+        "log",
+        "ordered",
+        "role",
+        "topic",
+        "version",
+    )
+
+    def __init__(
+        self, key: PartitionKey, topic: str, log: ReplicaLog, moved: "dict[PartitionKey, Partition] | None" = None
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            key: topic id and partition.
+            topic: topic name.
+            log: its log.
+            moved: where it is put whenever its high watermark has moved; None: nowhere.
+        """
+        self.key: Final = key
+        self.topic: Final = topic
+        self.log: Final = log
+        self.role: Role | None = None
+        """None: the broker has not been told (S11), has given the role up, or was told to stop."""
+        self.leader_epoch: LeaderEpoch = NO_EPOCH
+        """Leader epoch of the newest order carried out in this run."""
+        self.ordered: LeaderAndIsr | None = None
+        """The node as the newest order carried out in this run had it."""
+        self.version = -1
+        """Version of the leaderAndISR node as far as this replica knows."""
+        self.high_watermark = log.high_watermark
+        """Everything below is committed. Goes back only with a truncation."""
+        self._moved: Final = moved
+        self.acks: Final = AckQueue()
+        """Produce requests that wait for the high watermark."""
+        self.appended: Final = Signal()
+        """Fires when the log of a leader grew or the role changed: for followers' fetches."""
+        self.committed: Final = Signal()
+        """Fires when the high watermark moved or the role changed: for consumers' fetches."""
+
+    @property
+    def standing(self) -> Standing:
+        """Where the replica stands, for judging an order."""
+        return Standing(
+            leader_epoch=self.leader_epoch,
+            version=self.version,
+            recorded_epoch=self.log.highest_leader_epoch,
+            active=self.role is not None,
+        )
+
+    def commit(self, high_watermark: int) -> None:
+        """Move the high watermark of a leader forward and complete what waited for it."""
+        if high_watermark > self.high_watermark:
+            self.take_high_watermark(high_watermark)
+            self.acks.committed(high_watermark)
+            self.committed.fire()
+
+    def truncated(self, log_end: int) -> None:
+        """Take up that the log was cut: nothing that is not there is committed, whatever the role is by now."""
+        self.take_high_watermark(min(self.high_watermark, log_end))
+
+    def take_high_watermark(self, high_watermark: int) -> None:
+        """Take a high watermark up, forward or back."""
+        if high_watermark != self.high_watermark:
+            self.high_watermark = high_watermark
+            if self._moved is not None:
+                self._moved[self.key] = self
+
+    def take_role(self, role: Role | None) -> None:
+        """Change the role; whoever waits on the old one is woken."""
+        self.role = role
+        self.send_away()
+        self.appended.fire()
+
+    def send_away(self) -> None:
+        """Wake the clients that wait here: they are not served any more."""
+        self.acks.depose()
+        self.committed.fire()

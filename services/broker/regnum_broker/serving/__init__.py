@@ -1,0 +1,1 @@
+"""What clients are served: records in, records out, metadata, producer ids."""

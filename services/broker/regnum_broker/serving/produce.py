@@ -1,0 +1,399 @@
+"""Appending what clients produce.
+
+Goals: a record is acknowledged only by a leader that led from the append to the answer; an idempotent producer's
+repeat is answered with its first offset, and not before that is committed; bad input changes nothing.
+
+Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for every two hundred
+partitions of the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With
+acks all the answer waits until the high watermark has passed the last record. A leader that is deposed after the append
+answers NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for
+what was not appended, because a producer may send that under another producer id.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+import structlog
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_records.build import build_batch
+from regnum_records.check import check_batch
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError
+from regnum_records.record import NewRecord
+from regnum_service.clock import Clock
+from regnum_service.errors import Code, RegnumError
+from regnum_service.slices import Turns, slices
+from regnum_service.supervisor import Supervisor
+from regnum_telemetry import conventions, tracing
+
+from regnum_broker.log.errors import DirectoryFailedError, StorageError
+from regnum_broker.log.replica.parts import Appended, AppendOutcome
+from regnum_broker.log.replica.producers import Duplicate, Fenced, OutOfOrder
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.purgatory import AckOutcome
+from regnum_broker.replication.replicas import NotHere, Replicas
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.storage import Storage
+
+TIMEOUT_MS_DEFAULT: Final = 30_000
+TIMEOUT_MS_MAX: Final = 300_000
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one request."""
+SLICE: Final = 200
+"""Partitions looked at between two turns of the event loop (safety rule S22), and of one job of the writer."""
+
+_BUSY: Final = "more waits to be written here than this broker has memory for; nothing was appended: try again"
+_DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
+_DEPOSED_AFTER_APPEND: Final = (
+    "this broker was replaced as leader, or may have been, after it had appended the records; they may be committed:"
+    " refresh metadata and send the batch to the leader again, with the same numbers"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """One admitted partition of a request."""
+
+    index: int
+    leadership: Leadership
+    message: log_pb2.ProducePartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """Why nothing was appended."""
+
+    code: Code
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """What was appended, now or at the first appearance of a duplicate."""
+
+    base_offset: int
+    last_offset: int
+    duplicate: bool
+
+
+_Outcome = _Refused | _Done
+
+
+class Producing:
+    """Serves Produce. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        leaders: CurrentLeaders,
+        storage: Storage,
+        clock: Clock,
+        batch_bytes_max: int,
+        supervisor: Supervisor,
+    ) -> None:
+        self._replicas: Final = replicas
+        self._leaders: Final = leaders
+        self._storage: Final = storage
+        self._clock: Final = clock
+        self._batch_bytes_max: Final = batch_bytes_max
+        self._supervisor: Final = supervisor
+        self._log: Final = structlog.get_logger("produce")
+
+    async def produce(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
+        """Append and wait for acks.
+
+        Raises:
+            RegnumError: the request contradicts itself.
+        """
+        _check(request)
+        acks = request.acks or log_pb2.ACKS_ALL
+        results: list[log_pb2.ProduceResult] = []
+        admitted: list[_Item] = []
+        turns = Turns(SLICE)
+        for index, message in enumerate(request.partitions):
+            await turns.took()
+            result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
+            results.append(result)
+            found = self._admit(message, acks=acks)
+            if isinstance(found, Leadership):
+                admitted.append(_Item(index=index, leadership=found, message=message))
+            else:
+                _refuse(result, found.code, found.message)
+        if admitted:
+            timeout_s = min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000
+            deadline_s = asyncio.get_running_loop().time() + timeout_s
+            await self._append(admitted, results, acks=acks, deadline_s=deadline_s)
+        async for part in slices(results, SLICE):
+            for result in part:
+                self._leaders.name_in(result)
+        return log_pb2.ProduceResponse(results=results)
+
+    def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
+        """What made this broker leader of the partitions of a request, by their places in it; only what is known."""
+        causes: list[tuple[int, str]] = []
+        for index, message in enumerate(request.partitions):
+            found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=True)
+            if isinstance(found, Leadership) and found.cause:
+                causes.append((index, found.cause))
+        return causes
+
+    def _admit(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
+        if bool(message.record_batch) == bool(message.records):
+            return NotHere(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, "give record_batch or records, one of them and not both"
+            )
+        known = self._leaders.knows(message.topic, message.partition)
+        found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=known)
+        if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
+            return NotHere(
+                errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS,
+                f"{found.insufficiency}; nothing was appended: try again",
+            )
+        return found
+
+    async def _append(
+        self,
+        admitted: Sequence[_Item],
+        results: Sequence[log_pb2.ProduceResult],
+        *,
+        acks: log_pb2.Acks.ValueType,
+        deadline_s: float,
+    ) -> None:
+        now_ms = self._clock.wall_ms()
+        sizes = [item.message.ByteSize() for item in admitted]
+        if not self._storage.takes(sum(sizes)):
+            for item in admitted:
+                _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, _BUSY)
+            return
+        appending: list[tuple[tuple[_Item, ...], asyncio.Future[list[_Outcome]]]] = []
+        async for part in slices(zip(admitted, sizes, strict=True), SLICE):
+            items = tuple(item for item, _ in part)
+            appending.append((items, await self._hand_in(items, sum(size for _, size in part), now_ms)))
+        if acks == log_pb2.ACKS_NONE:
+            return
+        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
+        try:
+            for items, outcomes in appending:
+                waiting |= await self._take_up(items, outcomes, results, acks=acks)
+            if waiting:
+                await self._wait(waiting, results, deadline_s)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    async def _hand_in(self, items: tuple[_Item, ...], size_bytes: int, now_ms: int) -> asyncio.Future[list[_Outcome]]:
+        """Hand a job to the writer; the future is its outcome."""
+        bytes_max, directory = self._batch_bytes_max, self._storage.directory
+
+        def append() -> list[_Outcome]:
+            with directory.many_appends():
+                return [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in items]
+
+        appending = await self._storage.write_later(append, size_bytes=size_bytes)
+        # The followers hear of it even when the caller is gone: the completion does not hang on this call.
+        appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(items, done)))
+        return appending
+
+    async def _take_up(
+        self,
+        items: tuple[_Item, ...],
+        appending: asyncio.Future[list[_Outcome]],
+        results: Sequence[log_pb2.ProduceResult],
+        *,
+        acks: log_pb2.Acks.ValueType,
+    ) -> dict[asyncio.Future[AckOutcome], _Item]:
+        """Fill in what is known once a job is done; returns what has to be waited for."""
+        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
+        try:
+            outcomes = await asyncio.shield(appending)
+        except StorageError as error:
+            for item in items:
+                _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
+            return waiting
+        for item, outcome in zip(items, outcomes, strict=True):
+            missing = _fill_in(results[item.index], item.leadership, outcome, acks=acks)
+            if missing is not None:
+                waiting[item.leadership.partition.acks.wait_for(missing)] = item
+        return waiting
+
+    def _appended(self, admitted: Sequence[_Item], appending: asyncio.Future[list[_Outcome]]) -> None:
+        """Wake followers and move high watermarks, as soon as the records are in the log."""
+        error = appending.exception()
+        if isinstance(error, StorageError):
+            self._log.error("append failed", reason=str(error))
+            return
+        if error is not None:
+            # Nobody else may be listening: a caller that does not wait, or that is gone.
+            raise error
+        now_s = self._clock.monotonic()
+        for item, outcome in zip(admitted, appending.result(), strict=True):
+            leadership = item.leadership
+            if not isinstance(outcome, _Done) or leadership.partition.role is not leadership:
+                continue
+            if leadership.cause_pending:
+                # A repeat counts: the leader before had replicated it, and this is what its producer waits for.
+                _record_first_append(leadership, outcome)
+            if not outcome.duplicate:
+                leadership.appended(outcome.base_offset, now_s=now_s)
+
+    async def _wait(
+        self,
+        waiting: dict[asyncio.Future[AckOutcome], _Item],
+        results: Sequence[log_pb2.ProduceResult],
+        deadline_s: float,
+    ) -> None:
+        remaining_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
+        await asyncio.wait(waiting, timeout=remaining_s)
+        for future in waiting:
+            future.cancel()
+        turns = Turns(SLICE)
+        for future, item in waiting.items():
+            await turns.took()
+            result, leadership = results[item.index], item.leadership
+            if future.cancelled():
+                if leadership.isr_sufficient:
+                    _refuse(
+                        result,
+                        errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+                        "the in-sync replicas did not confirm in time; the records may still be committed",
+                    )
+                else:
+                    _check_isr(result, leadership)
+            elif future.result() is AckOutcome.DEPOSED:
+                _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
+            else:
+                _check_isr(result, leadership)
+
+
+def _record_first_append(leadership: Leadership, outcome: _Done) -> None:
+    leadership.cause_pending = False
+    tracing.between(
+        conventions.FIRST_APPEND,
+        leadership.began_unix_nano,
+        tracing.now_unix_nano(),
+        parent=leadership.cause,
+        attributes={
+            conventions.BROKER: leadership.broker,
+            conventions.TOPIC: leadership.partition.topic,
+            conventions.PARTITION: str(leadership.partition.key.partition),
+            conventions.LEADER_EPOCH: leadership.state.leader_epoch,
+            conventions.OFFSET: outcome.base_offset,
+        },
+    )
+
+
+def _fill_in(
+    result: log_pb2.ProduceResult, leadership: Leadership, outcome: _Outcome, *, acks: log_pb2.Acks.ValueType
+) -> int | None:
+    """Fill a result in; returns the high watermark that still has to be reached for it, None if nothing has."""
+    if isinstance(outcome, _Refused):
+        _refuse(result, outcome.code, outcome.message)
+        return None
+    partition = leadership.partition
+    result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
+    if partition.role is not leadership or leadership.cut_off:
+        _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
+    elif acks == log_pb2.ACKS_ALL:
+        if partition.high_watermark <= outcome.last_offset:
+            return outcome.last_offset + 1
+        _check_isr(result, leadership)
+    return None
+
+
+def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
+    """On the writer thread: check and append one partition's batch."""
+    leadership, message = item.leadership, item.message
+    partition = leadership.partition
+    if partition.role is not leadership:
+        return _Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=_DEPOSED)
+    try:
+        batch = message.record_batch or _build(message.records, now_ms)
+        check_batch(batch, bytes_max=bytes_max)
+    except BatchTooLargeError as error:
+        return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
+    except CorruptBatchError as error:
+        return _Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
+    try:
+        (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
+    except DirectoryFailedError:
+        raise
+    except StorageError as error:
+        # Its own partition's trouble: what was appended to the others is to be told of.
+        return _Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
+    return _translate(outcome)
+
+
+def _translate(outcome: AppendOutcome) -> _Outcome:
+    match outcome:
+        case Appended(base_offset=base, last_offset=last):
+            return _Done(base_offset=base, last_offset=last, duplicate=False)
+        case Duplicate(base_offset=base, last_offset=last):
+            return _Done(base_offset=base, last_offset=last, duplicate=True)
+        case OutOfOrder(expected=expected, found=found):
+            return _Refused(
+                code=errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
+                message=f"sequence {found} does not follow: {expected} is next; start the producer anew",
+            )
+        case Fenced(current=current, found=found):
+            return _Refused(
+                code=errors_pb2.ERROR_CODE_INVALID_PRODUCER_EPOCH,
+                message=f"producer epoch {found} is past: {current} has been seen; start the producer anew",
+            )
+        case _:
+            assert_never(outcome)
+
+
+def _build(records: Sequence[log_pb2.Record], now_ms: int) -> bytes:
+    return build_batch(
+        [
+            NewRecord(
+                key=record.key if record.HasField("key") else None,
+                value=record.value if record.HasField("value") else None,
+                headers=tuple(
+                    (header.key, header.value if header.HasField("value") else None) for header in record.headers
+                ),
+                timestamp_ms=record.timestamp_ms or None,
+            )
+            for record in records
+        ],
+        timestamp_ms=now_ms,
+    )
+
+
+def _check(request: log_pb2.ProduceRequest) -> None:
+    if request.acks not in log_pb2.Acks.values():
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
+            f"acks is {request.acks}; give ACKS_ALL (all in-sync replicas; so does leaving it out), ACKS_LEADER or"
+            " ACKS_NONE (do not wait)",
+        )
+    if request.timeout_ms < 0:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative; give a positive one, or 0 for the default"
+        )
+    if len(request.partitions) > PARTITIONS_MAX:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
+        )
+    named = {(item.topic, item.partition) for item in request.partitions}
+    if len(named) != len(request.partitions):
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            "a partition is named twice; nothing was appended: send one batch for each partition",
+        )
+
+
+def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
+    if not leadership.isr_sufficient:
+        _refuse(
+            result,
+            errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            "the records were appended and too few replicas are in sync now; they may still be committed",
+        )
+
+
+def _refuse(result: log_pb2.ProduceResult, code: Code, message: str) -> None:
+    result.error_code, result.error_message, result.base_offset = code, message, -1

@@ -1,0 +1,233 @@
+"""The quotas of one reign: read, kept up with, changed.
+
+Quotas share no node with topics, so they are changed beside the controller's task and never hold it up; every write
+carries the reign's fence all the same. One change of one entity is one multi: the entity's node at the version that
+was read, missing folders above it, and the node that announces the change. Whoever edits a quota by hand announces it
+by a node below ``/config/changes`` of any name.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final, TypeAlias, assert_never
+
+import structlog
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty, SessionExpired
+from regnum_coordination.port import Create, Delete, Operation, Set, Store
+from regnum_coordination.recipes.stored_quotas import StoredQuotas, newest_change, read_quotas
+from regnum_model.bucket import Limit
+from regnum_model.nodes import MalformedNodeError
+from regnum_model.quotas import (
+    CHANGES,
+    Default,
+    QuotaEntity,
+    QuotaNode,
+    QuotaTable,
+    Subject,
+    change_number,
+    change_path,
+)
+from regnum_service.slices import Turns
+
+from regnum_election.admission.quota_changes import EntityChange, changed_node, check_change, repeated_entities
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.reign.reign import DeposedError
+from regnum_election.reign.writing import FencedStore, NotTaken
+
+Limits: TypeAlias = Mapping[QuotaEntity, Limit]
+"""Rate and burst by entity."""
+
+CHANGES_KEPT: Final = 100
+"""Announcements that stay in the store."""
+
+ROUNDS_MAX: Final = 20
+"""Rounds against others who write the same quota."""
+
+ENTITIES_PER_TURN: Final = 500
+"""Entities that are checked between two turns of the event loop (safety rule S22)."""
+
+
+class QuotaBook:
+    """All quotas, as far as this reign knows."""
+
+    def __init__(self, store: FencedStore, *, limits_changed: Callable[[Limits, Limits], None]) -> None:
+        """Only assigns.
+
+        Args:
+            store: where quotas are.
+            limits_changed: told the limits before and after, whenever they were read.
+        """
+        self._store = store
+        self._limits_changed = limits_changed
+        self._stored = StoredQuotas()
+        self._change = 0
+        self._announced: frozenset[str] = frozenset()
+        self._read = asyncio.Event()
+        self._over = False
+        self._reading = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._log = structlog.get_logger("quotas")
+
+    @property
+    def table(self) -> QuotaTable:
+        """Limits by entity; nothing before they are read."""
+        return self._stored.table
+
+    @property
+    def change(self) -> int:
+        """Newest change that was read or written."""
+        return self._change
+
+    def has_seen(self, announcement: str) -> bool:
+        """Whether the quotas were read since somebody announced a change under that name."""
+        return announcement in self._announced
+
+    async def known(self) -> QuotaTable:
+        """The limits, once they are read. Raises DeposedError when the reign ends before that."""
+        await self._read.wait()
+        if self._over:
+            raise DeposedError("the reign is over")
+        return self._stored.table
+
+    def close(self) -> None:
+        """The reign is over: who waits for the limits waits in vain."""
+        self._over = True
+        self._read.set()
+
+    async def follow(self, store: Store) -> None:
+        """Keep up with what is announced; a task that ends with the session."""
+        try:
+            async with aclosing(store.watch_children(CHANGES)) as changes:
+                async for children in changes:
+                    names = frozenset(children.names)
+                    if names - self._announced or not self._read.is_set():
+                        await self._read_again()
+                    # A name that is gone may be used again.
+                    self._announced &= names
+        except (SessionExpired, DeposedError):
+            self._log.info("watch ended with the session", folder=CHANGES)
+
+    async def _read_again(self) -> None:
+        # One at a time: what was read later must not be replaced by what was read before.
+        async with self._reading:
+            former, self._stored = self._stored, await read_quotas(self._store)
+            self._announced = self._stored.announced
+            self._limits_changed(former.table.limits, self._stored.table.limits)
+        self._change = max(self._change, self._stored.table.change)
+        self._read.set()
+        self._log.info("quotas read", entities=len(self._stored.nodes), change=self._change)
+
+    async def describe(self, entity: QuotaEntity | None) -> tuple[tuple[QuotaEntity, Mapping[str, float]], ...]:
+        """What is set, sorted; for one entity or for all. Raises DeposedError."""
+        await self._store.until_connected()
+        await self._read_again()
+        nodes = self._stored.nodes
+        wanted = nodes if entity is None else {entity: nodes[entity]} if entity in nodes else {}
+        return tuple((one, wanted[one].values) for one in sorted(wanted, key=_order))
+
+    async def alter(
+        self, changes: Sequence[EntityChange | Rejection], *, validate_only: bool
+    ) -> tuple[Rejection | None, ...]:
+        """Change quotas, each entity on its own; None for each that is done. Raises DeposedError."""
+        repeated = repeated_entities(changes)
+        outcomes: list[Rejection | None] = []
+        await self._store.until_connected()
+        async with self._writing:
+            before = self._change
+            turns = Turns(ENTITIES_PER_TURN)
+            for change in changes:
+                await turns.took()
+                if isinstance(change, Rejection):
+                    outcomes.append(change)
+                    continue
+                refused = check_change(change, repeated=repeated)
+                outcomes.append(refused or await self._alter(change, validate_only=validate_only))
+            if self._change != before:
+                # Who asks for mutations next is judged by what was answered, not by what the watch has shown yet.
+                await self._read_again()
+        return tuple(outcomes)
+
+    async def _alter(self, change: EntityChange, *, validate_only: bool) -> Rejection | None:
+        has_clients = False
+        reason = ""
+        for _ in range(ROUNDS_MAX):
+            try:
+                operations = await self._operations(change, has_clients=has_clients)
+            except MalformedNodeError as error:
+                return Rejection(
+                    code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                    message=f"{change.entity.path} cannot be read ({error}); correct the node or delete it in "
+                    "the store, and set the quota again",
+                )
+            if validate_only or not operations:
+                return None
+            names = await self._store.names(CHANGES)
+            number = max(newest_change(names), self._change) + 1
+            try:
+                await self._store.multi((*operations, Create(change_path(number), b"")))
+            except NotEmpty:
+                has_clients = True
+                continue
+            except NotTaken as error:
+                reason = str(error)
+                break
+            except (BadVersion, NodeExists, NoNode) as error:
+                reason = str(error)
+                self._log.info("quota changed meanwhile, deciding again", entity=str(change.entity), reason=reason)
+                continue
+            self._log.info("quota changed", entity=str(change.entity), change=number)
+            self._change = number
+            await self._prune(names)
+            return None
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            message=f"{change.entity.path} cannot be written ({reason}); look at the store and try again",
+        )
+
+    async def _operations(self, change: EntityChange, *, has_clients: bool) -> tuple[Operation, ...]:
+        """What has to be written; nothing where the node says it already. Raises MalformedNodeError.
+
+        The node of a user above client ids with quotas of their own stays as a folder.
+        """
+        entity = change.entity
+        found = await self._store.read_many((*entity.folders, entity.path))
+        standing = found.get(entity.path)
+        before = QuotaNode() if standing is None else QuotaNode.decode(standing.data)
+        after = changed_node(before, change.limits)
+        if any(limit.value is not None for limit in change.limits):
+            # Beside a limit that nobody can read, the one that is set would not be in force.
+            _ = after.values
+        if after == before:
+            return ()
+        if standing is None:
+            missing = (Create(folder, b"") for folder in entity.folders if folder not in found)
+            return (*missing, Create(entity.path, after.encode()))
+        if after.config or has_clients:
+            return (Set(entity.path, after.encode() if after.config else b"", standing.stat.version),)
+        return (Delete(entity.path, standing.stat.version),)
+
+    async def _prune(self, names: Sequence[str]) -> None:
+        numbers = {name: number for name in names if (number := change_number(name)) is not None}
+        old = sorted(numbers, key=numbers.__getitem__, reverse=True)[CHANGES_KEPT - 1 :]
+        if not old:
+            return
+        nodes = await self._store.read_many([f"{CHANGES}/{name}" for name in old])
+        await self._store.write_batch([(Delete(path, node.stat.version),) for path, node in nodes.items()])
+
+
+def _order(entity: QuotaEntity) -> tuple[tuple[int, str], tuple[int, str]]:
+    """By user, then by client id: nothing said, everyone, names."""
+    return _rank(entity.user), _rank(entity.client_id)
+
+
+def _rank(subject: Subject) -> tuple[int, str]:
+    match subject:
+        case None:
+            return 0, ""
+        case str():
+            return 2, subject
+        case Default():
+            return 1, ""
+        case _:
+            assert_never(subject)

@@ -1,0 +1,1 @@
+"""Brokers that come, go, stop, fall silent, or ask for something."""

@@ -1,0 +1,73 @@
+"""ControlledShutdown and AllocateProducerIds as brokers meet them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerEpoch, BrokerId
+from regnum_service.errors import RegnumError
+
+from regnum_election.brokers.producer_ids import next_block
+from regnum_election.brokers.shutdown import controlled_shutdown
+from regnum_election.reign.request_queue import Desk
+from regnum_election.state.context import ControllerContext
+
+
+class BrokerCalls:
+    """What brokers ask of the controller of one reign: urgent, and refused when their registration is another."""
+
+    def __init__(self, context: ControllerContext, desk: Desk) -> None:
+        """Only assigns."""
+        self._context: Final = context
+        self._desk: Final = desk
+
+    async def controlled_shutdown(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> int:
+        """Move leadership away from a broker; returns how many partitions it still leads. Raises RegnumError."""
+        result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        begun = False
+
+        def check() -> None:
+            nonlocal begun
+            error = self._broker_error(broker, epoch)
+            if error is not None:
+                raise error
+            begun = True
+
+        def done(remaining: int) -> None:
+            if not result.done():
+                result.set_result(remaining)
+
+        steps = controlled_shutdown(self._context, broker, check=check, done=done)
+        self._desk.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
+        return await self._desk.answer(result, wait_s)
+
+    async def allocate_producer_ids(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> tuple[int, int]:
+        """A block of producer ids: first and count. Raises RegnumError."""
+        result: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+
+        async def steps() -> AsyncGenerator[None, None]:
+            error = self._broker_error(broker, epoch)
+            if error is not None:
+                raise error
+            block = await next_block(self._context.store)
+            if not result.done():
+                result.set_result(block)
+            return
+            yield
+
+        self._desk.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
+        return await self._desk.answer(result, wait_s)
+
+    def _broker_error(self, broker: BrokerId, epoch: BrokerEpoch) -> RegnumError | None:
+        known = self._context.picture.brokers.get(broker)
+        if known is not None and known.epoch == epoch:
+            return None
+        if known is None or epoch > known.epoch:
+            return RegnumError(
+                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+                f"broker {broker} at epoch {epoch} is not known yet; try again",
+            )
+        return RegnumError(
+            errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, f"broker {broker} has registered again, at epoch {known.epoch}"
+        )

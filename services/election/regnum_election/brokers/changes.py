@@ -1,0 +1,239 @@
+"""Brokers that come, go, bounce, are fenced, or ask to stop.
+
+A failure is handled in rounds: first the partitions that are busy, as the dead broker said while it lived: somebody
+waits for those, whether it led or only followed them; then those that need a leader, written and told at once; then
+those that it only followed, whose ISR shrinks so that acks=all does not wait for the lag limit. A bounce is a failure
+and then a start (safety rule S10).
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import aclosing
+from typing import Final
+
+from regnum_coordination.errors import BadVersion, NodeFailure
+from regnum_coordination.port import Delete, Set
+from regnum_model import paths
+from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
+from regnum_model.nodes import BrokerNode, MalformedNodeError
+from regnum_service.slices import Turns, slices
+from regnum_telemetry import conventions, tracing
+
+from regnum_election.decisions.cluster import Broker, Cluster, HeldState
+from regnum_election.decisions.isr_reports import ReportedNode, Unbelieved, judge_report
+from regnum_election.decisions.registrations import Difference, broker_named, compare
+from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.reign.events import BrokerDead
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.partition_writes import DECISIONS_PER_SLICE, Applied, change, reread
+from regnum_election.state.telling import publish, tell
+from regnum_election.topics.deletion_orders import DELETIONS_PER_TURN, tell_deletions
+from regnum_election.topics.settling import leader_of, settle_in_steps, settle_some, urgent_parts
+
+REGISTRATIONS_PER_TURN: Final = 200
+"""Registrations decoded between two turns of the event loop (safety rule S22)."""
+
+FENCED_CONTENT: Final = b"fenced"
+"""Content of a guard node after a fence; only its version means something."""
+
+
+async def read_brokers(context: ControllerContext, names: Iterable[str] | None = None) -> dict[BrokerId, Broker]:
+    """Registrations that can be read, as of now: those of these names, or all."""
+    if names is None:
+        names = await context.store.names(paths.BROKER_IDS)
+    nodes = await context.store.read_many([f"{paths.BROKER_IDS}/{name}" for name in names])
+    brokers: dict[BrokerId, Broker] = {}
+    turns = Turns(REGISTRATIONS_PER_TURN)
+    for path, node in nodes.items():
+        await turns.took()
+        id = broker_named(path.rpartition("/")[2])
+        if id is None:
+            context.log.error("registration ignored", path=path, reason="its name is not a broker id; delete it")
+            continue
+        try:
+            content = BrokerNode.decode(node.data)
+        except MalformedNodeError as error:
+            context.log.warning("registration ignored", path=path, reason=f"{error}; the broker has to register again")
+            continue
+        brokers[id] = Broker.registered(
+            id, content, epoch=BrokerEpoch(node.stat.creation_id), node_version=node.stat.version
+        )
+    return brokers
+
+
+async def look_at_brokers(context: ControllerContext, names: Collection[str] | None = None) -> bool:
+    """Read registrations and act on what changed; returns whether anything did.
+
+    Args:
+        context: the reign.
+        names: names of the nodes that may have changed; None: all, also of those that the picture shows and that are
+            gone.
+    """
+    found = await read_brokers(context, names)
+    known: Mapping[BrokerId, Broker] = context.picture.brokers
+    if names is not None:
+        looked_at = [id for name in names if (id := broker_named(name)) is not None]
+        known = {id: known[id] for id in looked_at if id in known}
+    difference = compare(known, found, context.fenced)
+    if difference.is_empty:
+        return False
+    await react(context, difference)
+    return True
+
+
+async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
+    """Take a dead broker's registration away (safety rule S2), then as for any failure; returns whether it was live."""
+    known = context.picture.brokers.get(event.broker)
+    if known is None or known.epoch != event.epoch or known.registration != event.registration:
+        return False
+    trace = _begin_trace(context, event)
+    try:
+        with tracing.span(conventions.FENCE, parent=trace.context if trace else ""):
+            await context.store.multi(
+                (
+                    Set(paths.broker_epoch(known.id), FENCED_CONTENT, known.registration),
+                    Delete(paths.broker_id(known.id), known.node_version),
+                )
+            )
+    except NodeFailure as error:
+        # It went, or came back, by itself: the registrations say which.
+        if trace is not None:
+            trace.reached(conventions.FENCED_UNIX_NANO)
+            trace.seal()
+        context.log.info("fence not needed", broker=known.id, reason=str(error), moved=isinstance(error, BadVersion))
+        return await look_at_brokers(context, (str(known.id),))
+    context.log.warning("broker fenced", broker=known.id, broker_epoch=known.epoch, evidence=event.evidence)
+    context.fenced[known.id] = known.epoch
+    if trace is not None:
+        trace.reached(conventions.FENCED_UNIX_NANO)
+    await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()), trace, busy=event.busy)
+    return True
+
+
+def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace | None:
+    """The trace of a failover that begins with the decision to fence; None when nothing is traced."""
+    now_unix_nano = tracing.now_unix_nano()
+    trace = context.begin_trace(
+        event.broker,
+        cause=event.cause,
+        evidence=event.evidence,
+        noticed_unix_nano=event.noticed_unix_nano or now_unix_nano,
+        heard_unix_nano=event.heard_unix_nano,
+    )
+    if trace is not None:
+        trace.reached(conventions.DETECTED_UNIX_NANO, now_unix_nano)
+        trace.since("", conventions.DETECTION, {conventions.EVIDENCE: event.evidence})
+    return trace
+
+
+async def react(
+    context: ControllerContext,
+    difference: Difference,
+    trace: FailoverTrace | None = None,
+    *,
+    busy: Iterable[PartitionKey] = (),
+) -> None:
+    """Act on changed registrations.
+
+    Args:
+        context: the reign.
+        difference: what changed.
+        trace: the failover it belongs to; a new one begins when there is none and a leader is gone.
+        busy: partitions that are settled before all others, if they were assigned to what is gone.
+    """
+    changed = difference.gone | {broker.id for broker in difference.arrived}
+    lost = changed & frozenset(context.picture.brokers)
+    _redraw(context, difference)
+    rest: list[PartitionKey] = []
+    assigned = await _assigned(context.picture, changed)
+    first = [key for key in dict.fromkeys(busy) if key in assigned]
+    for key in first:
+        del assigned[key]
+    with context.traced(trace):
+        await settle_some(context, first)
+    async with aclosing(urgent_parts(context, assigned, changed, rest)) as parts:
+        async for urgent in parts:
+            if trace is None and any(leader_of(context, key) in lost for key in urgent):
+                trace = context.begin_trace(
+                    min(lost),
+                    cause=conventions.CAUSE_NODE,
+                    evidence="registration gone or renewed",
+                    noticed_unix_nano=tracing.now_unix_nano(),
+                )
+            with context.traced(trace):
+                # The first leaders need not wait for the last to be found and written.
+                await settle_some(context, urgent)
+    if trace is not None:
+        trace.seal()
+    with tracing.within("" if trace is None else trace.context):
+        if difference.arrived:
+            # A broker that bounced is out of the ISRs before it is told anything.
+            await settle_some(context, rest)
+        elif rest:
+            context.defer("settle followed partitions", settle_in_steps(context, rest))
+        await publish(context, brokers_changed=True)
+        for broker in difference.arrived:
+            context.dispatch.begin(broker)
+    for id in changed:
+        async for topics in slices(context.deletions.of_broker(id), DELETIONS_PER_TURN):
+            context.deletions.away(id, topics)
+    await tell_deletions(context)
+
+
+def _redraw(context: ControllerContext, difference: Difference) -> None:
+    """Put the difference into the picture; former lives of the brokers are told nothing more."""
+    picture = context.picture
+    for id in difference.gone:
+        picture = picture.without_broker(id)
+        context.dispatch.end(id)
+    for broker in difference.arrived:
+        picture = picture.with_broker(broker)
+        context.dispatch.end(broker.id)
+    for broker in difference.rewritten:
+        picture = picture.with_broker(broker)
+    context.picture = picture
+    context.log.info(
+        "brokers changed",
+        gone=sorted(difference.gone),
+        arrived=[f"{broker.id}@{broker.epoch}" for broker in difference.arrived],
+        live=sorted(picture.brokers),
+    )
+
+
+async def _assigned(picture: Cluster, ids: Iterable[BrokerId]) -> dict[PartitionKey, None]:
+    """Keys of all partitions assigned to any of some brokers."""
+    keys: dict[PartitionKey, None] = {}
+    for id in ids:
+        keys.update(dict.fromkeys(picture.of_broker(id)))
+        await asyncio.sleep(0)
+    return keys
+
+
+async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey, ReportedNode | None]) -> None:
+    """Leaders wrote new ISRs: believe or read them, and settle what no longer fits."""
+    applied = Applied()
+    news: dict[PartitionKey, HeldState] = {}
+    unread: list[PartitionKey] = []
+    async for part in slices(reports.items(), DECISIONS_PER_SLICE):
+        for key, report in part:
+            partition = context.picture.partitions.get(key)
+            if partition is None:
+                continue
+            if key in context.unverified:
+                # What the report goes on from is itself a memory: the predecessor may have written since.
+                unread.append(key)
+                continue
+            match judge_report(key, partition, report, context.picture, context.reign.epoch):
+                case HeldState() as said:
+                    news[key] = said
+                case Unbelieved.READ:
+                    unread.append(key)
+                case Unbelieved.KNOWN:
+                    pass
+    context.picture = context.picture.with_states(news)
+    applied.everywhere.update(news)
+    usable = [*news, *(await reread(context, unread, applied) if unread else ())]
+    # The writers have these states; only clients' metadata changes, and what the decision below adds.
+    await publish(context, tuple(applied.everywhere))
+    further = await change(context, usable, context.settle)
+    await tell(context, further)

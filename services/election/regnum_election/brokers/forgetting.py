@@ -1,0 +1,150 @@
+"""ForgetBroker: a broker that never comes back is waited for no more.
+
+A topic's deletion is remembered until every broker that had replicas has confirmed it (safety rule S13), so a
+decommissioned broker keeps the records of all topics that went after it. A person says that it is gone for good; what
+is on its disks is theirs to remove.
+
+Goals: nothing that a live broker has to do is forgotten; the node ``/brokers/epochs/<id>`` stays, or a later broker of
+the same id could be taken for the former one (safety rule S2).
+
+Algorithm: the guard node is read, then the registration. If there is none, every record is rewritten on condition that
+the guard has the version that was read: whoever registers in between changes it, and the rest is refused.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
+from regnum_model import paths
+from regnum_model.ids import BrokerId, TopicId
+from regnum_service.errors import RegnumError
+
+from regnum_election.decisions.deletion import Deletion
+from regnum_election.reign.request_queue import Desk
+from regnum_election.state.context import ControllerContext
+from regnum_election.topics.deletion import TopicDeleter
+
+RECORDS_PER_STEP: Final = 250
+"""Records that one step rewrites; a failover waits for one step at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What was, or would be, forgotten."""
+
+    deletions: int
+    """Deletions that wait for the broker no more."""
+    deletions_ended: int
+    """Those of them that waited for nobody else."""
+    assigned_partitions: int
+    """Partitions whose assignment still names it; they stay as they are."""
+
+
+class BrokerForgetting:
+    """ForgetBroker calls of one reign."""
+
+    def __init__(self, context: ControllerContext, deleter: TopicDeleter, desk: Desk) -> None:
+        self._context = context
+        self._deleter = deleter
+        self._desk = desk
+
+    async def forget(self, broker: BrokerId, *, validate_only: bool, who: str, wait_s: float) -> Forgotten:
+        """Take a broker out of all open deletions.
+
+        Args:
+            broker: which.
+            validate_only: only count.
+            who: who asks, for the log.
+            wait_s: how long it may take.
+
+        Raises:
+            RegnumError: INVALID_REQUEST while it is registered, or when nothing is known of it.
+        """
+        result: asyncio.Future[Forgotten] = asyncio.get_running_loop().create_future()
+        begun = False
+
+        async def steps() -> AsyncGenerator[None, None]:
+            nonlocal begun
+            guard = await self._guard(broker)
+            waiting = iter(self._context.deletions.of_broker(broker))
+            assigned = len(tuple(self._context.picture.of_broker(broker)))
+            total = ended = 0
+            while some := tuple(islice(waiting, RECORDS_PER_STEP)):
+                begun = begun or not validate_only
+                out, over = await self._take_out(broker, some, guard, validate_only=validate_only)
+                total, ended = total + out, ended + over
+                yield
+            if not validate_only:
+                self._context.log.warning(
+                    "broker forgotten by request", broker=broker, deletions=total, deletions_ended=ended, who=who
+                )
+            if not result.done():
+                result.set_result(Forgotten(deletions=total, deletions_ended=ended, assigned_partitions=assigned))
+
+        self._desk.submit("forget broker", steps(), result, begun=lambda: begun)
+        return await self._desk.answer(result, wait_s)
+
+    async def _guard(self, broker: BrokerId) -> Check | None:
+        """What every write relies on: that the broker has not registered since; None when it never did."""
+        context = self._context
+        epoch_path, id_path = paths.broker_epoch(broker), paths.broker_id(broker)
+        # In this order: whoever registers after the first read changes what it has read.
+        guard = (await context.store.read_many((epoch_path,))).get(epoch_path)
+        registered = id_path in await context.store.read_many((id_path,))
+        if registered or broker in context.picture.brokers:
+            raise _registered(broker)
+        if guard is not None:
+            return Check(epoch_path, guard.stat.version)
+        if not context.deletions.of_broker(broker) and broker not in context.picture.assigned:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"no broker {broker} was ever registered, and nothing names it; look at the id",
+            )
+        return None
+
+    async def _take_out(
+        self, broker: BrokerId, topics: tuple[TopicId, ...], guard: Check | None, *, validate_only: bool
+    ) -> tuple[int, int]:
+        """Rewrite records; how many, and how many of them ended."""
+        context = self._context
+        found = [context.deletions.get(id) for id in topics]
+        meant = [one for one in found if one is not None and broker in one.remaining]
+        if validate_only:
+            return len(meant), sum(one.remaining == {broker} for one in meant)
+        checks = () if guard is None else (guard,)
+        groups: list[Group] = [(*checks, self._write(one, broker)) for one in meant]
+        ended = 0
+        for one, outcome in zip(meant, await context.store.write_batch(groups), strict=True):
+            match outcome:
+                case Written(results=results):
+                    stat = results[-1].stat
+                    if stat is None:
+                        self._deleter.ended(one)
+                        ended += 1
+                    else:
+                        rewritten = one.rewritten(one.record_without(broker), version=stat.version)
+                        context.deletions.add(rewritten)
+                case Refused(error=error):
+                    if getattr(error, "path", None) == paths.broker_epoch(broker):
+                        raise _registered(broker)
+                    # Somebody wrote the record by hand: the next reign reads it again.
+                    context.log.warning("deletion record changed meanwhile", topic_id=one.topic_id, reason=str(error))
+        return len(meant), ended
+
+    def _write(self, deletion: Deletion, broker: BrokerId) -> Set | Delete:
+        record = deletion.record_without(broker)
+        path = paths.deletion(deletion.topic_id)
+        if record.brokers or not self._deleter.is_cleared(deletion.topic_id):
+            return Set(path, record.encode(), deletion.record_version)
+        return Delete(path, deletion.record_version)
+
+
+def _registered(broker: BrokerId) -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        f"broker {broker} is registered; a broker that is only away is waited for. Stop it for good first",
+    )

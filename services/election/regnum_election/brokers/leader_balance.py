@@ -1,0 +1,66 @@
+"""Leadership back to preferred replicas, now and then, so that a cluster that has seen failures does not stay lopsided.
+
+Kafka's rule: a broker is out of balance when more than a tenth of the partitions that prefer it are led by others.
+Only in-sync preferred replicas take over, a few hundred partitions at a time.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from regnum_model.ids import BrokerId, PartitionKey
+
+from regnum_election.decisions.cluster import Cluster, Partition
+from regnum_election.decisions.leadership import Decision, prefer
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.partition_writes import change
+from regnum_election.state.telling import tell
+
+IMBALANCE_MAX: Final = 0.1
+"""Share of a broker's preferred partitions that others may lead."""
+
+PARTITIONS_PER_STEP: Final = 300
+"""Partitions moved in one step."""
+
+
+def misplaced(picture: Cluster) -> tuple[PartitionKey, ...]:
+    """Partitions whose preferred replica is live and does not lead, of brokers that are out of balance."""
+    preferred: Counter[BrokerId] = Counter()
+    elsewhere: dict[BrokerId, list[PartitionKey]] = {}
+    for key, partition in picture.partitions.items():
+        broker = partition.replicas[0]
+        if partition.held is None or broker not in picture.brokers or broker in picture.leaving:
+            continue
+        preferred[broker] += 1
+        if partition.held.state.leader != broker:
+            elsewhere.setdefault(broker, []).append(key)
+    return tuple(
+        key for broker, keys in elsewhere.items() if len(keys) > preferred[broker] * IMBALANCE_MAX for key in keys
+    )
+
+
+async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, None]:
+    """The steps of one round."""
+
+    def decide(_picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
+        if partition.held is None:
+            raise AssertionError("partitions without state are not misplaced")
+        return prefer(partition.held.state, partition.replicas, context.surroundings_of(key))
+
+    # Beside the loop: it looks at every partition there is (safety rule S22).
+    keys = await asyncio.to_thread(misplaced, context.picture)
+    moved = 0
+    for start in range(0, len(keys), PARTITIONS_PER_STEP):
+        known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if _has_state(context.picture, key)]
+        applied = await change(context, known, decide)
+        await tell(context, applied)
+        moved += len(applied.everywhere)
+        yield
+    if moved:
+        context.log.info("leaders moved to preferred replicas", partitions=moved)
+
+
+def _has_state(picture: Cluster, key: PartitionKey) -> bool:
+    partition = picture.partitions.get(key)
+    return partition is not None and partition.held is not None

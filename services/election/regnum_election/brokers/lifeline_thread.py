@@ -1,0 +1,207 @@
+"""A thread with an event loop and a port of its own for the lifelines (safety rule S9).
+
+Other parts of the process talk to it through ``begin``, ``show`` and ``end``, which may be called from the main loop
+at any time; it talks to the controller through events handed to the main loop.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+import grpc
+from regnum.election.v1 import controller_pb2_grpc
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from regnum_model.nodes import Address
+from regnum_service.clock import Clock
+from regnum_service.detection import connect
+from regnum_service.errors import RegnumError, StartRefusedError
+from regnum_service.loop_lag import LoopLag
+from regnum_service.poller import let_go, quiet_poller
+from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
+from regnum_service.supervisor import Supervisor
+
+from regnum_election.brokers.lifeline import Lifelines
+from regnum_election.decisions.cluster import Broker
+from regnum_election.decisions.liveness import SILENCE_S, Listener
+from regnum_election.reign.events import ClusterEvent
+
+SERVICE_NAME: Final = "regnum.election.v1.LifelineService"
+START_TIMEOUT_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 5.0
+
+
+class LifelineThread:
+    """Owns the thread. One for each process, for all its reigns."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        clock: Clock,
+        supervisor: Supervisor,
+        main_lag: LoopLag,
+        session_connected: Callable[[], bool],
+        session_timeout_s: float,
+        report: Callable[[ControllerEpoch, ClusterEvent], None],
+        fences: bool,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            address: where the lifeline listener binds.
+            clock: source of time.
+            supervisor: told of failures.
+            main_lag: lag of the controller's loop.
+            session_connected: whether the coordination session is CONNECTED; must be callable from any thread.
+            session_timeout_s: store session time-out.
+            report: takes an event and the reign it belongs to; called on the main loop.
+            fences: False switches detection off.
+        """
+        self._address = address
+        self._clock = clock
+        self._supervisor = supervisor
+        self._main_lag = main_lag
+        self._session_connected = session_connected
+        self._session_timeout_s = session_timeout_s
+        self._report = report
+        self._fences = fences
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._lifelines: Lifelines | None = None
+        self._server: GrpcServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._vital: set[asyncio.Task[None]] = set()
+        """Tasks that never end by themselves."""
+        self._thread: threading.Thread | None = None
+        self._epoch: ControllerEpoch | None = None
+
+    async def start(self) -> Address:
+        """Start the thread and its server; returns where it listens. Raises PortTakenError."""
+        started: Future[Address] = Future()
+        main = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, args=(main, started), name="lifeline", daemon=True)
+        self._thread.start()
+        async with asyncio.timeout(START_TIMEOUT_S):
+            return await asyncio.wrap_future(started)
+
+    async def stop(self) -> None:
+        """End the thread."""
+        loop, stop, thread = self._loop, self._stop, self._thread
+        if loop is None or stop is None or thread is None:
+            return
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+        await asyncio.to_thread(thread.join, STOP_TIMEOUT_S)
+
+    def begin(self, epoch: ControllerEpoch, *, elected_at: BrokerEpoch) -> None:
+        """A reign began, with a node of that creation id."""
+        self._epoch = epoch
+        self._tell(lambda lifelines: lifelines.begin(epoch, elected_at=elected_at))
+
+    def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
+        """The live brokers of the reign; the mapping must not change afterwards."""
+        self._tell(lambda lifelines: lifelines.show(epoch, brokers))
+
+    def end(self) -> None:
+        """The reign is over."""
+        self._epoch = None
+        self._tell(lambda lifelines: lifelines.end())
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since any registered broker was heard; 0 before the thread has started. Any thread."""
+        lifelines = self._lifelines
+        return 0.0 if lifelines is None else lifelines.silent_s
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """What health says on the lifeline listener."""
+        server, loop = self._server, self._loop
+        if server is not None and loop is not None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(server.set_serving(serving=serving), loop))
+
+    def _tell(self, order: Callable[[Lifelines], None]) -> None:
+        loop, lifelines = self._loop, self._lifelines
+        if loop is not None and lifelines is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(order, lifelines)
+
+    def _run(self, main: asyncio.AbstractEventLoop, started: "Future[Address]") -> None:
+        asyncio.run(self._serve(main, started))
+
+    async def _serve(self, main: asyncio.AbstractEventLoop, started: "Future[Address]") -> None:
+        loop = asyncio.get_running_loop()
+        quiet_poller(loop)
+        self._loop, self._stop = loop, asyncio.Event()
+        lag = LoopLag(self._clock, loop_name="lifeline")
+
+        def hand_over(event: ClusterEvent) -> None:
+            epoch = self._epoch
+            if epoch is not None and not main.is_closed():
+                main.call_soon_threadsafe(self._report, epoch, event)
+
+        lifelines = Lifelines(
+            clock=self._clock,
+            probe=connect,
+            report=hand_over,
+            listening=lambda: self._listener(lag, lifelines),
+            spawn=self._spawn,
+            fences=self._fences,
+        )
+        registration = ServiceRegistration(
+            name=SERVICE_NAME,
+            servicer=lifelines,
+            add_to_server=controller_pb2_grpc.add_LifelineServiceServicer_to_server,
+        )
+        server = GrpcServer(
+            self._address, [registration], supervisor=self._supervisor, request_bytes_max=CONTROL_BYTES_MAX
+        )
+        try:
+            await server.start()
+        except OSError as error:
+            started.set_exception(error)
+            return
+        except StartRefusedError as error:
+            started.set_exception(error)
+            return
+        self._server, self._lifelines = server, lifelines
+        self._vital = {
+            self._spawn("lifeline-watch", lifelines.watch()),
+            self._spawn("lifeline-lag", lag.run()),
+        }
+        started.set_result(server.address)
+        try:
+            await self._stop.wait()
+        finally:
+            lifelines.end()
+            await server.stop(grace_s=0.0)
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await let_go()
+
+    def _listener(self, lag: LoopLag, lifelines: Lifelines) -> Listener:
+        return Listener(
+            session_connected=self._session_connected(),
+            loop_lag_s=max(lag.worst_s(SILENCE_S), self._main_lag.worst_s(SILENCE_S)),
+            since_silence_fence_s=lifelines.since_silence_fence_s,
+            session_timeout_s=self._session_timeout_s,
+        )
+
+    def _spawn(self, name: str, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            # Readers are cancelled with their calls.
+            if task in self._vital and not task.cancelling():
+                self._supervisor.fail(task.get_name(), RuntimeError("ended by a CancelledError that nobody asked for"))
+            return
+        error = task.exception()
+        # A broker that is killed in the middle of a message breaks its reader; that is what lifelines are for.
+        if error is not None and not isinstance(error, grpc.aio.BaseError | RegnumError):
+            self._supervisor.fail(task.get_name(), error)

@@ -1,0 +1,1 @@
+"""Who is controller, and becoming it."""

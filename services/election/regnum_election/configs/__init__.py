@@ -1,0 +1,1 @@
+"""Settings of the cluster and of topics: read, kept up with, changed, shown."""

@@ -1,0 +1,183 @@
+"""The settings of one reign: read before anything is decided, seeded where they are missing, kept up with.
+
+Settings stand in the picture and change in the controller's task only, so that a decision and the message about it
+belong to the same ones. People may edit the nodes: they are read again every few seconds, beside that task, of topics
+a bounded number at a time. What cannot be read is an event in the log, and the value stays what it was (safety rule
+S14).
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode
+from regnum_coordination.port import Create, Node, Set
+from regnum_model.configs import CLUSTER, TOPICS, decode_config, encode_config, topic_config
+from regnum_model.ids import PartitionKey
+from regnum_model.nodes import MalformedNodeError
+from regnum_service.slices import Turns
+
+from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
+from regnum_election.reign.writing import NotTaken
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.partition_writes import change
+from regnum_election.state.telling import tell
+
+ROUNDS_MAX: Final = 20
+"""Rounds against others who write the node of the cluster."""
+
+TOPICS_PER_LOOK: Final = 200
+"""Nodes of topics that one look reads again, besides those that are new."""
+
+TOPICS_PER_TURN: Final = 500
+"""Topics looked at between two turns of the event loop (safety rule S22)."""
+
+PARTITIONS_PER_STEP: Final = 500
+"""Partitions whose leaders one step tells; a failover waits for one step at most."""
+
+
+class ConfigBook:
+    """Settings as the store has them. One for each reign."""
+
+    def __init__(self, context: ControllerContext, *, seeds: Mapping[str, int]) -> None:
+        """Only assigns.
+
+        Args:
+            context: the reign; its picture holds what is in force.
+            seeds: what this process was started with, for settings that the store does not have yet.
+        """
+        self._context = context
+        self._seeds = seeds
+        self._reported: dict[str, str] = {}
+        self._looked_at = ""
+
+    async def begin(self) -> None:
+        """Read everything, and write what is missing. Nothing is decided before that."""
+        reading = await self._read_cluster(self._seeds)
+        other = {key: seed for key, seed in self._seeds.items() if reading.values[key] != seed}
+        for key, seed in other.items():
+            self._context.log.warning(
+                "flag not used",
+                setting=key,
+                flag=seed,
+                in_force=reading.values[key],
+                advice="settings live in the store; change them with `regnum configs alter --cluster`",
+            )
+        settings = Settings(cluster=reading.values)
+        names = await self._context.store.names(TOPICS)
+        self._take(await self._read_topics(settings, names))
+
+    async def look(self) -> AsyncGenerator[None, None] | None:
+        """Read again what people may have written; the steps of what follows from it, None: nothing.
+
+        May run beside the controller's task. Raises DeposedError.
+        """
+        context = self._context
+        known = context.picture.settings
+        reading = await self._read_cluster(known.cluster)
+        standing = await context.store.names(TOPICS)
+        gone = set(known.topics).difference(standing)
+        settings = replace(known, cluster=reading.values).of_topics(dict.fromkeys(gone))
+        settings = await self._read_topics(settings, self._next_names(standing, known))
+        for path in [path for path in self._reported if path != CLUSTER and path.rpartition("/")[2] not in standing]:
+            del self._reported[path]
+        # A topic that is being deleted must not leave its settings to the next one of its name.
+        settings = settings.of_topics(dict.fromkeys(context.clearing))
+        return None if settings == known else self._take_up(settings, read_over=known)
+
+    async def _take_up(self, settings: Settings, *, read_over: Settings) -> AsyncGenerator[None, None]:
+        # What was changed meanwhile, or deleted, may be newer than what was read: the next look sees both.
+        if self._context.picture.settings is read_over:
+            async for _ in self.apply(settings):
+                yield
+
+    def _next_names(self, standing: Sequence[str], known: Settings) -> list[str]:
+        """Those that are new, and some of the others in turn."""
+        new = [name for name in standing if name not in known.topics]
+        old = sorted(name for name in standing if name in known.topics)
+        later = [name for name in old if name > self._looked_at]
+        again = [*later, *old][: min(TOPICS_PER_LOOK, len(old))]
+        self._looked_at = again[-1] if again else ""
+        return [*new[:TOPICS_PER_LOOK], *again]
+
+    async def apply(self, settings: Settings) -> AsyncGenerator[None, None]:
+        """Put settings in force: the steps in which live leaders hear of another min.insync.replicas.
+
+        Partitions are settled first, so that a leader hears of a lower value together with the end of what it kept
+        eligible under the higher one (safety rule S10).
+        """
+        context = self._context
+        before = self._take(settings)
+        keys: list[PartitionKey] = []
+        turns = Turns(TOPICS_PER_TURN)
+        for topic in tuple(context.picture.topics.values()):
+            await turns.took()
+            if before.min_insync(topic.name) != settings.min_insync(topic.name):
+                keys.extend(context.picture.of_topic(topic.id))
+        for start in range(0, len(keys), PARTITIONS_PER_STEP):
+            some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
+            applied = await change(context, some, context.settle)
+            applied.leaders.update(key for key in some if key not in applied.everywhere)
+            await tell(context, applied)
+            yield
+
+    def _take(self, settings: Settings) -> Settings:
+        context = self._context
+        before = context.picture.settings
+        context.picture = replace(context.picture, settings=settings)
+        context.dispatch.show(context.picture)
+        context.log.info("settings in force", **dict(settings.cluster), topics=len(settings.topics))
+        return before
+
+    async def _read_cluster(self, known: Mapping[str, int]) -> ClusterReading:
+        """What the node says, after what was missing has been written."""
+        store = self._context.store
+        for _ in range(ROUNDS_MAX):
+            node = (await store.read_many((CLUSTER,))).get(CLUSTER)
+            reading = read_cluster(None if node is None else node.data, known)
+            if not reading.missing:
+                break
+            config = {} if node is None else decode_config(node.data, example=EXAMPLE)
+            config.update({key: str(reading.values[key]) for key in reading.missing})
+            data = encode_config(config)
+            try:
+                await store.multi((Create(CLUSTER, data) if node is None else Set(CLUSTER, data, node.stat.version),))
+            except (BadVersion, NodeExists, NoNode):
+                continue
+            except NotTaken as error:
+                reading = replace(reading, problem=f"what is missing cannot be written: {error}")
+                break
+            self._context.log.info("settings written", **{key: config[key] for key in reading.missing})
+        # Whoever writes it all the time: what is missing is written at the next look.
+        self._report(CLUSTER, reading.problem)
+        return reading
+
+    async def _read_topics(self, settings: Settings, names: Iterable[str]) -> Settings:
+        nodes = await self._context.store.read_many([topic_config(name) for name in names])
+        read: dict[str, int | None] = {}
+        turns = Turns(TOPICS_PER_TURN)
+        for path, node in nodes.items():
+            await turns.took()
+            name = path.rpartition("/")[2]
+            problem = _read_into(read, name, node)
+            self._report(path, problem)
+        return settings.of_topics(read)
+
+    def _report(self, path: str, problem: str) -> None:
+        """Say what a person has to correct, once."""
+        if self._reported.get(path, "") == problem:
+            return
+        if problem:
+            self._reported[path] = problem
+            self._context.log.error("settings not readable", path=path, reason=problem, advice="correct the node")
+        else:
+            del self._reported[path]
+
+
+def _read_into(read: dict[str, int | None], name: str, node: Node) -> str:
+    """Take a topic's own value; returns what is wrong with its node."""
+    try:
+        read[name] = read_topic(node.data)
+    except MalformedNodeError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,215 @@
+"""IncrementalAlterConfigs and DescribeConfigs as callers meet them.
+
+A change runs in the controller's task, between its other events: a topic cannot be deleted under it, and what is
+answered is in force. Values are absolute and every write names the version that it read, so a change that is sent
+twice leaves what it would have left once, unless somebody else changed the same setting in between; that is why the
+SDK does not repeat one whose outcome is unknown (safety rule S20).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import chain
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.errors import BadVersion, NodeExists, NoNode
+from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set
+from regnum_model import paths
+from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config, topic_config
+from regnum_model.nodes import MalformedNodeError
+from regnum_service.slices import slices
+
+from regnum_election.configs.book import ConfigBook
+from regnum_election.configs.changes import (
+    Alteration,
+    Resource,
+    ResourceType,
+    altered,
+    check_alteration,
+    repeated_resources,
+)
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.decisions.configs import EXAMPLE, Settings, read_cluster, read_topic
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.reign.request_queue import Desk
+from regnum_election.reign.writing import NotTaken
+from regnum_election.state.context import ControllerContext
+
+ROUNDS_MAX: Final = 20
+"""Rounds against others who write the same node."""
+
+RESOURCES_PER_TURN: Final = 500
+"""Resources looked at between two turns of the event loop (safety rule S22)."""
+
+RESOURCES_MAX: Final = 1_000
+"""Resources of one call."""
+
+
+class Source(Enum):
+    """Where a value comes from."""
+
+    TOPIC = "topic"
+    """The topic's own."""
+    CLUSTER = "cluster"
+    """The cluster's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One setting as it is in force."""
+
+    key: str
+    """Which."""
+    value: str
+    """Its value."""
+    source: Source
+    """Where it comes from."""
+
+
+class ConfigCalls:
+    """Settings on behalf of callers; one for each reign."""
+
+    def __init__(self, context: ControllerContext, book: ConfigBook, desk: Desk) -> None:
+        self._context = context
+        self._book = book
+        self._desk = desk
+
+    async def alter(
+        self, alterations: Sequence[Alteration | Rejection], *, validate_only: bool, wait_s: float
+    ) -> tuple[Rejection | None, ...]:
+        """Change settings, each resource on its own; None for each that is done and told. Raises RegnumError."""
+        result: asyncio.Future[tuple[Rejection | None, ...]] = asyncio.get_running_loop().create_future()
+        begun = False
+
+        async def steps() -> AsyncGenerator[None, None]:
+            nonlocal begun
+            repeated = repeated_resources(alterations)
+            outcomes: list[Rejection | None] = []
+            settings = self._context.picture.settings
+            for alteration in alterations:
+                refused = alteration if isinstance(alteration, Rejection) else None
+                if isinstance(alteration, Alteration):
+                    refused = check_alteration(alteration, repeated=repeated)
+                    if refused is None:
+                        begun = begun or not validate_only
+                        written = await self._write(alteration, settings, validate_only=validate_only)
+                        if isinstance(written, Rejection):
+                            refused = written
+                        else:
+                            settings = written
+                outcomes.append(refused)
+            if settings != self._context.picture.settings:
+                async for _ in self._book.apply(settings):
+                    yield
+            if not result.done():
+                result.set_result(tuple(outcomes))
+            return
+            yield
+
+        self._desk.submit("alter configs", steps(), result, begun=lambda: begun)
+        return await self._desk.answer(result, wait_s)
+
+    async def describe(
+        self, resources: Sequence[Resource | Rejection]
+    ) -> list[tuple[Resource, tuple[Entry, ...]] | Rejection]:
+        """What is in force; of the cluster, and of every topic with settings of its own, when none is named.
+
+        Raises RegnumError.
+        """
+        picture = self._context.picture
+        wanted: Iterable[Resource | Rejection] = resources or chain(
+            (Resource(type=ResourceType.CLUSTER),),
+            (Resource(type=ResourceType.TOPIC, name=name) for name in picture.settings.topics if name in picture.names),
+        )
+        settings = picture.settings
+        found: list[tuple[Resource, tuple[Entry, ...]] | Rejection] = []
+        async for some in slices(wanted, RESOURCES_PER_TURN):
+            found.extend(_described(one, picture, settings) for one in some)
+        return found
+
+    async def _write(self, alteration: Alteration, settings: Settings, *, validate_only: bool) -> Settings | Rejection:
+        """Write one node; returns what is in force then."""
+        resource, store = alteration.resource, self._context.store
+        path = CLUSTER if resource.type is ResourceType.CLUSTER else topic_config(resource.name)
+        guard: tuple[Check, ...] = ()
+        if resource.type is ResourceType.TOPIC:
+            topic = self._context.picture.topic_named(resource.name)
+            if topic is None:
+                return _no_such_topic(resource.name)
+            guard = (Check(paths.topic_id(topic.id)),)
+        reason = ""
+        for _ in range(ROUNDS_MAX):
+            node = (await store.read_many((path,))).get(path)
+            try:
+                before = {} if node is None else decode_config(node.data, example=EXAMPLE)
+                after = altered(before, alteration)
+                in_force = _in_force(settings, resource, after)
+            except MalformedNodeError as error:
+                return Rejection(
+                    code=errors_pb2.ERROR_CODE_INVALID_CONFIG,
+                    message=f"{path} cannot be read ({error}); correct the node in the store, and try again",
+                )
+            if validate_only:
+                return settings
+            if after == before:
+                return in_force
+            try:
+                await store.multi((*guard, _written(path, node, after)))
+            except (BadVersion, NodeExists, NoNode) as error:
+                reason = str(error)
+                continue
+            except NotTaken as error:
+                reason = str(error)
+                break
+            self._context.log.info("settings changed", resource=str(resource), config=after)
+            return in_force
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            message=f"{path} cannot be written ({reason}); look at the store and try again",
+        )
+
+
+def _described(
+    resource: Resource | Rejection, picture: Cluster, settings: Settings
+) -> tuple[Resource, tuple[Entry, ...]] | Rejection:
+    if isinstance(resource, Rejection):
+        return resource
+    if resource.type is ResourceType.CLUSTER:
+        entries = (
+            Entry(key=key, value=str(value), source=Source.CLUSTER) for key, value in sorted(settings.cluster.items())
+        )
+        return resource, tuple(entries)
+    if resource.name not in picture.names:
+        return _no_such_topic(resource.name)
+    source = Source.TOPIC if resource.name in settings.topics else Source.CLUSTER
+    value = str(settings.min_insync(resource.name))
+    return resource, (Entry(key=MIN_INSYNC_REPLICAS, value=value, source=source),)
+
+
+def _written(path: str, node: Node | None, config: Mapping[str, str]) -> Operation:
+    """What makes the node say that; one that says nothing any more goes."""
+    if node is None:
+        return Create(path, encode_config(config))
+    if not config:
+        return Delete(path, node.stat.version)
+    return Set(path, encode_config(config), node.stat.version)
+
+
+def _in_force(settings: Settings, resource: Resource, config: Mapping[str, str]) -> Settings:
+    """Settings after a node was written. Raises MalformedNodeError for one that would still not be readable."""
+    data = encode_config(config)
+    if resource.type is ResourceType.TOPIC:
+        return settings.of_topics({resource.name: read_topic(data)})
+    reading = read_cluster(data, settings.cluster)
+    if reading.problem:
+        raise MalformedNodeError(reading.problem)
+    return replace(settings, cluster=reading.values)
+
+
+def _no_such_topic(name: str) -> Rejection:
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+        message=f"there is no topic {name[:249]}; list the topics to see the names",
+    )

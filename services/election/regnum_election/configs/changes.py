@@ -1,0 +1,118 @@
+"""What a change of settings makes of a node, and why a change cannot be made. Pure.
+
+A resource is changed whole or not at all; resources of one call are independent of one another.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from regnum.types.v1 import errors_pb2
+from regnum_model.configs import DEFAULTS, TOPIC_KEYS, parse_value
+from regnum_model.nodes import MalformedNodeError
+
+from regnum_election.decisions.rejection import Rejection
+
+
+class ResourceType(Enum):
+    """What settings belong to."""
+
+    TOPIC = "topic"
+    """A topic."""
+    CLUSTER = "cluster"
+    """All brokers together; Kafka's BROKER without a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """Whose settings."""
+
+    type: ResourceType
+    """What it is."""
+    name: str = ""
+    """Name of the topic; empty for the cluster."""
+
+    def __str__(self) -> str:
+        return "the cluster" if self.type is ResourceType.CLUSTER else f"topic {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One setting set or taken back."""
+
+    key: str
+    """Which, as given."""
+    value: str | None
+    """New value, as given; None takes back to the default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alteration:
+    """What a client wants of one resource, done whole or not at all."""
+
+    resource: Resource
+    """Whose settings."""
+    operations: tuple[Operation, ...]
+    """Changes; what is not named stays."""
+
+
+def repeated_resources(alterations: Sequence[Alteration | Rejection]) -> frozenset[Resource]:
+    """Resources that a call names more than once."""
+    counted = Counter(one.resource for one in alterations if isinstance(one, Alteration))
+    return frozenset(resource for resource, count in counted.items() if count > 1)
+
+
+def check_alteration(alteration: Alteration, *, repeated: frozenset[Resource]) -> Rejection | None:
+    """Why a change can never be made; None if it may."""
+    resource = alteration.resource
+    if resource in repeated:
+        return invalid(f"{resource} stands twice in the request; name all its settings in one place")
+    keys = keys_of(resource)
+    known = ", ".join(sorted(keys))
+    if not alteration.operations:
+        return invalid(f"no setting is named for {resource}; name one of {known}")
+    counted = Counter(operation.key for operation in alteration.operations)
+    for operation in alteration.operations:
+        if operation.key not in keys:
+            return _invalid_config(f"{resource} has no setting {operation.key[:80]!r}; choose from {known}")
+        if counted[operation.key] > 1:
+            return invalid(f"{operation.key} stands twice for {resource}; give it once")
+        if operation.value is None:
+            continue
+        try:
+            parse_value(operation.key, operation.value)
+        except MalformedNodeError as error:
+            return _invalid_config(f"{error}; give another value, or take the setting back to its default")
+    return None
+
+
+def keys_of(resource: Resource) -> Collection[str]:
+    """Settings that a resource may have."""
+    return DEFAULTS.keys() if resource.type is ResourceType.CLUSTER else TOPIC_KEYS
+
+
+def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]:
+    """The content of a node after a change that ``check_alteration`` let pass.
+
+    The cluster has every setting at any time, so that none depends on the flags of whoever reigns next: one that is
+    taken back is written with the product's default.
+    """
+    after = dict(config)
+    for operation in alteration.operations:
+        if operation.value is not None:
+            after[operation.key] = str(parse_value(operation.key, operation.value))
+        elif alteration.resource.type is ResourceType.CLUSTER:
+            after[operation.key] = str(DEFAULTS[operation.key])
+        else:
+            after.pop(operation.key, None)
+    return after
+
+
+def invalid(message: str) -> Rejection:
+    """A request that makes no sense."""
+    return Rejection(code=errors_pb2.ERROR_CODE_INVALID_REQUEST, message=message)
+
+
+def _invalid_config(message: str) -> Rejection:
+    return Rejection(code=errors_pb2.ERROR_CODE_INVALID_CONFIG, message=message)

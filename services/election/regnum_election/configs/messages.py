@@ -1,0 +1,99 @@
+"""Settings in the words of the wire."""
+
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_service.encoding import Encoding
+
+from regnum_election.configs.calls import Entry, Source
+from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType, invalid
+from regnum_election.decisions.rejection import Rejection
+
+RESOURCES_PER_TURN: Final = 500
+"""Resources put into an answer between two turns of the event loop (safety rule S22)."""
+
+SOURCES: Final = MappingProxyType(
+    {
+        Source.TOPIC: admin_pb2.CONFIG_SOURCE_TOPIC,
+        Source.CLUSTER: admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER,
+    }
+)
+"""Where values come from."""
+
+
+def resource_of(message: admin_pb2.ConfigResource) -> Resource | Rejection:
+    """Whose settings are meant."""
+    match message.type:
+        case admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC:
+            if not message.name:
+                return invalid("which topic? Give its name")
+            return Resource(type=ResourceType.TOPIC, name=message.name)
+        case admin_pb2.CONFIG_RESOURCE_TYPE_BROKER:
+            if message.name:
+                return invalid("no broker has settings of its own; leave the name out for those of the cluster")
+            return Resource(type=ResourceType.CLUSTER)
+        case _:
+            return invalid("whose settings? Give the type TOPIC with a name, or BROKER without one for the cluster")
+
+
+def alteration_of(message: admin_pb2.ConfigAlteration) -> Alteration | Rejection:
+    """What is to be changed."""
+    resource = resource_of(message.resource)
+    if isinstance(resource, Rejection):
+        return resource
+    operations: list[Operation] = []
+    for config in message.configs:
+        match config.op:
+            case admin_pb2.ALTER_CONFIG_OP_SET:
+                operations.append(Operation(key=config.name, value=config.value))
+            case admin_pb2.ALTER_CONFIG_OP_DELETE if not config.value:
+                operations.append(Operation(key=config.name, value=None))
+            case _:
+                return invalid(f"what is to be done to {config.name[:80]!r}? Give SET with a value, or DELETE without")
+    return Alteration(resource=resource, operations=tuple(operations))
+
+
+def alter_response(
+    alterations: Iterable[admin_pb2.ConfigAlteration], outcomes: Iterable[Rejection | None]
+) -> admin_pb2.IncrementalAlterConfigsResponse:
+    """Outcomes, in the order of the request."""
+    return admin_pb2.IncrementalAlterConfigsResponse(
+        results=[
+            admin_pb2.AlterConfigsResult(
+                resource=alteration.resource,
+                error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
+                error_message="" if refused is None else refused.message,
+            )
+            for alteration, refused in zip(alterations, outcomes, strict=True)
+        ]
+    )
+
+
+async def describe_response(
+    asked: Sequence[admin_pb2.ConfigResource], found: Sequence[tuple[Resource, tuple[Entry, ...]] | Rejection]
+) -> bytes:
+    """What was found, a DescribeConfigsResponse; ``asked`` is empty when nothing was named."""
+    answer = Encoding(admin_pb2.DescribeConfigsResponse(), size=RESOURCES_PER_TURN)
+    for index, one in enumerate(found):
+        await answer.took()
+        if isinstance(one, Rejection):
+            answer.piece.results.add(resource=asked[index], error_code=one.code, error_message=one.message)
+            continue
+        resource, entries = one
+        answer.piece.results.add(
+            resource=_resource_message(resource),
+            configs=[
+                admin_pb2.DescribedConfig(name=entry.key, value=entry.value, source=SOURCES[entry.source])
+                for entry in entries
+            ],
+        )
+    return answer.whole()
+
+
+def _resource_message(resource: Resource) -> admin_pb2.ConfigResource:
+    if resource.type is ResourceType.CLUSTER:
+        return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_BROKER)
+    return admin_pb2.ConfigResource(type=admin_pb2.CONFIG_RESOURCE_TYPE_TOPIC, name=resource.name)

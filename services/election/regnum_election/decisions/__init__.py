@@ -1,0 +1,1 @@
+"""What the controller decides: pure, over frozen values. No asyncio, gRPC, clock or store."""

@@ -1,0 +1,313 @@
+"""The controller's picture of the cluster: one frozen value, changed by building the next one.
+
+Goals: a decision sees one consistent picture; a change costs what it changes and not the total (safety rule S16 and
+the failure path); which partitions a broker's failure touches is known without looking at the others.
+
+Constraints: the index runs over *assignments*, never over ISRs, so that a picture that is behind a leader's own ISR
+write still names every partition the broker may matter to (safety rule S16). Partitions are keyed by topic id, so two
+lives of a name never mix (safety rule S13).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeVar
+
+from immutables import Map
+from regnum_model.ids import BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
+from regnum_model.insync import effective_min_insync
+from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
+
+from regnum_election.decisions.configs import Settings
+
+C = TypeVar("C", bound="Cluster")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A live registration."""
+
+    id: BrokerId
+    epoch: BrokerEpoch
+    """Creation id of the registration."""
+    registration: Registration
+    """Version of the broker's guard node that the registration repeats (safety rule S2)."""
+    node_version: int
+    """Version of the registration node as read."""
+    rack: str | None
+    """Failure domain."""
+    log_ids: frozenset[LogId]
+    """What its log directories hold now (safety rule S10)."""
+    client: Address
+    """Listener for clients."""
+    internal: Address
+    """Listener for the controller and other brokers."""
+
+    @classmethod
+    def registered(cls, id: BrokerId, node: BrokerNode, *, epoch: BrokerEpoch, node_version: int) -> Self:
+        """The broker that a registration node describes."""
+        return cls(
+            id=id,
+            epoch=epoch,
+            registration=node.registration,
+            node_version=node_version,
+            rack=node.rack,
+            log_ids=frozenset(node.directories.values()),
+            client=node.listeners["client"],
+            internal=node.listeners["internal"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldState:
+    """A leaderAndISR node as it was read or written."""
+
+    state: LeaderAndIsr
+    """Its content."""
+    version: int
+    """Its version; every write of the node names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition of one topic."""
+
+    replicas: tuple[BrokerId, ...]
+    """Assignment; the first is the preferred leader."""
+    held: HeldState | None = None
+    """State in the store; None while there is none, or none that can be read."""
+    creating: bool = False
+    """Whether the partition may still get a first leader (safety rule S14)."""
+    trouble: str | None = None
+    """Why the partition is out of the controller's reach (safety rule S14); None when it is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One life of a topic."""
+
+    name: str
+    id: TopicId
+    version: int
+    """Version of the topic node."""
+    partitions: tuple[int, ...]
+    """Partition numbers, ascending."""
+    mutation: str | None = None
+    """Id of the mutation that made it (safety rule S20)."""
+    creation_id: int | None = None
+    """Creation id of the topic node: another one means that it was removed and written again. None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All the controller knows. Every method returns the next picture and leaves this one as it is."""
+
+    brokers: Map[BrokerId, Broker] = field(default_factory=Map)
+    """Live brokers."""
+    leaving: frozenset[BrokerId] = frozenset()
+    """Live brokers that asked for a controlled shutdown."""
+    topics: Map[TopicId, Topic] = field(default_factory=Map)
+    """Topics by id."""
+    names: Map[str, TopicId] = field(default_factory=Map)
+    """Topic ids by name."""
+    partitions: Map[PartitionKey, Partition] = field(default_factory=Map)
+    assigned: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
+    """Partitions by assigned broker."""
+    offline: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
+    """Partitions whose replica a live broker cannot use; forgotten with its broker epoch."""
+    settings: Settings = field(default_factory=Settings)
+    """Settings in force."""
+
+    def topic_named(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        id = self.names.get(name)
+        return None if id is None else self.topics[id]
+
+    def min_insync(self, key: PartitionKey, partition: Partition) -> int:
+        """Effective min.insync.replicas of a partition of the picture."""
+        return effective_min_insync(self.settings.min_insync(self.topics[key.topic_id].name), len(partition.replicas))
+
+    def of_broker(self, id: BrokerId) -> Iterable[PartitionKey]:
+        """Keys of all partitions assigned to a broker."""
+        return self.assigned.get(id, Map()).keys()
+
+    def offline_at(self, key: PartitionKey) -> frozenset[BrokerId]:
+        """Live brokers that cannot use their replica of a partition."""
+        if not self.offline:
+            return frozenset()
+        return frozenset(id for id, keys in self.offline.items() if key in keys)
+
+    def of_topic(self, id: TopicId) -> tuple[PartitionKey, ...]:
+        """Keys of a topic's partitions."""
+        topic = self.topics.get(id)
+        return () if topic is None else tuple(PartitionKey(id, number) for number in topic.partitions)
+
+    def with_broker(self, broker: Broker) -> Self:
+        """A broker registered (anew)."""
+        known = self.brokers.get(broker.id)
+        # Whatever was wrong may have been mended before it started again.
+        offline = self.offline if known is not None and known.epoch == broker.epoch else _less(self.offline, broker.id)
+        return replace(
+            self,
+            brokers=self.brokers.set(broker.id, broker),
+            leaving=self.leaving - {broker.id},
+            offline=offline,
+        )
+
+    def without_broker(self, id: BrokerId) -> Self:
+        """A broker is gone; its partitions stay assigned to it."""
+        if id not in self.brokers:
+            return self
+        return replace(
+            self, brokers=self.brokers.delete(id), leaving=self.leaving - {id}, offline=_less(self.offline, id)
+        )
+
+    def with_leaving(self, id: BrokerId) -> Self:
+        """A live broker asked for a controlled shutdown."""
+        return replace(self, leaving=self.leaving | {id})
+
+    def with_offline(self, id: BrokerId, keys: Iterable[PartitionKey]) -> Self:
+        """A live broker cannot use its replicas of these partitions."""
+        known = self.offline.get(id, Map())
+        return replace(self, offline=self.offline.set(id, known.update(dict.fromkeys(keys))))
+
+    def with_usable(self, id: BrokerId, keys: Iterable[PartitionKey]) -> Self:
+        """A live broker can use its replicas of these partitions after all."""
+        return replace(self, offline=_without(self.offline, {id: list(keys)}))
+
+    def with_topics(self, added: Iterable[tuple[Topic, Mapping[int, Partition]]]) -> Self:
+        """Topics with all their partitions; each replaces the topic of the same id, and one of the same name.
+
+        Two lives of a name never stand side by side: the states of both would be written under one path.
+        """
+        added = tuple({topic.name: (topic, members) for topic, members in added}.values())
+        former = {id for topic, _ in added if (id := self.names.get(topic.name)) not in {None, topic.id}}
+        picture = self.without_topics((*(topic.id for topic, _ in added), *(id for id in former if id is not None)))
+        return _with_members(picture, added, self.offline)
+
+    def with_more_of_topics(self, added: Iterable[tuple[Topic, Mapping[int, Partition]]]) -> Self:
+        """Further partitions of topics that are there; with each the topic as it is then."""
+        return _with_members(self, tuple(added), self.offline)
+
+    def without_topics(self, ids: Iterable[TopicId]) -> Self:
+        """Topics are gone with their partitions."""
+        removed = [topic for id in dict.fromkeys(ids) if (topic := self.topics.get(id)) is not None]
+        if not removed:
+            return self
+        topics, names, partitions = self.topics.mutate(), self.names.mutate(), self.partitions.mutate()
+        entries: dict[BrokerId, list[PartitionKey]] = {}
+        for topic in removed:
+            del topics[topic.id]
+            if names.get(topic.name) == topic.id:
+                del names[topic.name]
+            for number in topic.partitions:
+                key = PartitionKey(topic.id, number)
+                for broker in partitions.pop(key).replicas:
+                    entries.setdefault(broker, []).append(key)
+        assigned = self.assigned.mutate()
+        for broker, keys in entries.items():
+            left = assigned[broker].mutate()
+            for key in keys:
+                del left[key]
+            assigned[broker] = left.finish()
+        return replace(
+            self,
+            topics=topics.finish(),
+            names=names.finish(),
+            partitions=partitions.finish(),
+            assigned=assigned.finish(),
+            offline=_without(self.offline, entries) if self.offline else self.offline,
+        )
+
+    def with_topic_versions(self, versions: Mapping[TopicId, int]) -> Self:
+        """Topic nodes were rewritten."""
+        if not versions:
+            return self
+        topics = self.topics.mutate()
+        for id, version in versions.items():
+            topics[id] = replace(topics[id], version=version)
+        return replace(self, topics=topics.finish())
+
+    def with_states(self, changes: Mapping[PartitionKey, HeldState]) -> Self:
+        """States of partitions as now held by the store. An older version than the one known is dropped."""
+        partitions = self.partitions.mutate()
+        for key, held in changes.items():
+            known = partitions.get(key)
+            if known is None or (known.held is not None and known.held.version > held.version):
+                continue
+            partitions[key] = replace(known, held=held, creating=False, trouble=None)
+        return replace(self, partitions=partitions.finish())
+
+    def with_recovered(self, states: Mapping[PartitionKey, HeldState]) -> Self:
+        """States that this controller gave to partitions that nobody could lead; versions may have begun again."""
+        partitions = self.partitions.mutate()
+        for key, held in states.items():
+            partitions[key] = replace(partitions[key], held=held, creating=False, trouble=None)
+        return replace(self, partitions=partitions.finish())
+
+    def with_trouble(self, troubles: Mapping[PartitionKey, str]) -> Self:
+        """Partitions the controller cannot act on, with the reason (safety rule S14)."""
+        partitions = self.partitions.mutate()
+        for key, trouble in troubles.items():
+            known = partitions.get(key)
+            if known is not None:
+                partitions[key] = replace(known, trouble=trouble)
+        return replace(self, partitions=partitions.finish())
+
+
+Index = Map[BrokerId, Map[PartitionKey, None]]
+"""Partitions by broker."""
+
+
+def _less(index: Index, id: BrokerId) -> Index:
+    return index.delete(id) if id in index else index
+
+
+def _without(index: Index, gone: Mapping[BrokerId, Iterable[PartitionKey]]) -> Index:
+    """The index without some entries; brokers of which nothing is left are left out."""
+    changed = index.mutate()
+    for id, keys in gone.items():
+        if id not in index:
+            continue
+        left = index[id].mutate()
+        for key in keys:
+            if key in left:
+                del left[key]
+        rest = left.finish()
+        if rest:
+            changed[id] = rest
+        else:
+            del changed[id]
+    return changed.finish()
+
+
+def _with_members(
+    picture: C,
+    added: Sequence[tuple[Topic, Mapping[int, Partition]]],
+    offline_before: Map[BrokerId, Map[PartitionKey, None]],
+) -> C:
+    """Topics with further partitions, none of which the picture has."""
+    topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
+    entries: dict[BrokerId, list[PartitionKey]] = {}
+    for topic, members in added:
+        topics[topic.id] = topic
+        names[topic.name] = topic.id
+        for number, partition in members.items():
+            key = PartitionKey(topic.id, number)
+            partitions[key] = partition
+            for broker in partition.replicas:
+                entries.setdefault(broker, []).append(key)
+    assigned = picture.assigned.mutate()
+    offline = picture.offline.mutate()
+    for broker, keys in entries.items():
+        assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
+        # Where the replicas are the same ones, so is what their brokers said of them.
+        if kept := [key for key in keys if broker in offline_before and key in offline_before[broker]]:
+            offline[broker] = offline.get(broker, Map()).update(dict.fromkeys(kept))
+    return replace(
+        picture,
+        offline=offline.finish(),
+        topics=topics.finish(),
+        names=names.finish(),
+        partitions=partitions.finish(),
+        assigned=assigned.finish(),
+    )

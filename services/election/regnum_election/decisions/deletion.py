@@ -1,0 +1,110 @@
+"""How far the deletion of a topic has come: decisions only; the controller writes and sends.
+
+Safety rule S13. The record ``/admin/delete_topics/<topic id>`` is written before anything is deleted and removed
+last, so a broker that was away, and a controller that comes later, learn of it. The name is free as soon as the
+topic's nodes are gone; files are removed broker by broker, and a broker that is away never holds the others up.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from immutables import Map
+from regnum_model.ids import BrokerId, TopicId
+from regnum_model.nodes import DeletionNode
+
+from regnum_election.decisions.replicas import ReplicaState, may_enter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """One topic on its way out."""
+
+    topic_id: TopicId
+    """Its id."""
+    topic: str
+    """The name it had."""
+    mutation: str | None
+    """Id of the mutation that asked for it (safety rule S20)."""
+    record_version: int
+    """Version of the record node."""
+    recorded: frozenset[BrokerId]
+    """Brokers the record names."""
+    replicas: Map[BrokerId, ReplicaState]
+    """State of every broker that the record names."""
+    weight: int = 1
+    """About how many replicas each of these brokers has; 1 also where nobody knows."""
+
+    @classmethod
+    def recorded_as(cls, topic_id: TopicId, node: DeletionNode, *, version: int, weight: int = 1) -> Self:
+        """The deletion that a record describes; nobody has been told yet."""
+        return cls(
+            topic_id=topic_id,
+            topic=node.topic,
+            mutation=node.mutation,
+            record_version=version,
+            recorded=node.brokers,
+            replicas=Map(dict.fromkeys(node.brokers, ReplicaState.OFFLINE)),
+            weight=weight,
+        )
+
+    def told(self, brokers: Iterable[BrokerId]) -> Self:
+        """Brokers that have been given the order."""
+        return self._moved(brokers, ReplicaState.DELETION_STARTED)
+
+    def away(self, broker: BrokerId) -> Self:
+        """A broker is gone; one that has confirmed stays confirmed."""
+        return self._moved((broker,), ReplicaState.OFFLINE)
+
+    def confirmed(self, broker: BrokerId) -> Self:
+        """A broker has deleted its replicas."""
+        return self._moved((broker,), ReplicaState.DELETION_SUCCESSFUL)
+
+    def refused(self, broker: BrokerId) -> Self:
+        """A broker could not delete its replicas; it is told again."""
+        return self._moved((broker,), ReplicaState.DELETION_INELIGIBLE)
+
+    def _moved(self, brokers: Iterable[BrokerId], target: ReplicaState) -> Self:
+        replicas = self.replicas
+        for broker in brokers:
+            source = replicas.get(broker)
+            if source is not None and may_enter(target, source):
+                replicas = replicas.set(broker, target)
+        return replace(self, replicas=replicas)
+
+    @property
+    def record(self) -> DeletionNode:
+        """What the record says."""
+        return DeletionNode(topic=self.topic, brokers=self.recorded, mutation=self.mutation)
+
+    @property
+    def remaining(self) -> frozenset[BrokerId]:
+        """Brokers that have still to confirm."""
+        return frozenset(id for id, state in self.replicas.items() if state is not ReplicaState.DELETION_SUCCESSFUL)
+
+    def is_to_tell(self, broker: BrokerId) -> bool:
+        """Whether a broker has not been given the order since it came."""
+        return self.replicas.get(broker) in {ReplicaState.OFFLINE, ReplicaState.DELETION_INELIGIBLE}
+
+    def record_due(self, live: Collection[BrokerId]) -> DeletionNode | None:
+        """What the record should say instead, once every live broker has confirmed and some are away; None: leave it.
+
+        One rewrite for each round keeps the store quiet: confirmations are repeated anyway when a controller changes.
+        """
+        remaining = self.remaining
+        if not remaining or remaining == self.recorded or not remaining.isdisjoint(live):
+            return None
+        return DeletionNode(topic=self.topic, brokers=remaining, mutation=self.mutation)
+
+    def record_without(self, broker: BrokerId) -> DeletionNode:
+        """What the record should say when nobody waits for a broker any more."""
+        return replace(self.record, brokers=self.remaining - {broker})
+
+    def rewritten(self, node: DeletionNode, *, version: int) -> Self:
+        """The record was rewritten."""
+        return replace(
+            self,
+            record_version=version,
+            recorded=node.brokers,
+            replicas=Map({id: self.replicas[id] for id in node.brokers}),
+        )

@@ -1,0 +1,198 @@
+"""What a topic node means together with the nodes around it: accept, repair, or leave alone (safety rule S14).
+
+Goals: a person may write or damage any node; the controller takes up what is whole, gives an id to what is new,
+restores an id that was lost, and never invents a state: epoch 0 is written only for partitions marked ``creating``.
+
+Constraint: the controller writes a topic node and its guard together. So an id that no guard knows was restored by
+hand, and records of it may be on the brokers' disks: it is nothing new, even where it is marked ``creating``.
+
+Algorithm: the guard ``/brokers/topic_ids/<id>`` and the id that leaderAndISR nodes repeat are the witnesses.
+
+    topic id in node | leaderAndISR nodes    | guard               | result
+    present          | any                   | names this topic    | accepted as it is
+    present          | any                   | none                | accepted, all partitions in trouble
+    present          | any                   | names another topic | refused
+    absent           | none                  | -                   | accepted: id minted, all partitions creating
+    absent           | some, all the same id | names this topic    | accepted: id restored
+    absent           | some, anything else   | -                   | refused
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from regnum_model.epochs import is_plausible
+from regnum_model.ids import ControllerEpoch, TopicId
+from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
+
+from regnum_election.decisions.cluster import HeldState, Partition
+
+STATE_MISSING: Final = "leaderAndISR is missing; restore it, or see regnum partitions recover"
+"""Trouble of a partition that is past its creation and has no state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundNode:
+    """A node as read."""
+
+    data: bytes
+    """Content."""
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The topic can be taken into the picture."""
+
+    topic_id: TopicId
+    """Its id."""
+    node: TopicNode
+    """What the topic node says, after the repair."""
+    partitions: Mapping[int, Partition]
+    """Its partitions."""
+    rewrite: bool
+    """Whether the topic node must be written first."""
+    make_guard: bool
+    """Whether the guard must be created with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The topic is left alone; a person has to look at it."""
+
+    reason: str
+    """What is wrong and what would help."""
+
+
+def readable(data: bytes) -> TopicNode | None:
+    """What a topic node says, and so which leaderAndISR nodes are read to judge it; None if it is unreadable."""
+    try:
+        return TopicNode.decode(data)
+    except MalformedNodeError:
+        return None
+
+
+def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
+    name: str,
+    found: FoundNode,
+    states: Mapping[int, FoundNode],
+    guards: Mapping[TopicId, str],
+    *,
+    minted: TopicId,
+    reign: ControllerEpoch,
+    content: TopicNode | None = None,
+) -> Accepted | Refused:
+    """Apply the table above.
+
+    Args:
+        name: topic name, from the path.
+        found: the topic node.
+        states: leaderAndISR nodes by partition; those that exist.
+        guards: topic name by topic id, of all guards.
+        minted: a fresh id, used when the topic needs one.
+        reign: controller epoch of the reader.
+        content: what the topic node says, where the caller has decoded it.
+    """
+    try:
+        check_topic_name(name)
+        node = TopicNode.decode(found.data) if content is None else content
+    except (InvalidTopicNameError, MalformedNodeError) as error:
+        return Refused(reason=f"{error}; correct the node or delete it")
+    topic_id = node.topic_id
+    if topic_id is None:
+        if not states:
+            return _new(minted, node)
+        witnesses, unreadable = _witnesses(states)
+        if len(witnesses) != 1 or unreadable:
+            return Refused(
+                reason="the topic id is missing and the leaderAndISR nodes do not agree on one; write it back"
+            )
+        topic_id = next(iter(witnesses))
+        if guards.get(topic_id) != name:
+            return Refused(reason=f"the topic id is missing and no guard says that {topic_id} is this topic's")
+        repaired = replace(node, topic_id=topic_id)
+        return _known(topic_id, repaired, states, rewrite=True, reign=reign)
+    owner = guards.get(topic_id)
+    if owner == name:
+        return _known(topic_id, node, states, rewrite=False, reign=reign)
+    if owner is not None:
+        return Refused(reason=f"topic id {topic_id} belongs to topic {owner}; remove the id, and a new one is given")
+    guard = f"guard /brokers/topic_ids/{topic_id}"
+    reason = f"{guard} is missing though the topic has state; restore it, or see regnum partitions recover"
+    if not states:
+        reason = (
+            f"{guard} and all states are missing though the topic has an id, so it was restored by hand; see regnum "
+            "partitions recover, or take the id out of the node if the topic is new"
+        )
+    partitions = {number: Partition(replicas=replicas, trouble=reason) for number, replicas in node.partitions.items()}
+    return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=False, make_guard=False)
+
+
+def judge_state(
+    topic_id: TopicId, found: FoundNode | None, *, creating: bool, reign: ControllerEpoch
+) -> HeldState | str | None:
+    """What a leaderAndISR node holds; the reason when it cannot be used; None when it may still be created.
+
+    Args:
+        topic_id: whose it should be.
+        found: the node as read.
+        creating: whether the partition may get a first leader.
+        reign: controller epoch of the reader. A state from a later reign is for the caller to give way to (safety rule
+            S7); one from a reign that cannot have been is an error in that state, and concerns no other partition.
+    """
+    if found is None:
+        return None if creating else STATE_MISSING
+    try:
+        state = LeaderAndIsr.decode(found.data)
+    except MalformedNodeError as error:
+        return f"leaderAndISR: {error}; correct it, or see regnum partitions recover"
+    if state.topic_id != topic_id:
+        return f"leaderAndISR belongs to topic id {state.topic_id}, not {topic_id}"
+    if not is_plausible(state.controller_epoch, reign):
+        return (
+            f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}; correct it, "
+            "or see regnum partitions recover"
+        )
+    return HeldState(state=state, version=found.version)
+
+
+def _witnesses(states: Mapping[int, FoundNode]) -> tuple[frozenset[TopicId], int]:
+    ids: set[TopicId] = set()
+    unreadable = 0
+    for found in states.values():
+        try:
+            ids.add(LeaderAndIsr.decode(found.data).topic_id)
+        except MalformedNodeError:
+            unreadable += 1
+    return frozenset(ids), unreadable
+
+
+def _new(topic_id: TopicId, node: TopicNode) -> Accepted:
+    accepted = replace(node, topic_id=topic_id, creating=frozenset(node.partitions))
+    partitions = {number: Partition(replicas=replicas, creating=True) for number, replicas in node.partitions.items()}
+    return Accepted(topic_id=topic_id, node=accepted, partitions=partitions, rewrite=True, make_guard=True)
+
+
+def _known(
+    topic_id: TopicId, node: TopicNode, states: Mapping[int, FoundNode], *, rewrite: bool, reign: ControllerEpoch
+) -> Accepted:
+    partitions: dict[int, Partition] = {}
+    # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
+    unmarked = replace(node, creating=frozenset(node.creating - states.keys()))
+    for number, replicas in node.partitions.items():
+        creating = number in node.creating
+        match judge_state(topic_id, states.get(number), creating=creating, reign=reign):
+            case HeldState() as held:
+                partitions[number] = Partition(replicas=replicas, held=held)
+            case None:
+                partitions[number] = Partition(replicas=replicas, creating=True)
+            case str(trouble):
+                partitions[number] = Partition(replicas=replicas, trouble=trouble)
+    return Accepted(
+        topic_id=topic_id,
+        node=unmarked,
+        partitions=partitions,
+        rewrite=rewrite or unmarked != node,
+        make_guard=False,
+    )

@@ -1,0 +1,1 @@
+"""Orders to brokers until they are acknowledged."""

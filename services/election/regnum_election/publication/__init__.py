@@ -1,0 +1,1 @@
+"""What metadata processes and standbys are told the cluster is."""

@@ -1,0 +1,188 @@
+"""The store as one reign may use it: every write carries the reign's fence, and no outcome stays unknown.
+
+An unknown outcome is settled by repeating the same conditional operation (safety rule S1, ``recipes.resolve``).
+Whoever gets a refusal reads the nodes again and decides again.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Final, Protocol, TypeVar, assert_never
+
+from regnum_coordination.errors import Compacted, ConnectionLoss, InvalidRequest, NodeFailure, NoNode, SessionExpired
+from regnum_coordination.paths import check_path
+from regnum_coordination.port import (
+    Expired,
+    Fenced,
+    Group,
+    Node,
+    Operation,
+    OperationResult,
+    Outcome,
+    Refused,
+    SessionState,
+    Store,
+    TreePage,
+    Unknown,
+    Written,
+)
+from regnum_coordination.recipes.resolve import Resolver
+from regnum_service.clock import Clock
+from regnum_telemetry import conventions, tracing
+
+from regnum_election.reign.reign import DeposedError, Reign
+
+REPEAT_INTERVAL_S: Final = 0.1
+"""Pause before an unanswered read is repeated."""
+
+READ_PATHS: Final = 1_000
+"""Paths of one bulk read; the loop is free between two of them (safety rule S22)."""
+
+
+GROUPS_PER_WRITE: Final = 250
+"""Groups of one batch; the loop is free between two of them (safety rule S22)."""
+
+
+class PageTaker(Protocol):
+    """What takes in the pages of a tree."""
+
+    def take(self, page: TreePage) -> None:
+        """Another page; takes no longer than few milliseconds."""
+
+
+P = TypeVar("P", bound=PageTaker)
+
+
+class NotTaken(NodeFailure):
+    """The store can never take a write: it is too large, or its path is one that no store has.
+
+    What a client or a person wrote is the reason, and they are told; nobody else's work ends with it.
+    """
+
+
+class FencedStore:
+    """Reads and writes of one reign. Every method raises DeposedError when the reign is over."""
+
+    def __init__(self, store: Store, reign: Reign, clock: Clock) -> None:
+        self._store = store
+        self._reign = reign
+        self._clock = clock
+        self._resolver = Resolver(store, clock)
+
+    async def write_batch(self, groups: Sequence[Group]) -> tuple[Written | Refused, ...]:
+        """Small groups, each on its own; a definite outcome for each. One that can never be written: NotTaken."""
+        if not groups:
+            return ()
+        outcomes: list[Written | Refused] = []
+        with tracing.span(conventions.STORE_WRITE, attributes={conventions.WRITES: len(groups)}) as span:
+            for start in range(0, len(groups), GROUPS_PER_WRITE):
+                some = groups[start : start + GROUPS_PER_WRITE]
+                written = await self._resolver.write_batch(some, fence=self._reign.fence)
+                outcomes.extend(_definite(group, outcome) for group, outcome in zip(some, written, strict=True))
+            span.set({conventions.WRITES_REFUSED: sum(isinstance(outcome, Refused) for outcome in outcomes)})
+        return tuple(outcomes)
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
+        """All operations or none; raises what refuses them."""
+        (outcome,) = await self.write_batch([tuple(operations)])
+        match outcome:
+            case Written(results=results):
+                return results
+            case Refused(error=error):
+                raise error
+            case _:
+                assert_never(outcome)
+
+    async def read_many(self, wanted: Sequence[str]) -> dict[str, Node]:
+        """The nodes that exist, as of now, by path. A path that no store has is one where nothing is."""
+        found: dict[str, Node] = {}
+        for start in range(0, len(wanted), READ_PATHS):
+            chunk = [path for path in wanted[start : start + READ_PATHS] if _is_path(path)]
+            if not chunk:
+                continue
+            while True:
+                try:
+                    nodes = await self._store.get_many(chunk, current=True)
+                except ConnectionLoss:
+                    await self._pause()
+                except SessionExpired:
+                    raise DeposedError("the session is over") from None
+                else:
+                    break
+            found.update((path, node) for path, node in zip(chunk, nodes, strict=True) if node is not None)
+        return found
+
+    async def names(self, folder: str) -> tuple[str, ...]:
+        """Children of a folder as of now; none when there is no folder."""
+        if not _is_path(folder):
+            return ()
+        while True:
+            try:
+                return (await self._store.children(folder, current=True)).names
+            except NoNode:
+                return ()
+            except ConnectionLoss:
+                await self._pause()
+            except SessionExpired:
+                raise DeposedError("the session is over") from None
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether a tree is read at one moment and faster than its nodes by name."""
+        return self._store.tree_watch_offered
+
+    async def read_tree(self, path: str, begin: Callable[[], P]) -> P:
+        """A node and everything below it, as of now.
+
+        Args:
+            path: the node.
+            begin: makes what takes the pages in; called again when a read has to begin anew.
+        """
+        while True:
+            taker = begin()
+            try:
+                async with aclosing(self._store.read_tree(path, current=True)) as pages:
+                    async for page in pages:
+                        taker.take(page)
+            except Compacted:
+                continue
+            except ConnectionLoss:
+                await self._pause()
+            except SessionExpired:
+                raise DeposedError("the session is over") from None
+            else:
+                return taker
+
+    async def until_connected(self) -> None:
+        """Return when the session is confirmed: at its local deadline a controller stops acting (safety rule S8)."""
+        while self._store.session_state is not SessionState.CONNECTED:
+            await self._pause()
+
+    async def _pause(self) -> None:
+        if self._store.session_state is SessionState.LOST:
+            raise DeposedError("the session is over")
+        await self._clock.sleep(REPEAT_INTERVAL_S)
+
+
+def _is_path(path: str) -> bool:
+    """Whether a store may have such a path; names come from what people write, too."""
+    try:
+        check_path(path)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _definite(group: Group, outcome: Outcome) -> Written | Refused:
+    match outcome:
+        case Refused(error=InvalidRequest() as error):
+            return Refused(NotTaken(group[-1].path, str(error)))
+        case Written() | Refused():
+            return outcome
+        case Fenced():
+            raise DeposedError("a later controller has the epoch")
+        case Expired():
+            raise DeposedError("the session is over")
+        case Unknown():
+            raise AssertionError("the resolver has no deadline and never leaves an outcome unknown")
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,1 @@
+"""gRPC servicers: messages into calls and back. They decide nothing."""

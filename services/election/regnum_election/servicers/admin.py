@@ -1,0 +1,273 @@
+"""AdminService on the client listener: turns messages into requests to the controller, and outcomes into messages."""
+
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+
+import grpc
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.ids import BrokerId
+from regnum_model.quotas import ANONYMOUS, NAME_LENGTH_MAX
+from regnum_service.errors import RegnumError
+from regnum_service.slices import Turns, slices
+
+from regnum_election.admission.quota_changes import EntityChange
+from regnum_election.admission.quota_messages import entity_change, entity_message, entity_of
+from regnum_election.admission.stand_in import Account
+from regnum_election.candidacy.role import Office
+from regnum_election.configs.calls import RESOURCES_MAX
+from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.recovery.messages import recovery_request, recovery_response
+from regnum_election.topics.creation import Created
+from regnum_election.topics.deletion import Deleted
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
+
+DEFAULT_WAIT_S: Final = 30.0
+"""How long a call waits when the caller does not say."""
+
+ANSWER_MARGIN_S: Final = 0.1
+"""Time kept back from the caller's deadline for the answer itself."""
+
+CREATE_STRICT_SINCE: Final = 6
+"""Version of CreateTopics from which on a quota may refuse; before, it only tells the throttle time."""
+
+DELETE_STRICT_SINCE: Final = 5
+"""The same of DeleteTopics."""
+
+CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
+"""Characters of a client id that count: with so many it can have no quota of its own."""
+
+TOPICS_MAX: Final = 10_000
+"""Topics of one call."""
+
+ENTITIES_MAX: Final = 5_000
+"""Entities of one call that changes quotas."""
+
+ITEMS_PER_TURN: Final = 2_000
+"""Topics, entities or replicas put into other words between two turns of the event loop (safety rule S22)."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
+    """Changes to topics, partitions, quotas and settings."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+
+    async def CreateTopics(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.CreateTopicsRequest, context: Context
+    ) -> admin_pb2.CreateTopicsResponse:
+        """Create topics, each on its own."""
+        controller = await self._office.controller()
+        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        turns = Turns(ITEMS_PER_TURN)
+        requests = [await _topic_request(topic, turns) for topic in request.topics]
+        answered = await controller.topics.create(
+            requests,
+            validate_only=request.validate_only,
+            wait_s=wait_s(request.timeout_ms, context),
+            account=_account(request.header, strict_since=CREATE_STRICT_SINCE),
+        )
+        results: list[admin_pb2.CreateTopicResult] = []
+        for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
+            await turns.took()
+            match outcome:
+                case Created():
+                    results.append(
+                        admin_pb2.CreateTopicResult(
+                            name=topic.name,
+                            topic_id=outcome.topic_id,
+                            partitions=outcome.partitions,
+                            replication_factor=outcome.replication_factor,
+                        )
+                    )
+                case Rejection():
+                    results.append(
+                        admin_pb2.CreateTopicResult(
+                            name=topic.name, error_code=outcome.code, error_message=outcome.message
+                        )
+                    )
+                case _:
+                    assert_never(outcome)
+        return admin_pb2.CreateTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
+
+    async def DeleteTopics(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DeleteTopicsRequest, context: Context
+    ) -> admin_pb2.DeleteTopicsResponse:
+        """Delete topics, each on its own."""
+        controller = await self._office.controller()
+        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        requests: list[DeletionRequest] = []
+        turns = Turns(ITEMS_PER_TURN)
+        for topic in request.topics:
+            requests.append(
+                DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
+            )
+            await turns.took()
+        answered = await controller.topics.delete(
+            requests,
+            wait_s=wait_s(request.timeout_ms, context),
+            account=_account(request.header, strict_since=DELETE_STRICT_SINCE),
+        )
+        results: list[admin_pb2.DeleteTopicResult] = []
+        for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
+            await turns.took()
+            match outcome:
+                case Deleted():
+                    results.append(admin_pb2.DeleteTopicResult(name=outcome.name, topic_id=outcome.topic_id))
+                case Rejection():
+                    results.append(
+                        admin_pb2.DeleteTopicResult(
+                            name=topic.name,
+                            topic_id=topic.topic_id,
+                            error_code=outcome.code,
+                            error_message=outcome.message,
+                        )
+                    )
+                case _:
+                    assert_never(outcome)
+        return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
+
+    async def AlterClientQuotas(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.AlterClientQuotasRequest, context: Context
+    ) -> admin_pb2.AlterClientQuotasResponse:
+        """Set and remove quotas, each entity on its own."""
+        controller = await self._office.controller()
+        _check_count(len(request.alterations), ENTITIES_MAX, "entities")
+        changes: list[EntityChange | Rejection] = []
+        turns = Turns(ITEMS_PER_TURN)
+        for alteration in request.alterations:
+            changes.append(entity_change(alteration))
+            await turns.took(1 + len(alteration.operations))
+        outcomes = await controller.quota_calls.alter(
+            changes, validate_only=request.validate_only, wait_s=wait_s(0, context)
+        )
+        response = admin_pb2.AlterClientQuotasResponse()
+        for alteration, refused in zip(request.alterations, outcomes, strict=True):
+            response.results.add(
+                entity=alteration.entity,
+                error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
+                error_message="" if refused is None else refused.message,
+            )
+            await turns.took()
+        return response
+
+    async def DescribeClientQuotas(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DescribeClientQuotasRequest, context: Context
+    ) -> admin_pb2.DescribeClientQuotasResponse:
+        """All quotas, or those of one entity."""
+        controller = await self._office.controller()
+        entity = entity_of(request.entity) if request.HasField("entity") else None
+        if isinstance(entity, Rejection):
+            raise RegnumError(entity.code, entity.message)
+        found = await controller.quota_calls.describe(entity, wait_s=wait_s(0, context))
+        response = admin_pb2.DescribeClientQuotasResponse()
+        async for some in slices(found, ITEMS_PER_TURN):
+            response.quotas.extend(
+                admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in some
+            )
+        return response
+
+    async def RecoverPartitions(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.RecoverPartitionsRequest, context: Context
+    ) -> admin_pb2.RecoverPartitionsResponse:
+        """Look at partitions that nobody may lead, and elect what is left of them."""
+        controller = await self._office.controller()
+        recovered = await controller.recoveries.recover(
+            recovery_request(request, who=_who(request.header, context)), wait_s=wait_s(request.timeout_ms, context)
+        )
+        return await recovery_response(recovered)
+
+    async def ForgetBroker(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.ForgetBrokerRequest, context: Context
+    ) -> admin_pb2.ForgetBrokerResponse:
+        """End what is remembered of a broker that never comes back."""
+        controller = await self._office.controller()
+        forgotten = await controller.forgetting.forget(
+            BrokerId(request.broker_id),
+            validate_only=request.validate_only,
+            who=_who(request.header, context),
+            wait_s=wait_s(request.timeout_ms, context),
+        )
+        return admin_pb2.ForgetBrokerResponse(
+            deletions=forgotten.deletions,
+            deletions_ended=forgotten.deletions_ended,
+            assigned_partitions=forgotten.assigned_partitions,
+        )
+
+    async def IncrementalAlterConfigs(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.IncrementalAlterConfigsRequest, context: Context
+    ) -> admin_pb2.IncrementalAlterConfigsResponse:
+        """Change settings, each resource on its own."""
+        controller = await self._office.controller()
+        _check_count(len(request.alterations), RESOURCES_MAX, "resources")
+        outcomes = await controller.configs.alter(
+            [alteration_of(alteration) for alteration in request.alterations],
+            validate_only=request.validate_only,
+            wait_s=wait_s(request.timeout_ms, context),
+        )
+        return alter_response(request.alterations, outcomes)
+
+    async def DescribeConfigs(  # type: ignore[override]  # noqa: N802 - the name in the proto
+        self,
+        request: admin_pb2.DescribeConfigsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> bytes:
+        """Settings as they are in force: a DescribeConfigsResponse."""
+        controller = await self._office.controller()
+        _check_count(len(request.resources), RESOURCES_MAX, "resources")
+        found = await controller.configs.describe([resource_of(resource) for resource in request.resources])
+        return await describe_response(request.resources, found)
+
+
+def wait_s(timeout_ms: int, context: Context) -> float:
+    """How long a call may wait: what the caller says, within its deadline. Raises RegnumError."""
+    if timeout_ms < 0:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative; give a positive one, or 0 for the default"
+        )
+    wanted_s = timeout_ms / 1000 if timeout_ms else DEFAULT_WAIT_S
+    remaining_s = context.time_remaining()
+    return wanted_s if remaining_s is None else max(min(wanted_s, remaining_s - ANSWER_MARGIN_S), 0.0)
+
+
+def _check_count(count: int, count_max: int, what: str) -> None:
+    if count > count_max:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {count_max} {what}: split the request")
+
+
+def _account(header: types_pb2.RequestHeader, *, strict_since: int) -> Account:
+    """Who asks, and whether that version of the request understands a refusal; unset is the newest."""
+    return Account(
+        user=ANONYMOUS,
+        client_id=header.client_id[:CLIENT_ID_LENGTH_MAX],
+        strict=header.api_version == 0 or header.api_version >= strict_since,
+    )
+
+
+def _who(header: types_pb2.RequestHeader, context: Context) -> str:
+    """Who asks, for the log."""
+    account = _account(header, strict_since=0)
+    return f"user {account.user}, client id {account.client_id!r}, at {context.peer()}"
+
+
+def _throttle_ms(throttle_ms: int) -> int:
+    """What the message can carry: at most 24 days."""
+    return min(throttle_ms, 2**31 - 1)
+
+
+async def _topic_request(topic: admin_pb2.NewTopic, turns: Turns) -> TopicRequest:
+    await turns.took()
+    assignment: list[tuple[int, Sequence[BrokerId]]] = []
+    for item in topic.assignment:
+        assignment.append((item.partition, tuple(map(BrokerId, item.replicas))))
+        await turns.took(1 + len(item.replicas))
+    return TopicRequest(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor if topic.HasField("replication_factor") else None,
+        assignment=assignment,
+        mutation=topic.mutation_id or None,
+    )

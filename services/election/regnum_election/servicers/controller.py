@@ -1,0 +1,83 @@
+"""ControllerService on the internal listener: what brokers ask of the controller, and a controller of candidates."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+import grpc
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc, standby_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from regnum_service.errors import RegnumError
+
+from regnum_election.candidacy.role import Office
+from regnum_election.servicers.admin import wait_s
+
+ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE})
+"""Errors about the broker that asks; they travel in the answer."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
+    """Calls of brokers, and of other election processes."""
+
+    def __init__(self, office: Office, *, reached_broker: Callable[[], Awaitable[BrokerId | None]]) -> None:
+        """Only assigns.
+
+        Args:
+            office: who reigns.
+            reached_broker: a registered broker that this process reaches; None: none, or it could not reign.
+        """
+        self._office = office
+        self._reached_broker = reached_broker
+
+    async def ControlledShutdown(  # noqa: N802 - the name in the proto
+        self, request: controller_pb2.ControlledShutdownRequest, context: Context
+    ) -> controller_pb2.ControlledShutdownResponse:
+        """Move leadership away from a broker."""
+        controller = await self._office.controller()
+        try:
+            remaining = await controller.brokers.controlled_shutdown(
+                BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
+            )
+        except RegnumError as error:
+            if error.code in ITEM_ERRORS:
+                return controller_pb2.ControlledShutdownResponse(error_code=error.code)
+            raise
+        return controller_pb2.ControlledShutdownResponse(remaining_partitions=remaining)
+
+    async def AllocateProducerIds(  # noqa: N802 - the name in the proto
+        self, request: controller_pb2.AllocateProducerIdsRequest, context: Context
+    ) -> controller_pb2.AllocateProducerIdsResponse:
+        """Hand out a block of producer ids."""
+        controller = await self._office.controller()
+        try:
+            first, count = await controller.brokers.allocate_producer_ids(
+                BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
+            )
+        except RegnumError as error:
+            if error.code in ITEM_ERRORS:
+                return controller_pb2.AllocateProducerIdsResponse(error_code=error.code)
+            raise
+        return controller_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=count)
+
+    async def ProbeBrokers(  # noqa: N802 - the name in the proto
+        self,
+        request: controller_pb2.ProbeBrokersRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> controller_pb2.ProbeBrokersResponse:
+        """Say whether this process reaches a broker, to a controller that reaches none."""
+        return controller_pb2.ProbeBrokersResponse(reached_broker=await self._reached_broker())
+
+    async def FollowState(  # noqa: N802 - the name in the proto
+        self,
+        request: standby_pb2.FollowStateRequest,
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[standby_pb2.FollowStateResponse]:
+        """Show the picture to a process that stands by."""
+        controller = await self._office.controller()
+        parts = controller.standbys.follow(ControllerEpoch(request.controller_epoch), request.version)
+        async with aclosing(parts):
+            async for part in parts:
+                yield standby_pb2.FollowStateResponse(part=part)

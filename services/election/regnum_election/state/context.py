@@ -1,0 +1,176 @@
+"""State and means of one reign: what the controller knows of the cluster, and by what it acts.
+
+``partition_writes`` changes partitions, ``telling`` tells of what was changed; both work on this.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import structlog
+from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.insync import may_let_go
+from regnum_service.clock import Clock
+from regnum_telemetry import conventions, tracing
+from regnum_telemetry.tracing import Value
+
+from regnum_election.decisions.cluster import Cluster, Partition
+from regnum_election.decisions.leadership import Decision, Surroundings, first_state, settle
+from regnum_election.dispatch.dispatch import Dispatch
+from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.publication.metadata_processes import MetadataPublisher
+from regnum_election.publication.unpublished import Unpublished
+from regnum_election.reign.reign import DeposedError, Reign
+from regnum_election.reign.writing import FencedStore
+from regnum_election.state.open_deletions import OpenDeletions
+from regnum_election.state.unverified import Unverified
+
+Decide = Callable[[Cluster, PartitionKey, Partition], Decision]
+"""A decision about one partition of the picture."""
+
+
+class ControllerContext:
+    """State and means of one reign. Used by the controller's one task only."""
+
+    def __init__(
+        self,
+        *,
+        reign: Reign,
+        store: FencedStore,
+        dispatch: Dispatch,
+        metadata: MetadataPublisher,
+        clock: Clock,
+        chance: random.Random,
+        defer: Callable[[str, AsyncGenerator[None, None]], None],
+        unverified: Unverified,
+    ) -> None:
+        self.reign: Final = reign
+        self.store: Final = store
+        self.dispatch: Final = dispatch
+        self.metadata: Final = metadata
+        self.clock: Final = clock
+        self.chance: Final = chance
+        self.defer: Final = defer
+        """Puts work into the queue whose steps other cluster events may come between."""
+        self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
+        self.unverified: Final = unverified
+        """Partitions whose state comes from the predecessor and not from the store."""
+        self.unpublished: Final = Unpublished()
+        """Topics that nobody but this reign knows of."""
+        self.picture = Cluster()
+        self.deletions: Final = OpenDeletions()
+        self.clearing: dict[str, TopicId] = {}
+        """Names whose nodes are being deleted; not free yet."""
+        self.fenced: dict[BrokerId, BrokerEpoch] = {}
+        self.troubled: set[TopicId] = set()
+        """Topics of which some partition was in trouble; see ``trouble``."""
+        self.failover: FailoverTrace | None = None
+        """The failover whose new leaders are being decided, written and told."""
+        self.unfinished: dict[PartitionKey, Decide] = {}
+        """Partitions still in conflict after all rounds of a change, with its decision; see ``unfinished``."""
+        self.folders: set[PartitionKey] = set()
+        """Partitions without a state whose folder stands in the store."""
+        self._surroundings: Surroundings | None = None
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What decisions look at; one value for as long as the brokers are the same."""
+        picture, known = self.picture, self._surroundings
+        if known is None or known.brokers is not picture.brokers or known.leaving is not picture.leaving:
+            known = self._surroundings = Surroundings(
+                brokers=picture.brokers, leaving=picture.leaving, controller_epoch=self.reign.epoch
+            )
+        return known
+
+    def surroundings_of(self, key: PartitionKey) -> Surroundings:
+        """What decisions about one partition look at."""
+        offline = self.picture.offline_at(key)
+        return replace(self.surroundings, offline=offline) if offline else self.surroundings
+
+    def begin_trace(
+        self, victim: BrokerId, *, cause: str, evidence: str, noticed_unix_nano: int, heard_unix_nano: int = 0
+    ) -> FailoverTrace | None:
+        """Begin the trace of a broker's failover; None when nothing is traced."""
+        attributes: dict[str, Value] = {
+            conventions.CAUSE: cause,
+            conventions.EVIDENCE: evidence,
+            conventions.VICTIM_KIND: "broker",
+            conventions.VICTIM: victim,
+        }
+        if heard_unix_nano:
+            attributes[conventions.LAST_HEARD_UNIX_NANO] = heard_unix_nano
+        return self.watch_trace(conventions.FAILOVER, attributes, noticed_unix_nano=noticed_unix_nano)
+
+    def watch_trace(self, name: str, attributes: dict[str, Value], *, noticed_unix_nano: int) -> FailoverTrace | None:
+        """Begin a trace that hears of acknowledgements; None when nothing is traced."""
+        if not tracing.tracer().recording:
+            return None
+        own: dict[str, Value] = {
+            conventions.CONTROLLER_ID: self.reign.controller_id,
+            conventions.CONTROLLER_EPOCH: self.reign.epoch,
+        }
+        trace = FailoverTrace(name, noticed_unix_nano=noticed_unix_nano, attributes={**own, **attributes})
+        self.dispatch.tell_of_acknowledgements(trace)
+        return trace
+
+    def reached(self, boundary: str, *, again: bool) -> None:
+        """The failover that is being handled has come so far."""
+        if self.failover is not None:
+            self.failover.reached(boundary, again=again)
+
+    @contextmanager
+    def traced(self, trace: FailoverTrace | None) -> Iterator[None]:
+        """What is decided, written and told in the body belongs to that failover."""
+        self.failover = trace
+        try:
+            with tracing.within("" if trace is None else trace.context):
+                yield
+        finally:
+            self.failover = None
+
+    def settle(self, picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
+        """The ordinary decision: fit to the live brokers, or the first state of a partition that may get one."""
+        if partition.held is None:
+            return first_state(key.topic_id, partition.replicas, self.surroundings_of(key))
+        return settle(
+            partition.held.state,
+            partition.replicas,
+            self.surroundings_of(key),
+            min_insync=picture.min_insync(key, partition),
+        )
+
+    def is_held_up(self, key: PartitionKey, partition: Partition) -> bool:
+        """Whether a partition commits nothing because of eligible replicas that it no longer needs."""
+        held = partition.held
+        if held is None or not held.state.elr:
+            return False
+        return may_let_go(held.state, min_insync=self.picture.min_insync(key, partition))
+
+    def let_go(self) -> None:
+        """The reign is over: forget what is large. Reign and parts refer to one another, and old cycles stay."""
+        self.picture = Cluster()
+        self.dispatch.let_go()
+        self.metadata.let_go()
+
+    def trouble(self, troubles: dict[PartitionKey, str]) -> None:
+        """Partitions that only a person can repair (safety rule S14)."""
+        for key, reason in troubles.items():
+            topic = self.picture.topics.get(key.topic_id)
+            self.troubled.add(key.topic_id)
+            name = "" if topic is None else topic.name
+            self.log.error("partition offline", topic=name, partition=key.partition, reason=reason)
+        self.picture = self.picture.with_trouble(troubles)
+
+    def give_way(self, latest: ControllerEpoch) -> None:
+        """End the reign if a state is from a later one (safety rule S7).
+
+        A partition that only kept the state of the later reign would have no controller: this one may not touch it, and
+        the other one knows nothing of its brokers. The next reign begins above the highest that was met.
+
+        Raises:
+            DeposedError: it is.
+        """
+        if latest > self.reign.epoch:
+            raise DeposedError(f"a partition's state is from controller epoch {latest}", seen=latest)

@@ -1,0 +1,65 @@
+"""Telling of what was applied: brokers by orders, everybody else by the publication."""
+
+import asyncio
+from collections.abc import Sequence
+
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
+
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.partition_writes import PARTITIONS_PER_WRITE, Applied
+
+
+async def tell(context: ControllerContext, applied: Applied) -> None:
+    """Send what changed to those who must know, and publish it."""
+    context.dispatch.show(context.picture)
+    everywhere = tuple(applied.everywhere)
+    leaders = tuple(applied.leaders - applied.everywhere)
+    if context.failover is not None:
+        led = [key for key in applied.everywhere if _is_led(context, key)]
+        context.failover.expect(led, partitions=len(applied.everywhere))
+    for start in range(0, len(everywhere), PARTITIONS_PER_WRITE):
+        _tell_replicas(context, everywhere[start : start + PARTITIONS_PER_WRITE])
+        await asyncio.sleep(0)
+    for start in range(0, len(leaders), PARTITIONS_PER_WRITE):
+        _tell_leaders(context, leaders[start : start + PARTITIONS_PER_WRITE])
+        await asyncio.sleep(0)
+    await publish(context, (*everywhere, *leaders))
+
+
+def _tell_replicas(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
+    orders: dict[BrokerId, list[PartitionKey]] = {}
+    for key in keys:
+        partition = context.picture.partitions.get(key)
+        if partition is None or partition.held is None:
+            continue
+        for broker in dict.fromkeys((*partition.replicas, *partition.held.state.isr)):
+            orders.setdefault(broker, []).append(key)
+    context.dispatch.order_states(orders.items())
+
+
+def _tell_leaders(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
+    orders: dict[BrokerId, list[PartitionKey]] = {}
+    for key in keys:
+        partition = context.picture.partitions.get(key)
+        if partition is not None and partition.held is not None:
+            orders.setdefault(partition.held.state.leader, []).append(key)
+    context.dispatch.order_states(orders.items())
+
+
+def _is_led(context: ControllerContext, key: PartitionKey) -> bool:
+    partition = context.picture.partitions.get(key)
+    return partition is not None and partition.held is not None and partition.held.state.leader != NO_LEADER
+
+
+async def publish(
+    context: ControllerContext, changed: Sequence[PartitionKey] = (), *, brokers_changed: bool = False
+) -> None:
+    """Publish metadata, in changes that do not hold the loop for long (safety rule S22)."""
+    context.dispatch.show(context.picture)
+    if not changed and not brokers_changed:
+        return
+    if not changed:
+        context.metadata.publish(context.picture)
+    for portion in context.unpublished.portions(changed, context.picture.of_topic, PARTITIONS_PER_WRITE):
+        context.metadata.publish(context.picture, portion)
+        await asyncio.sleep(0)

@@ -1,0 +1,1 @@
+"""What happens to topics, step by step."""

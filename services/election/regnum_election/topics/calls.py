@@ -1,0 +1,293 @@
+"""CreateTopics and DeleteTopics as callers meet them: admitted first, then queued, then waited for.
+
+Admission happens in the caller's own coroutine, so that the controller's task never waits for the quota process. What
+would be refused anyway, what was done before and what is only checked costs nothing; what is admitted is checked again
+when its turn comes. What was not charged is not queued: it could be possible by then.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, TypeVar, assert_never
+
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import PartitionKey, TopicId
+from regnum_service.slices import Turns
+
+from regnum_election.admission.admissions import Admissions, Cost
+from regnum_election.admission.stand_in import Account, Verdict
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.reign.request_queue import Desk, beside
+from regnum_election.state.context import ControllerContext
+from regnum_election.topics.creation import Created, Creation, CreationOutcome, create_topics, created
+from regnum_election.topics.deletion import Deleted, DeletionCall, DeletionOutcome, TopicDeleter
+from regnum_election.topics.requests import (
+    DeletionRequest,
+    Repeated,
+    TopicRequest,
+    find_topic,
+    repeated_names,
+    weigh_topic,
+)
+
+T = TypeVar("T")
+
+METADATA_PATIENCE_S: Final = 0.5
+"""How long an answer waits for metadata to reach every broker."""
+
+TOPICS_PER_TURN: Final = 50
+"""Topics that are looked at between two turns of the event loop (safety rule S22)."""
+
+ROUNDING_MS: Final = 1e-3
+"""What seconds and back make of whole milliseconds at most."""
+
+NOT_ADMITTED_IN_TIME: Final = "the request was not admitted in time and nothing was changed; try again"
+
+
+class Kind(Enum):
+    """What a mutation does."""
+
+    CREATION = "creation"
+    """Makes a topic."""
+    DELETION = "deletion"
+    """Removes one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A mutation on its way. What differs in anything is another mutation, and is charged."""
+
+    kind: Kind
+    """What it does."""
+    mutation: str
+    """Mutation id."""
+    cost: Cost
+    """Topic and partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Generic[T]):
+    """What a call comes to."""
+
+    outcomes: tuple[T, ...]
+    """In the order of the requests."""
+    throttle_ms: int
+    """How long the caller should wait before its next mutation; 0 means not at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Charged:
+    index: int
+    cost: Cost
+    mark: Mark | None
+
+
+class TopicCalls:
+    """Topics on behalf of callers; one for each reign."""
+
+    def __init__(
+        self, context: ControllerContext, *, deleter: TopicDeleter, desk: Desk, admissions: Admissions
+    ) -> None:
+        self._context = context
+        self._deleter = deleter
+        self._desk = desk
+        self._admissions = admissions
+        self._on_their_way: Counter[Mark] = Counter()
+        """Paid for, and not carried out yet: a repeat is not charged again (safety rule S20)."""
+
+    async def create(
+        self, requests: Sequence[TopicRequest], *, validate_only: bool, wait_s: float, account: Account
+    ) -> Answered[CreationOutcome]:
+        """Create topics and wait until they are led, at most ``wait_s``. Raises RegnumError.
+
+        A topic that is written and not led everywhere by then is in the answer as REQUEST_TIMED_OUT.
+        """
+        deadline_s = self._context.clock.monotonic() + wait_s
+        result: asyncio.Future[tuple[CreationOutcome, ...]] = asyncio.get_running_loop().create_future()
+        creation = Creation(requests=requests, validate_only=validate_only, result=result)
+        marks: list[Mark] = []
+        wait_until_s = self._context.clock.monotonic()
+        try:
+            if not validate_only:
+                admitting = self._admit_creation(creation, account, marks)
+                wait_until_s = await beside(admitting, wait_s, late=NOT_ADMITTED_IN_TIME)
+                if len(creation.outcomes) == len(requests):
+                    return Answered(outcomes=_in_order(creation.outcomes), throttle_ms=self._left_ms(wait_until_s))
+            steps = self._releasing(create_topics(self._context, creation), tuple(marks))
+            self._desk.submit("create topics", steps, result, begun=lambda: creation.begun)
+            marks.clear()
+        finally:
+            self._release(marks)
+        try:
+            outcomes = await self._desk.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
+            await self._wait_led(creation.keys, max(deadline_s - self._context.clock.monotonic(), 0.0))
+            unled = {key.topic_id for key in creation.keys if not self._context.dispatch.is_led(key)}
+            return Answered(
+                outcomes=tuple(_still_creating(outcome, unled) for outcome in outcomes),
+                throttle_ms=self._left_ms(wait_until_s),
+            )
+        finally:
+            self._context.dispatch.forget(creation.keys)
+
+    async def delete(
+        self, requests: Sequence[DeletionRequest], *, wait_s: float, account: Account
+    ) -> Answered[DeletionOutcome]:
+        """Delete topics and wait until their names are free, at most ``wait_s``. Raises RegnumError."""
+        deadline_s = self._context.clock.monotonic() + wait_s
+        result: asyncio.Future[tuple[DeletionOutcome, ...]] = asyncio.get_running_loop().create_future()
+        call = DeletionCall(requests=requests, result=result)
+        marks: list[Mark] = []
+        try:
+            wait_until_s = await beside(self._admit_deletion(call, account, marks), wait_s, late=NOT_ADMITTED_IN_TIME)
+            if len(call.outcomes) == len(requests):
+                return Answered(outcomes=_in_order(call.outcomes), throttle_ms=self._left_ms(wait_until_s))
+            steps = self._releasing(self._deleter.delete_topics(call), tuple(marks))
+            self._desk.submit("delete topics", steps, result, begun=lambda: call.begun)
+            marks.clear()
+        finally:
+            self._release(marks)
+        outcomes = await self._desk.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
+        return Answered(outcomes=outcomes, throttle_ms=self._left_ms(wait_until_s))
+
+    async def _admit_creation(self, creation: Creation, account: Account, marks: list[Mark]) -> float:
+        """Settle what needs no work and what is refused; returns the time until which the caller should wait."""
+        context = self._context
+        # Before anything is charged.
+        self._desk.require_room()
+        await context.store.until_connected()
+        if not await self._admissions.applies_to(account):
+            return context.clock.monotonic()
+        repeated = repeated_names([request.name for request in creation.requests])
+        charged: list[_Charged] = []
+        turns = Turns(TOPICS_PER_TURN)
+        for i, request in enumerate(creation.requests):
+            await turns.took()
+            weighed = weigh_topic(request, context.picture, repeated=repeated, clearing=context.clearing)
+            match weighed:
+                case Rejection():
+                    creation.outcomes[i] = weighed
+                case Repeated(topic_id=id):
+                    creation.outcomes[i] = created(context, id)
+                case int():
+                    cost = Cost(name=request.name, permits=weighed)
+                    mark = _mark(Kind.CREATION, cost, request.mutation)
+                    if not self._is_paid(mark):
+                        charged.append(_Charged(index=i, cost=cost, mark=mark))
+                case _:
+                    assert_never(weighed)
+        refused, verdict = await self._judge(charged, account, marks)
+        for one in refused:
+            creation.outcomes[one.index] = _throttled(f"topic {one.cost.name} was not created", account, verdict)
+        return self._context.clock.monotonic() + verdict.throttle_ms / 1000
+
+    async def _admit_deletion(self, call: DeletionCall, account: Account, marks: list[Mark]) -> float:
+        context = self._context
+        self._desk.require_room()
+        await context.store.until_connected()
+        if not await self._admissions.applies_to(account):
+            return context.clock.monotonic()
+        charged: list[_Charged] = []
+        turns = Turns(TOPICS_PER_TURN)
+        seen: set[TopicId] = set()
+        for i, request in enumerate(call.requests):
+            await turns.took()
+            found = self._deleter.answered_before(request) or find_topic(request, context.picture)
+            match found:
+                case Rejection() | Deleted():
+                    call.outcomes[i] = found
+                case str():
+                    topic = context.picture.topics[found]
+                    cost = Cost(name=topic.name, permits=len(topic.partitions))
+                    mark = _mark(Kind.DELETION, cost, request.mutation)
+                    if found in seen:
+                        call.outcomes[i] = Rejection(
+                            code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                            message=f"topic {topic.name} stands twice in the request; give it once",
+                        )
+                    elif not self._is_paid(mark):
+                        charged.append(_Charged(index=i, cost=cost, mark=mark))
+                    seen.add(found)
+        refused, verdict = await self._judge(charged, account, marks)
+        for one in refused:
+            call.outcomes[one.index] = _throttled(f"topic {one.cost.name} was not deleted", account, verdict)
+        return self._context.clock.monotonic() + verdict.throttle_ms / 1000
+
+    def _left_ms(self, wait_until_s: float) -> int:
+        """What is left of a throttle time when the answer goes out: the caller has waited for it meanwhile."""
+        return max(0, math.ceil((wait_until_s - self._context.clock.monotonic()) * 1000 - ROUNDING_MS))
+
+    def _is_paid(self, mark: Mark | None) -> bool:
+        return mark is not None and self._on_their_way[mark] > 0
+
+    async def _judge(
+        self, charged: Sequence[_Charged], account: Account, marks: list[Mark]
+    ) -> tuple[list[_Charged], Verdict]:
+        """Have mutations judged; those that are refused. What is admitted is marked as paid."""
+        verdict = await self._admissions.judge(account, [one.cost for one in charged])
+        refused: list[_Charged] = []
+        for one, admitted in zip(charged, verdict.admitted, strict=True):
+            if not admitted:
+                refused.append(one)
+            elif one.mark is not None:
+                marks.append(one.mark)
+                self._on_their_way[one.mark] += 1
+        return refused, verdict
+
+    def _release(self, marks: Collection[Mark]) -> None:
+        for mark in marks:
+            self._on_their_way[mark] -= 1
+            if self._on_their_way[mark] <= 0:
+                del self._on_their_way[mark]
+
+    async def _releasing(
+        self, steps: AsyncGenerator[None, None], marks: Collection[Mark]
+    ) -> AsyncGenerator[None, None]:
+        """The steps; once they are done, a repeat is answered from the picture, or charged."""
+        async with aclosing(steps):
+            try:
+                async for _ in steps:
+                    yield
+            finally:
+                self._release(marks)
+
+    async def _wait_led(self, keys: Sequence[PartitionKey], left_s: float) -> None:
+        try:
+            async with asyncio.timeout(left_s):
+                await self._context.dispatch.led(keys)
+                if keys:
+                    # A courtesy to the caller's next request; the leaders know already.
+                    metadata = self._context.metadata
+                    await metadata.everywhere(metadata.version, METADATA_PATIENCE_S)
+        except TimeoutError:
+            return
+
+
+def _mark(kind: Kind, cost: Cost, mutation: str | None) -> Mark | None:
+    return None if mutation is None else Mark(kind=kind, mutation=mutation, cost=cost)
+
+
+def _in_order(outcomes: dict[int, T]) -> tuple[T, ...]:
+    return tuple(outcomes[i] for i in range(len(outcomes)))
+
+
+def _throttled(what: str, account: Account, verdict: Verdict) -> Rejection:
+    who = f"client id {account.client_id!r}" if account.client_id else "unnamed clients"
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+        message=f"{what}: the quota of {account.user}, {who}, is used up; try again in {verdict.throttle_ms} ms",
+    )
+
+
+def _still_creating(outcome: CreationOutcome, unled: set[TopicId]) -> CreationOutcome:
+    match outcome:
+        case Created(topic_id=id) if id in unled:
+            return Rejection(
+                code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+                message=f"topic id {id} is still being created: not every partition is led yet; describe it later",
+            )
+        case _:
+            return outcome

@@ -1,0 +1,33 @@
+"""Telling brokers to delete replicas of topics that are gone (safety rule S13)."""
+
+from typing import Final
+
+from regnum_model.ids import TOPIC_DELETED_EPOCH
+from regnum_service.slices import slices
+
+from regnum_election.decisions.deletion import Deletion
+from regnum_election.dispatch.outbox import Stop
+from regnum_election.state.context import ControllerContext
+
+DELETIONS_PER_TURN: Final = 500
+"""Open deletions that are told of, or given up as told, between two turns of the event loop (safety rule S22)."""
+
+
+async def tell_deletions(context: ControllerContext) -> None:
+    """Order live brokers to delete what they have not been told of since they came (safety rule S13)."""
+    for id in context.picture.brokers:
+        async for topics in slices(context.deletions.untold(id), DELETIONS_PER_TURN):
+            deletions = [context.deletions[topic_id] for topic_id in topics]
+            context.dispatch.order_stops(id, [_stop(deletion) for deletion in deletions])
+            context.deletions.told(id, topics)
+
+
+def _stop(deletion: Deletion) -> Stop:
+    return Stop(
+        topic_id=deletion.topic_id,
+        partition=-1,
+        topic=deletion.topic,
+        leader_epoch=TOPIC_DELETED_EPOCH,
+        delete=True,
+        weight=deletion.weight,
+    )

@@ -1,0 +1,97 @@
+"""Topic nodes and partition states as they are read: some topics by name, or all there are.
+
+Where the store reads a tree at one moment, all topics are one read, and the states come with the topics. Elsewhere a
+topic node is read first, because it says which states there are; listing them would cost more than reading them.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from regnum_coordination.port import Node, TreePage
+from regnum_model import paths
+from regnum_service.slices import Turns, slices
+
+from regnum_election.decisions.topic_nodes import FoundNode, readable
+from regnum_election.reign.beside import Beside
+from regnum_election.reign.writing import FencedStore
+
+STATES_PER_TURN: Final = 1_000
+"""States that are put where they belong between two turns of the event loop (safety rule S22)."""
+
+_STATE: Final = "leaderAndISR"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTopics:
+    """What was read of some topics."""
+
+    nodes: Mapping[str, Node]
+    """Topic nodes by name; those that exist."""
+    states: Mapping[str, Mapping[int, FoundNode]]
+    """leaderAndISR nodes by topic name and partition; those that exist, perhaps of partitions that no topic has."""
+
+
+async def read_topics(store: FencedStore, names: Collection[str]) -> FoundTopics:
+    """The topics of these names, as of now."""
+    found = await store.read_many([paths.topic(name) for name in names])
+    nodes = {name: node for name in names if (node := found.get(paths.topic(name))) is not None}
+    wanted: dict[str, tuple[str, int]] = {}
+    beside = Beside()
+    for name, node in nodes.items():
+        content = await beside.result(partial(readable, node.data), weight=len(node.data))
+        for number in () if content is None else sorted(content.partitions):
+            wanted[paths.leader_and_isr(name, number)] = name, number
+    states: dict[str, dict[int, FoundNode]] = {}
+    turns = Turns(STATES_PER_TURN)
+    for path, node in (await store.read_many(tuple(wanted))).items():
+        name, number = wanted[path]
+        states.setdefault(name, {})[number] = FoundNode(data=node.data, version=node.stat.version)
+        await turns.took()
+    return FoundTopics(nodes=nodes, states=states)
+
+
+async def every_topic(
+    store: FencedStore, *, topics_per_part: int
+) -> AsyncGenerator[tuple[tuple[str, ...], FoundTopics], None]:
+    """All topics there are, as of now: parts of their names, and what was found under these."""
+    if store.reads_trees:
+        tree = await store.read_tree(paths.TOPICS, TopicsOfTree)
+        found = FoundTopics(nodes=tree.nodes, states=tree.states)
+        async with aclosing(slices(sorted(tree.nodes), topics_per_part)) as parts:
+            async for names in parts:
+                yield names, found
+        return
+    async with aclosing(slices(await store.names(paths.TOPICS), topics_per_part)) as parts:
+        async for names in parts:
+            yield names, await read_topics(store, names)
+
+
+class TopicsOfTree:
+    """Takes topics out of the pages of a tree."""
+
+    def __init__(self) -> None:
+        self.nodes: Final[dict[str, Node]] = {}
+        """As in ``FoundTopics``."""
+        self.states: Final[dict[str, dict[int, FoundNode]]] = {}
+        """As in ``FoundTopics``."""
+
+    def take(self, page: TreePage) -> None:
+        """Another page."""
+        skip = len(paths.TOPICS) + 1
+        for path, node in page.nodes.items():
+            name, *deeper = path[skip:].split("/")
+            if not deeper:
+                if name:
+                    self.nodes[name] = node
+            elif len(deeper) == 2 and deeper[1] == _STATE and (number := _number(deeper[0])) is not None:
+                self.states.setdefault(name, {})[number] = FoundNode(data=node.data, version=node.stat.version)
+
+
+def _number(part: str) -> int | None:
+    """The partition that a folder is of; None if it is of none."""
+    if not part.isascii() or not part.isdigit() or (part[0] == "0" and part != "0"):
+        return None
+    return int(part)

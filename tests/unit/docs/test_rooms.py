@@ -1,0 +1,36 @@
+"""The rooms of the large packages stay small enough for a head."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FILES_MAX = 14
+CLASS_LINES_MAX = 350
+CEILINGS = {"LogDirectory": 470, "ReplicaLog": 500}
+"""Longer ones that stand, and may only shrink."""
+PACKAGES = (
+    "services/election/regnum_election",
+    "services/broker/regnum_broker",
+    "libs/client/regnum_client",
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_room_has_more_files_than_a_reader_can_survey(package: str) -> None:
+    rooms = {file.parent for file in (ROOT / package).rglob("*.py")}
+    crowded = {str(room.relative_to(ROOT)): len(list(room.glob("*.py"))) for room in rooms}
+    assert {room: count for room, count in crowded.items() if count > FILES_MAX} == {}
+    assert len(rooms) > 4, "the package is where this test looks for it"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_class_is_longer_than_fits_in_a_head(package: str) -> None:
+    long = {
+        f"{file.relative_to(ROOT)}: {node.name}": lines
+        for file in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) >= CEILINGS.get(node.name, CLASS_LINES_MAX)
+    }
+    assert long == {}
