@@ -28,7 +28,7 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.isolation_watch import IsolationWatch
 from regnum_broker.cluster.lifeline import Lifeline
 from regnum_broker.cluster.orders import Orders
-from regnum_broker.cluster.registration import Registering
+from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
 from regnum_broker.disk_watch import DiskWatch
@@ -48,9 +48,9 @@ from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.servicers.replica_logs import ReplicaLogs
 from regnum_broker.servicers.replication import ReplicationServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetch import Fetching
+from regnum_broker.serving.fetch import FetchHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
-from regnum_broker.serving.produce import Producing
+from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.producer_ids import ProducerIds
 from regnum_broker.settings import BrokerSettings
 from regnum_broker.storage import Storage
@@ -178,7 +178,7 @@ class Broker:
             ServiceRegistration(
                 name="regnum.broker.v1.LogService",
                 servicer=LogServicer(
-                    producing=Producing(
+                    producing=ProduceHandler(
                         replicas=replicas,
                         leaders=leaders,
                         storage=storage,
@@ -186,7 +186,7 @@ class Broker:
                         batch_bytes_max=self._settings.message_bytes_max,
                         supervisor=supervisor,
                     ),
-                    fetching=Fetching(replicas=replicas, leaders=leaders, storage=storage),
+                    fetching=FetchHandler(replicas=replicas, leaders=leaders, storage=storage),
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
@@ -213,7 +213,7 @@ class Broker:
         supervisor.start("loop lag", LoopLag(clock, period_s=LOOP_LAG_PERIOD_S).run())
         self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
         self._start_upkeep(checkpointing, offline, storage)
-        registering = Registering(
+        registering = Registrar(
             broker=self._id,
             incarnation=encode_id(uuid.uuid4()),
             rack=self._settings.rack,

@@ -34,7 +34,7 @@ from regnum_election.brokers.relieving import Relieving
 from regnum_election.configs.book import ConfigBook
 from regnum_election.configs.calls import ConfigCalls
 from regnum_election.decisions.cluster import Broker, Cluster
-from regnum_election.dispatch.control_requests import OrderBook
+from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.dispatch import ControlChannel, Dispatch, Spawn
 from regnum_election.publication.delta_log import Announcer, Base
 from regnum_election.publication.metadata_processes import (
@@ -59,12 +59,12 @@ from regnum_election.reign.events import (
     nobody_waits,
 )
 from regnum_election.reign.reign import DeposedError, Reign
-from regnum_election.reign.request_queue import Desk
+from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.reign.writing import FencedStore
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.sender import StandbyPublisher
 from regnum_election.standby.succession import take_over
-from regnum_election.startup import take_office
+from regnum_election.startup import become_controller
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.replies import ReplyListener
 from regnum_election.state.unverified import Unverified
@@ -124,7 +124,7 @@ class Controller:
         self._standbys = StandbyPublisher(epoch=reign.epoch, journal=self._metadata.journal, clock=clock)
         self._metadata.tell_of_publications(self._standbys.wake)
         self._dispatch = Dispatch(
-            book=OrderBook(reign, unverified),
+            book=ControlRequests(reign, unverified),
             open_channel=open_channel,
             listener=replies,
             clock=clock,
@@ -142,7 +142,7 @@ class Controller:
         )
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
-        self._desk = Desk(self._queue)
+        self._requests = RequestQueue(self._queue)
         self._quotas = Quotas(
             reign,
             self._context.store,
@@ -152,12 +152,12 @@ class Controller:
             spawn=spawn,
         )
         self._topics = TopicCalls(
-            self._context, deleter=self._deleter, desk=self._desk, admissions=self._quotas.admissions
+            self._context, deleter=self._deleter, requests=self._requests, admissions=self._quotas.admissions
         )
-        self._recoveries = PartitionRecoveries(self._context, self._desk)
-        self._forgetting = BrokerForgetting(self._context, self._deleter, self._desk)
+        self._recoveries = PartitionRecoveries(self._context, self._requests)
+        self._forgetting = BrokerForgetting(self._context, self._deleter, self._requests)
         self._config_book = ConfigBook(self._context, seeds=config_seeds)
-        self._configs = ConfigCalls(self._context, self._config_book, self._desk)
+        self._configs = ConfigCalls(self._context, self._config_book, self._requests)
         self._adopter = TopicAdopter(self._context, self._deleter)
         self.upkeep: Final = Upkeep(
             self._context,
@@ -171,7 +171,7 @@ class Controller:
         """What is done by the clock."""
         self.replies: Final = replies
         """Who takes what others answer."""
-        self.brokers: Final = BrokerCalls(self._context, self._desk)
+        self.brokers: Final = BrokerCalls(self._context, self._requests)
         """What brokers ask for."""
         self.quota_calls: Final = QuotaCalls(self._quotas.book)
         """Quotas, changed and described."""
@@ -229,7 +229,7 @@ class Controller:
                 # A step that waited for nothing has held the loop; the next one must not go on with it (rule S22).
                 await asyncio.sleep(0)
         finally:
-            self._desk.close()
+            self._requests.close()
             self._standbys.close()
             for watch in watches:
                 watch.cancel()
@@ -241,10 +241,10 @@ class Controller:
             for mutation in (*in_hand, *self._queue.drain()):
                 mutation.abandon()
                 await mutation.steps.aclose()
-            self._context.let_go()
+            self._context.release()
 
     async def _begin(self) -> None:
-        """Take office, with the predecessor's picture or without one."""
+        """Become controller, with the predecessor's picture or without one."""
         context, followed = self._context, self._followed
         self._followed = None
 
@@ -253,7 +253,7 @@ class Controller:
             self._picture_changed(context.picture)
 
         if followed is None:
-            await take_office(context, self._adopter, self._config_book, brokers_known=brokers_known)
+            await become_controller(context, self._adopter, self._config_book, brokers_known=brokers_known)
             self._resume_deletions()
             return
         verification = await take_over(context, self._adopter, self._config_book, followed, brokers_known=brokers_known)

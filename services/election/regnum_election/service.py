@@ -33,7 +33,7 @@ from regnum_election.admission.quota_channel import GrpcQuotaChannel
 from regnum_election.brokers.lifeline_thread import LifelineThread
 from regnum_election.candidacy.candidacy import Candidacy, KnownController
 from regnum_election.candidacy.reach import Isolation, Reach, ask_candidate
-from regnum_election.candidacy.role import Office
+from regnum_election.candidacy.role import ControllerRole
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.broker_channel import GrpcControlChannel
@@ -59,7 +59,7 @@ class ElectionService:
         self._chance = chance
         self._id = ElectionId(settings.election_id)
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
-        self._office = Office()
+        self._role = ControllerRole()
         self._store: Store | None = None
         self._lag = LoopLag(clock)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
@@ -73,7 +73,7 @@ class ElectionService:
                 [
                     ServiceRegistration(
                         name="regnum.admin.v1.AdminService",
-                        servicer=AdminServicer(self._office),
+                        servicer=AdminServicer(self._role),
                         add_to_server=admin_pb2_grpc.add_AdminServiceServicer_to_server,
                     )
                 ],
@@ -85,7 +85,7 @@ class ElectionService:
                 [
                     ServiceRegistration(
                         name="regnum.election.v1.ControllerService",
-                        servicer=ControllerServicer(self._office, reached_broker=self._reached_broker),
+                        servicer=ControllerServicer(self._role, reached_broker=self._reached_broker),
                         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
                     )
                 ],
@@ -170,7 +170,7 @@ class ElectionService:
             registration.cancel()
 
     def _heard_of(self, known: KnownController | None) -> None:
-        self._office.heard_of(known)
+        self._role.heard_of(known)
         self._follower.heard_of(None if known is None or known.id == self._id else known.internal)
 
     async def _stay_registered(self, membership: Membership, joined: Joined) -> None:
@@ -232,7 +232,7 @@ class ElectionService:
             balance_interval_s=self._settings.leader_balance_interval_s,
             followed=await self._follower.take(),
         )
-        self._office.hold(controller)
+        self._role.hold(controller)
         self._lifelines.begin(reign.epoch, elected_at=BrokerEpoch(reign.elected_at))
         reigning = [asyncio.ensure_future(controller.run())]
         if self._settings.lifeline_detection:
@@ -253,7 +253,7 @@ class ElectionService:
                 task.cancel()
             await asyncio.gather(*reigning, return_exceptions=True)
             self._lifelines.end()
-            self._office.leave()
+            self._role.leave()
         raise AssertionError("a reign ends by being deposed")
 
     async def _reached_broker(self) -> BrokerId | None:
@@ -265,7 +265,7 @@ class ElectionService:
         return store is not None and store.session_state is SessionState.CONNECTED
 
     def _report(self, epoch: ControllerEpoch, event: ClusterEvent) -> None:
-        self._office.report(epoch, event)
+        self._role.report(epoch, event)
 
     async def _serve(self, *, serving: bool) -> None:
         for server in self._servers:

@@ -35,7 +35,7 @@ RECORDS_PER_TURN: Final = 500
 """Deletion records taken up between two turns of the event loop (safety rule S22)."""
 
 
-async def take_office(
+async def become_controller(
     context: ControllerContext, adopter: TopicAdopter, configs: ConfigBook, *, brokers_known: Callable[[], None]
 ) -> None:
     """Build the picture, settle it, and begin to tell every live broker.

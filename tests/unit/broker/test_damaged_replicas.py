@@ -15,7 +15,7 @@ from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.replication.follower import Fetchers
 from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetch import Fetching, OffsetLookup
+from regnum_broker.serving.fetch import FetchHandler, OffsetLookup
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_service.supervisor import Supervisor
@@ -241,9 +241,9 @@ async def test_one_damaged_replica_refuses_no_question_about_another(tmp_path: P
         assert [(result.error_code, result.offset) for result in results] == [(STORAGE_ERROR, -1), (0, 0)]
 
 
-def fetching_of(leader: LeadingReplicas) -> Fetching:
+def fetching_of(leader: LeadingReplicas) -> FetchHandler:
     leaders = CurrentLeaders(leader.replicas, MetadataCache(Fence(), leader.replicas.learn_listeners))
-    return Fetching(replicas=leader.replicas, leaders=leaders, storage=leader.storage)
+    return FetchHandler(replicas=leader.replicas, leaders=leaders, storage=leader.storage)
 
 
 async def fetched(leader: LeadingReplicas, partition: int) -> tuple[int, bool]:

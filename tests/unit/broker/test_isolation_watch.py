@@ -12,9 +12,9 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.isolation_watch import IsolationWatch
 from regnum_broker.replication.decisions.isolation import SILENCE_S
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetch import Fetching
+from regnum_broker.serving.fetch import FetchHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
-from regnum_broker.serving.produce import Producing
+from regnum_broker.serving.produce import ProduceHandler
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
@@ -43,8 +43,8 @@ class Cut:
         self.links = Links()
         self.supervisor = Supervisor("broker")
         leaders = CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners))
-        self.fetching = Fetching(replicas=leading.replicas, leaders=leaders, storage=leading.storage)
-        self.producing = Producing(
+        self.fetching = FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage)
+        self.producing = ProduceHandler(
             replicas=leading.replicas,
             leaders=leaders,
             storage=leading.storage,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.orders import Orders
-from regnum_broker.cluster.registration import FENCE_BACKOFF, Registering
+from regnum_broker.cluster.registration import FENCE_BACKOFF, Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.identity import Identity
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
@@ -114,7 +114,7 @@ async def broker() -> AsyncIterator[Broker]:
     sessions = Sessions(made.open, clock)
     storage = type("Storage", (), {"directory": Directory()})()
     orders = Orders(replicas=made.led, fetchers=None, storage=storage, store=lambda: None, lag_s=10.0, clock=clock)
-    registering = Registering(
+    registering = Registrar(
         broker=BrokerId(1),
         incarnation="incarnation",
         rack=None,

@@ -11,7 +11,7 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.room import Room
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache
-from regnum_broker.serving.produce import Producing
+from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.storage import WRITE_BYTES_HELD_MAX
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import settle
@@ -87,7 +87,7 @@ async def test_who_gives_up_waiting_takes_no_room(leave_first):
 async def test_more_bytes_than_a_broker_may_hold_are_refused(tmp_path):
     """Callers that wait hold their requests in memory: a bound on the queue alone would bound nothing."""
     async with LeadingReplicas(tmp_path) as leading:
-        producing = Producing(
+        producing = ProduceHandler(
             replicas=leading.replicas,
             leaders=CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners)),
             storage=leading.storage,

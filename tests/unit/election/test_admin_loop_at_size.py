@@ -64,11 +64,11 @@ class Reign:
     """A controller, and its calls."""
 
     def __init__(self, cluster: FakeCluster, controller: Controller, held: HeldLoop) -> None:
-        office: Any = OneReign(controller)
+        role: Any = OneReign(controller)
         self.cluster = cluster
         self.controller = controller
-        self.admin = AdminServicer(office)
-        self.internal = ControllerServicer(office, reached_broker=nobody_reached)
+        self.admin = AdminServicer(role)
+        self.internal = ControllerServicer(role, reached_broker=nobody_reached)
         self._held = held
 
     async def call(

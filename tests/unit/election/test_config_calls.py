@@ -7,7 +7,7 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.requests import MAX_BYTES
-from regnum_election.candidacy.role import Office
+from regnum_election.candidacy.role import ControllerRole
 from regnum_election.controller import Controller
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.topics.creation import Created
@@ -49,9 +49,9 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 def servicer(controller: Controller) -> AdminServicer:
-    office = Office()
-    office.hold(controller)
-    return AdminServicer(office)
+    role = ControllerRole()
+    role.hold(controller)
+    return AdminServicer(role)
 
 
 def resource(topic: str = "") -> admin_pb2.ConfigResource:
@@ -252,7 +252,7 @@ async def test_each_resource_is_answered_on_its_own_and_a_check_changes_nothing(
 
 async def test_who_is_not_the_controller_says_so(cluster: FakeCluster) -> None:
     await cluster.reign()
-    nobody = AdminServicer(Office())
+    nobody = AdminServicer(ControllerRole())
     for call in (
         nobody.IncrementalAlterConfigs(admin_pb2.IncrementalAlterConfigsRequest(), CONTEXT),
         nobody.DescribeConfigs(admin_pb2.DescribeConfigsRequest(), CONTEXT),

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition, Topic
-from regnum_election.dispatch.control_requests import OrderBook
+from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.outbox import PARTITIONS_PER_MESSAGE, StatesCall
 from regnum_election.reign.reign import Reign
 from regnum_model.ids import (
@@ -71,7 +71,7 @@ def broker() -> Broker:
     )
 
 
-def remember_messages(book: OrderBook, picture: Cluster) -> None:
+def remember_messages(book: ControlRequests, picture: Cluster) -> None:
     keys = tuple(picture.partitions)
     for start in range(0, len(keys), PARTITIONS_PER_MESSAGE):
         some = keys[start : start + PARTITIONS_PER_MESSAGE]
@@ -83,7 +83,7 @@ def remember_messages(book: OrderBook, picture: Cluster) -> None:
 
 @pytest.mark.parametrize("partitions", [4, 1_000])
 def test_a_partition_costs_the_controller_two_kilobytes_at_most(partitions: int) -> None:
-    book = OrderBook(Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(1), epoch_version=0))
+    book = ControlRequests(Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(1), epoch_version=0))
     tracemalloc.start()
     try:
         gc.collect()

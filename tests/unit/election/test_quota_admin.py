@@ -7,7 +7,7 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_client.admin.quotas import QuotaAlteration, alteration_to_wire
-from regnum_election.candidacy.role import Office
+from regnum_election.candidacy.role import ControllerRole
 from regnum_election.servicers.admin import CLIENT_ID_LENGTH_MAX, AdminServicer
 from regnum_election.settings import ElectionSettings
 from regnum_model.bucket import Limit
@@ -39,9 +39,9 @@ async def world() -> AsyncIterator[QuotaWorld]:
 
 
 def servicer(world: QuotaWorld) -> AdminServicer:
-    office = Office()
-    office.hold(world.controller)
-    return AdminServicer(office)
+    role = ControllerRole()
+    role.hold(world.controller)
+    return AdminServicer(role)
 
 
 def header(version: int, client_id: str = "app") -> types_pb2.RequestHeader:
@@ -167,7 +167,7 @@ async def test_a_question_about_nobody_is_refused(world: QuotaWorld) -> None:
 
 
 async def test_only_the_controller_answers() -> None:
-    admin = AdminServicer(Office())
+    admin = AdminServicer(ControllerRole())
     for call in (
         admin.AlterClientQuotas(admin_pb2.AlterClientQuotasRequest(), CONTEXT),
         admin.DescribeClientQuotas(admin_pb2.DescribeClientQuotasRequest(), CONTEXT),

@@ -7,7 +7,7 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.port import Check, Group, Outcome, Set
 from regnum_election.controller import Controller
-from regnum_election.dispatch.control_requests import OrderBook
+from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.outbox import StatesCall
 from regnum_election.reign.reign import Reign
 from regnum_election.topics.creation import Created
@@ -98,7 +98,7 @@ async def test_a_leader_that_came_anew_is_told_nothing_before_its_partition_is_s
 
 
 def test_a_message_never_names_its_receiver_as_leader_under_a_registration_that_is_over() -> None:
-    book = OrderBook(Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(1), epoch_version=0))
+    book = ControlRequests(Reign(controller_id=ElectionId(1), epoch=ControllerEpoch(1), epoch_version=0))
     picture = picture_of(1, 2, topics=[topic("t", (1, 2))])
     (key,) = picture.partitions
     call = StatesCall(keys=(key,), marks=(), init=True, part=0, parts=1)

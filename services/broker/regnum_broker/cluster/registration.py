@@ -41,7 +41,7 @@ CALM_S: Final = 30.0
 """A registration that lasted so long starts the waits anew."""
 
 
-class Registering:
+class Registrar:
     """The one task that registers. Belongs to the event loop."""
 
     def __init__(

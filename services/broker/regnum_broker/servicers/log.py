@@ -9,8 +9,8 @@ from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
-from regnum_broker.serving.fetch import PARTITIONS_MAX, Fetching, OffsetLookup
-from regnum_broker.serving.produce import Producing
+from regnum_broker.serving.fetch import PARTITIONS_MAX, FetchHandler, OffsetLookup
+from regnum_broker.serving.produce import ProduceHandler
 
 SLICE: Final = 500
 """Partitions answered between two turns of the event loop (safety rule S22)."""
@@ -22,7 +22,7 @@ Context = Any
 class LogServicer(log_pb2_grpc.LogServiceServicer):
     """Passes calls on."""
 
-    def __init__(self, *, producing: Producing, fetching: Fetching) -> None:
+    def __init__(self, *, producing: ProduceHandler, fetching: FetchHandler) -> None:
         self._producing: Final = producing
         self._fetching: Final = fetching
 

@@ -78,7 +78,7 @@ class _Read:
     """Where it goes; the thread's alone until it has finished."""
 
 
-class Fetching:
+class FetchHandler:
     """Serves Fetch, Consume and ListOffsets. Belongs to the event loop."""
 
     def __init__(self, *, replicas: Replicas, leaders: CurrentLeaders, storage: Storage) -> None:

@@ -81,7 +81,7 @@ class _Done:
 _Outcome = _Refused | _Done
 
 
-class Producing:
+class ProduceHandler:
     """Serves Produce. Belongs to the event loop."""
 
     def __init__(

@@ -10,17 +10,17 @@ from regnum_service.errors import RegnumError
 
 from regnum_election.brokers.producer_ids import next_block
 from regnum_election.brokers.shutdown import controlled_shutdown
-from regnum_election.reign.request_queue import Desk
+from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 
 
 class BrokerCalls:
     """What brokers ask of the controller of one reign: urgent, and refused when their registration is another."""
 
-    def __init__(self, context: ControllerContext, desk: Desk) -> None:
+    def __init__(self, context: ControllerContext, requests: RequestQueue) -> None:
         """Only assigns."""
         self._context: Final = context
-        self._desk: Final = desk
+        self._requests: Final = requests
 
     async def controlled_shutdown(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> int:
         """Move leadership away from a broker; returns how many partitions it still leads. Raises RegnumError."""
@@ -39,8 +39,8 @@ class BrokerCalls:
                 result.set_result(remaining)
 
         steps = controlled_shutdown(self._context, broker, check=check, done=done)
-        self._desk.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
-        return await self._desk.answer(result, wait_s)
+        self._requests.submit("controlled shutdown", steps, result, begun=lambda: begun, urgent=True)
+        return await self._requests.answer(result, wait_s)
 
     async def allocate_producer_ids(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> tuple[int, int]:
         """A block of producer ids: first and count. Raises RegnumError."""
@@ -56,8 +56,8 @@ class BrokerCalls:
             return
             yield
 
-        self._desk.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
-        return await self._desk.answer(result, wait_s)
+        self._requests.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
+        return await self._requests.answer(result, wait_s)
 
     def _broker_error(self, broker: BrokerId, epoch: BrokerEpoch) -> RegnumError | None:
         known = self._context.picture.brokers.get(broker)

@@ -231,9 +231,9 @@ async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey
                 case Unbelieved.KNOWN:
                     pass
     context.picture = context.picture.with_states(news)
-    applied.everywhere.update(news)
+    applied.leader_changes.update(news)
     usable = [*news, *(await reread(context, unread, applied) if unread else ())]
     # The writers have these states; only clients' metadata changes, and what the decision below adds.
-    await publish(context, tuple(applied.everywhere))
+    await publish(context, tuple(applied.leader_changes))
     further = await change(context, usable, context.settle)
     await tell(context, further)

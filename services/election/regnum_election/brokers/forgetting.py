@@ -24,7 +24,7 @@ from regnum_model.ids import BrokerId, TopicId
 from regnum_service.errors import RegnumError
 
 from regnum_election.decisions.deletion import Deletion
-from regnum_election.reign.request_queue import Desk
+from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 from regnum_election.topics.deletion import TopicDeleter
 
@@ -47,10 +47,10 @@ class Forgotten:
 class BrokerForgetting:
     """ForgetBroker calls of one reign."""
 
-    def __init__(self, context: ControllerContext, deleter: TopicDeleter, desk: Desk) -> None:
+    def __init__(self, context: ControllerContext, deleter: TopicDeleter, requests: RequestQueue) -> None:
         self._context = context
         self._deleter = deleter
-        self._desk = desk
+        self._requests = requests
 
     async def forget(self, broker: BrokerId, *, validate_only: bool, who: str, wait_s: float) -> Forgotten:
         """Take a broker out of all open deletions.
@@ -85,8 +85,8 @@ class BrokerForgetting:
             if not result.done():
                 result.set_result(Forgotten(deletions=total, deletions_ended=ended, assigned_partitions=assigned))
 
-        self._desk.submit("forget broker", steps(), result, begun=lambda: begun)
-        return await self._desk.answer(result, wait_s)
+        self._requests.submit("forget broker", steps(), result, begun=lambda: begun)
+        return await self._requests.answer(result, wait_s)
 
     async def _guard(self, broker: BrokerId) -> Check | None:
         """What every write relies on: that the broker has not registered since; None when it never did."""

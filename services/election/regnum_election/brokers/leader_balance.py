@@ -55,7 +55,7 @@ async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, No
         known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if _has_state(context.picture, key)]
         applied = await change(context, known, decide)
         await tell(context, applied)
-        moved += len(applied.everywhere)
+        moved += len(applied.leader_changes)
         yield
     if moved:
         context.log.info("leaders moved to preferred replicas", partitions=moved)

@@ -55,7 +55,7 @@ class Relieving:
             applied = await change(context, chunk, decide)
             await tell(context, applied)
             moved += self._note([key for key in chunk if not self._leads(leader, key)])
-            shrunk += len(applied.leaders)
+            shrunk += len(applied.isr_changes)
         if moved:
             context.log.warning(
                 "leadership taken from a broker that its followers cannot reach",

@@ -49,7 +49,7 @@ async def controlled_shutdown(
             some = [key for key in chosen[start : start + PARTITIONS_PER_WRITE] if is_known(context, key)]
             applied = await change(context, some, decide)
             await tell(context, applied)
-            moved += len(applied.everywhere)
+            moved += len(applied.leader_changes)
             if not led:
                 context.dispatch.order_stops(id, _stops(context, id, some))
             yield

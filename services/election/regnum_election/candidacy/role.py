@@ -1,4 +1,4 @@
-"""Who holds the office of controller, as this process knows it: itself, somebody else, or nobody."""
+"""Who is controller, as this process knows it: itself, somebody else, or nobody."""
 
 import asyncio
 from typing import Final
@@ -15,7 +15,7 @@ READY_PATIENCE_S: Final = 5.0
 """How long a call waits for a reign that has just begun to have read everything."""
 
 
-class Office:
+class ControllerRole:
     """Shared by candidacy and servicers; used on the main loop only."""
 
     def __init__(self) -> None:

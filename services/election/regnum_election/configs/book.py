@@ -117,7 +117,7 @@ class ConfigBook:
         for start in range(0, len(keys), PARTITIONS_PER_STEP):
             some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
             applied = await change(context, some, context.settle)
-            applied.leaders.update(key for key in some if key not in applied.everywhere)
+            applied.isr_changes.update(key for key in some if key not in applied.leader_changes)
             await tell(context, applied)
             yield
 

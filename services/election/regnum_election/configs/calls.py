@@ -33,7 +33,7 @@ from regnum_election.configs.changes import (
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.configs import EXAMPLE, Settings, read_cluster, read_topic
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.reign.request_queue import Desk
+from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
 
@@ -71,10 +71,10 @@ class Entry:
 class ConfigCalls:
     """Settings on behalf of callers; one for each reign."""
 
-    def __init__(self, context: ControllerContext, book: ConfigBook, desk: Desk) -> None:
+    def __init__(self, context: ControllerContext, book: ConfigBook, requests: RequestQueue) -> None:
         self._context = context
         self._book = book
-        self._desk = desk
+        self._requests = requests
 
     async def alter(
         self, alterations: Sequence[Alteration | Rejection], *, validate_only: bool, wait_s: float
@@ -108,8 +108,8 @@ class ConfigCalls:
             return
             yield
 
-        self._desk.submit("alter configs", steps(), result, begun=lambda: begun)
-        return await self._desk.answer(result, wait_s)
+        self._requests.submit("alter configs", steps(), result, begun=lambda: begun)
+        return await self._requests.answer(result, wait_s)
 
     async def describe(
         self, resources: Sequence[Resource | Rejection]

@@ -80,7 +80,7 @@ def _is_from_before(state: LeaderAndIsr, broker: Broker) -> bool:
     return state.leader == broker.id and state.members[broker.id].broker_epoch != broker.epoch
 
 
-class OrderBook:
+class ControlRequests:
     """Builds control messages of one reign.
 
     Messages of partitions are kept, since every replica gets the same one, until the state or min.insync.replicas
@@ -160,7 +160,7 @@ class OrderBook:
             queries=queries,
         )
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget all messages."""
         self._built.clear()
 

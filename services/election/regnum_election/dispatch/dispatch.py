@@ -19,7 +19,7 @@ from regnum_service.errors import Code, RegnumError, reason_of
 from regnum_telemetry import tracing
 
 from regnum_election.decisions.cluster import Broker, Cluster
-from regnum_election.dispatch.control_requests import OrderBook
+from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.dispatch.outbox import Outbox, StatesCall, Stop, StopsCall
 
@@ -86,7 +86,7 @@ class Dispatch:
     def __init__(
         self,
         *,
-        book: OrderBook,
+        book: ControlRequests,
         open_channel: Callable[[Broker], ControlChannel],
         listener: DispatchListener,
         clock: Clock,
@@ -141,10 +141,10 @@ class Dispatch:
         for task in tuple(self._closing):
             await asyncio.wait([task])
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget what is large; after ``close``."""
         self._picture = Cluster()
-        self._book.let_go()
+        self._book.release()
 
     def show(self, picture: Cluster) -> None:
         """From now on states are looked up here."""
@@ -218,7 +218,7 @@ class Dispatch:
         return self._clock
 
     @property
-    def book(self) -> OrderBook:
+    def book(self) -> ControlRequests:
         """Builder of messages."""
         return self._book
 

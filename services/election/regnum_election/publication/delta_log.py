@@ -156,7 +156,7 @@ class Journal:
         self._last_cause = traceparent
         return to.number
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget everything: nobody is told any more."""
         self._picture = Cluster()
         self._begun = False

@@ -58,7 +58,7 @@ class Encodings:
         self.count = 0
         """Changes that were encoded, whole or in part."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Keep nothing that nobody is being sent."""
         self._kept.clear()
 

@@ -119,10 +119,10 @@ class MetadataPublisher:
         """Version of the last change."""
         return self._journal.version
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Forget what is large; after ``close``."""
-        self._journal.let_go()
-        self._encodings.let_go()
+        self._journal.release()
+        self._encodings.release()
 
     def publish(
         self, picture: Cluster, changed: Iterable[PartitionKey] = (), deleted: Mapping[TopicId, str] | None = None

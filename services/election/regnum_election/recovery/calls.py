@@ -28,7 +28,7 @@ from regnum_election.decisions.rejection import Rejection
 from regnum_election.recovery.decisions import Answer, Assessment, NoLog, ReplicaLog, recovered_epoch, recovered_state
 from regnum_election.recovery.nodes import Recoverable, group_for
 from regnum_election.recovery.survey import Survey, is_of
-from regnum_election.reign.request_queue import Desk, beside
+from regnum_election.reign.request_queue import RequestQueue, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
 from regnum_election.state.telling import tell
@@ -99,9 +99,9 @@ class _Call:
 class PartitionRecoveries:
     """Recoveries on behalf of callers; one for each reign."""
 
-    def __init__(self, context: ControllerContext, desk: Desk) -> None:
+    def __init__(self, context: ControllerContext, requests: RequestQueue) -> None:
         self._context = context
-        self._desk = desk
+        self._requests = requests
         self._survey = Survey(context)
 
     async def recover(self, request: RecoveryRequest, *, wait_s: float) -> Recovered:
@@ -110,7 +110,7 @@ class PartitionRecoveries:
         deadline_s = clock.monotonic() + wait_s
         topic = self._topic(request)
         if request.accept_loss:
-            self._desk.require_room()
+            self._requests.require_room()
         late = "not all could be looked at in time and nothing was changed; try again, or name fewer partitions"
         numbers, next_partition = await self._numbers(topic, request)
         rejected, found = await beside(self._survey.look(topic, numbers, wait_s), wait_s, late=late)
@@ -119,8 +119,8 @@ class PartitionRecoveries:
         if request.accept_loss and chosen:
             call = _Call(topic=topic, who=request.who, found=chosen)
             result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._desk.submit("recover partitions", self._steps(call, result), result, begun=lambda: call.begun)
-            await self._desk.answer(result, max(deadline_s - clock.monotonic(), 0.0))
+            self._requests.submit("recover partitions", self._steps(call, result), result, begun=lambda: call.begun)
+            await self._requests.answer(result, max(deadline_s - clock.monotonic(), 0.0))
             done = call.done
         recoveries = tuple(_recovery(number, rejected, found, done) for number in numbers)
         return Recovered(recoveries=recoveries, next_partition=next_partition)
@@ -191,7 +191,7 @@ class PartitionRecoveries:
             call.done[write.found.key.partition] = write.state.leader_epoch
         context.picture = context.picture.with_recovered(written)
         await self._note(call, written)
-        await tell(context, Applied(everywhere=set(written)))
+        await tell(context, Applied(leader_changes=set(written)))
         return written
 
     def _decide(self, one: Recoverable, looked_at: Recoverable, assessment: Assessment) -> "_Write | Rejection":

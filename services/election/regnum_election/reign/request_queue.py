@@ -1,4 +1,4 @@
-"""The controller's front desk: requests wait in the controller's queue and are answered through futures."""
+"""Requests to the controller: they wait in the controller's queue and are answered through futures."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -14,7 +14,7 @@ from regnum_election.reign.reign import DeposedError
 T = TypeVar("T")
 
 
-class Desk:
+class RequestQueue:
     """Takes requests for as long as one reign lasts."""
 
     def __init__(self, queue: EventQueue) -> None:

@@ -14,7 +14,7 @@ from regnum_service.slices import Turns, slices
 from regnum_election.admission.quota_changes import EntityChange
 from regnum_election.admission.quota_messages import entity_change, entity_message, entity_of
 from regnum_election.admission.stand_in import Account
-from regnum_election.candidacy.role import Office
+from regnum_election.candidacy.role import ControllerRole
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.decisions.rejection import Rejection
@@ -53,14 +53,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     """Changes to topics, partitions, quotas and settings."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, role: ControllerRole) -> None:
+        self._role = role
 
     async def CreateTopics(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.CreateTopicsRequest, context: Context
     ) -> admin_pb2.CreateTopicsResponse:
         """Create topics, each on its own."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         _check_count(len(request.topics), TOPICS_MAX, "topics")
         turns = Turns(ITEMS_PER_TURN)
         requests = [await _topic_request(topic, turns) for topic in request.topics]
@@ -97,7 +97,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.DeleteTopicsRequest, context: Context
     ) -> admin_pb2.DeleteTopicsResponse:
         """Delete topics, each on its own."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         _check_count(len(request.topics), TOPICS_MAX, "topics")
         requests: list[DeletionRequest] = []
         turns = Turns(ITEMS_PER_TURN)
@@ -134,7 +134,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.AlterClientQuotasRequest, context: Context
     ) -> admin_pb2.AlterClientQuotasResponse:
         """Set and remove quotas, each entity on its own."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         _check_count(len(request.alterations), ENTITIES_MAX, "entities")
         changes: list[EntityChange | Rejection] = []
         turns = Turns(ITEMS_PER_TURN)
@@ -158,7 +158,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.DescribeClientQuotasRequest, context: Context
     ) -> admin_pb2.DescribeClientQuotasResponse:
         """All quotas, or those of one entity."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         entity = entity_of(request.entity) if request.HasField("entity") else None
         if isinstance(entity, Rejection):
             raise RegnumError(entity.code, entity.message)
@@ -174,7 +174,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.RecoverPartitionsRequest, context: Context
     ) -> admin_pb2.RecoverPartitionsResponse:
         """Look at partitions that nobody may lead, and elect what is left of them."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         recovered = await controller.recoveries.recover(
             recovery_request(request, who=_who(request.header, context)), wait_s=wait_s(request.timeout_ms, context)
         )
@@ -184,7 +184,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ForgetBrokerRequest, context: Context
     ) -> admin_pb2.ForgetBrokerResponse:
         """End what is remembered of a broker that never comes back."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         forgotten = await controller.forgetting.forget(
             BrokerId(request.broker_id),
             validate_only=request.validate_only,
@@ -201,7 +201,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.IncrementalAlterConfigsRequest, context: Context
     ) -> admin_pb2.IncrementalAlterConfigsResponse:
         """Change settings, each resource on its own."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         _check_count(len(request.alterations), RESOURCES_MAX, "resources")
         outcomes = await controller.configs.alter(
             [alteration_of(alteration) for alteration in request.alterations],
@@ -216,7 +216,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> bytes:
         """Settings as they are in force: a DescribeConfigsResponse."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         _check_count(len(request.resources), RESOURCES_MAX, "resources")
         found = await controller.configs.describe([resource_of(resource) for resource in request.resources])
         return await describe_response(request.resources, found)

@@ -10,7 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_service.errors import RegnumError
 
-from regnum_election.candidacy.role import Office
+from regnum_election.candidacy.role import ControllerRole
 from regnum_election.servicers.admin import wait_s
 
 ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE})
@@ -22,21 +22,21 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     """Calls of brokers, and of other election processes."""
 
-    def __init__(self, office: Office, *, reached_broker: Callable[[], Awaitable[BrokerId | None]]) -> None:
+    def __init__(self, role: ControllerRole, *, reached_broker: Callable[[], Awaitable[BrokerId | None]]) -> None:
         """Only assigns.
 
         Args:
-            office: who reigns.
+            role: who reigns.
             reached_broker: a registered broker that this process reaches; None: none, or it could not reign.
         """
-        self._office = office
+        self._role = role
         self._reached_broker = reached_broker
 
     async def ControlledShutdown(  # noqa: N802 - the name in the proto
         self, request: controller_pb2.ControlledShutdownRequest, context: Context
     ) -> controller_pb2.ControlledShutdownResponse:
         """Move leadership away from a broker."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         try:
             remaining = await controller.brokers.controlled_shutdown(
                 BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
@@ -51,7 +51,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self, request: controller_pb2.AllocateProducerIdsRequest, context: Context
     ) -> controller_pb2.AllocateProducerIdsResponse:
         """Hand out a block of producer ids."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         try:
             first, count = await controller.brokers.allocate_producer_ids(
                 BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), wait_s=wait_s(0, context)
@@ -76,7 +76,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> AsyncIterator[standby_pb2.FollowStateResponse]:
         """Show the picture to a process that stands by."""
-        controller = await self._office.controller()
+        controller = await self._role.controller()
         parts = controller.standbys.follow(ControllerEpoch(request.controller_epoch), request.version)
         async with aclosing(parts):
             async for part in parts:

@@ -65,7 +65,7 @@ class StandbyPublisher:
     def close(self) -> None:
         """The reign is over: whoever follows hears so."""
         self._closed = True
-        self._encodings.let_go()
+        self._encodings.release()
         self.wake()
 
     async def follow(self, epoch: ControllerEpoch, version: int) -> AsyncGenerator[bytes, None]:

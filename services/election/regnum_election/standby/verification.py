@@ -99,7 +99,7 @@ async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names:
         if before.partitions.get(key) != context.picture.partitions[key]
     ]
     if changed:
-        await tell(context, Applied(everywhere=set(changed)))
+        await tell(context, Applied(leader_changes=set(changed)))
     topics = dict.fromkeys((*(topic.id for topic in known), *found))
     await settle_some(context, [key for id in topics for key in context.picture.of_topic(id)])
     return len(changed)

@@ -148,11 +148,11 @@ class ControllerContext:
             return False
         return may_let_go(held.state, min_insync=self.picture.min_insync(key, partition))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The reign is over: forget what is large. Reign and parts refer to one another, and old cycles stay."""
         self.picture = Cluster()
-        self.dispatch.let_go()
-        self.metadata.let_go()
+        self.dispatch.release()
+        self.metadata.release()
 
     def trouble(self, troubles: dict[PartitionKey, str]) -> None:
         """Partitions that only a person can repair (safety rule S14)."""

@@ -39,9 +39,9 @@ MADE_ANEW: Final = "leaderAndISR was deleted and made anew by hand; it is taken 
 class Applied:
     """What became of the partitions of one change."""
 
-    everywhere: set[PartitionKey] = field(default_factory=set)
+    leader_changes: set[PartitionKey] = field(default_factory=set)
     """Every live replica is to be told."""
-    leaders: set[PartitionKey] = field(default_factory=set)
+    isr_changes: set[PartitionKey] = field(default_factory=set)
     """The leader alone is to be told: only the ISR changed."""
     unfinished: set[PartitionKey] = field(default_factory=set)
     """Still in conflict after all rounds."""
@@ -150,9 +150,9 @@ def _registrations(context: ControllerContext, change: Change) -> Iterator[Check
 def _note(context: ControllerContext, key: PartitionKey, change: Change, applied: Applied) -> None:
     context.folders.discard(key)
     if change.kind is ChangeKind.ISR_ONLY:
-        applied.leaders.add(key)
+        applied.isr_changes.add(key)
     else:
-        applied.everywhere.add(key)
+        applied.leader_changes.add(key)
 
 
 def _worth_repeating(context: ControllerContext, key: PartitionKey, error: Exception) -> bool:
@@ -191,16 +191,16 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
         match judge_state(key.topic_id, seen, creating=known.creating, reign=context.reign.epoch):
             case HeldState() as held if known.held is not None and held.version < known.held.version:
                 troubles[key] = MADE_ANEW
-                applied.everywhere.add(key)
+                applied.leader_changes.add(key)
             case HeldState() as held:
                 context.unverified.prove((key,))
                 usable.append(key)
                 if known.held is None or held.version != known.held.version or held.state != known.held.state:
                     states[key] = held
-                    applied.everywhere.add(key)
+                    applied.leader_changes.add(key)
             case str(reason):
                 troubles[key] = reason
-                applied.everywhere.add(key)
+                applied.leader_changes.add(key)
             case None:
                 usable.append(key)
     context.give_way(max((held.state.controller_epoch for held in states.values()), default=ControllerEpoch(0)))

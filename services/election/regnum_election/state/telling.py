@@ -12,11 +12,11 @@ from regnum_election.state.partition_writes import PARTITIONS_PER_WRITE, Applied
 async def tell(context: ControllerContext, applied: Applied) -> None:
     """Send what changed to those who must know, and publish it."""
     context.dispatch.show(context.picture)
-    everywhere = tuple(applied.everywhere)
-    leaders = tuple(applied.leaders - applied.everywhere)
+    everywhere = tuple(applied.leader_changes)
+    leaders = tuple(applied.isr_changes - applied.leader_changes)
     if context.failover is not None:
-        led = [key for key in applied.everywhere if _is_led(context, key)]
-        context.failover.expect(led, partitions=len(applied.everywhere))
+        led = [key for key in applied.leader_changes if _is_led(context, key)]
+        context.failover.expect(led, partitions=len(applied.leader_changes))
     for start in range(0, len(everywhere), PARTITIONS_PER_WRITE):
         _tell_replicas(context, everywhere[start : start + PARTITIONS_PER_WRITE])
         await asyncio.sleep(0)

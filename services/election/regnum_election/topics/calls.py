@@ -21,7 +21,7 @@ from regnum_service.slices import Turns
 from regnum_election.admission.admissions import Admissions, Cost
 from regnum_election.admission.stand_in import Account, Verdict
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.reign.request_queue import Desk, beside
+from regnum_election.reign.request_queue import RequestQueue, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.topics.creation import Created, Creation, CreationOutcome, create_topics, created
 from regnum_election.topics.deletion import Deleted, DeletionCall, DeletionOutcome, TopicDeleter
@@ -90,11 +90,11 @@ class TopicCalls:
     """Topics on behalf of callers; one for each reign."""
 
     def __init__(
-        self, context: ControllerContext, *, deleter: TopicDeleter, desk: Desk, admissions: Admissions
+        self, context: ControllerContext, *, deleter: TopicDeleter, requests: RequestQueue, admissions: Admissions
     ) -> None:
         self._context = context
         self._deleter = deleter
-        self._desk = desk
+        self._requests = requests
         self._admissions = admissions
         self._on_their_way: Counter[Mark] = Counter()
         """Paid for, and not carried out yet: a repeat is not charged again (safety rule S20)."""
@@ -118,12 +118,12 @@ class TopicCalls:
                 if len(creation.outcomes) == len(requests):
                     return Answered(outcomes=_in_order(creation.outcomes), throttle_ms=self._left_ms(wait_until_s))
             steps = self._releasing(create_topics(self._context, creation), tuple(marks))
-            self._desk.submit("create topics", steps, result, begun=lambda: creation.begun)
+            self._requests.submit("create topics", steps, result, begun=lambda: creation.begun)
             marks.clear()
         finally:
             self._release(marks)
         try:
-            outcomes = await self._desk.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
+            outcomes = await self._requests.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
             await self._wait_led(creation.keys, max(deadline_s - self._context.clock.monotonic(), 0.0))
             unled = {key.topic_id for key in creation.keys if not self._context.dispatch.is_led(key)}
             return Answered(
@@ -146,18 +146,18 @@ class TopicCalls:
             if len(call.outcomes) == len(requests):
                 return Answered(outcomes=_in_order(call.outcomes), throttle_ms=self._left_ms(wait_until_s))
             steps = self._releasing(self._deleter.delete_topics(call), tuple(marks))
-            self._desk.submit("delete topics", steps, result, begun=lambda: call.begun)
+            self._requests.submit("delete topics", steps, result, begun=lambda: call.begun)
             marks.clear()
         finally:
             self._release(marks)
-        outcomes = await self._desk.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
+        outcomes = await self._requests.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
         return Answered(outcomes=outcomes, throttle_ms=self._left_ms(wait_until_s))
 
     async def _admit_creation(self, creation: Creation, account: Account, marks: list[Mark]) -> float:
         """Settle what needs no work and what is refused; returns the time until which the caller should wait."""
         context = self._context
         # Before anything is charged.
-        self._desk.require_room()
+        self._requests.require_room()
         await context.store.until_connected()
         if not await self._admissions.applies_to(account):
             return context.clock.monotonic()
@@ -186,7 +186,7 @@ class TopicCalls:
 
     async def _admit_deletion(self, call: DeletionCall, account: Account, marks: list[Mark]) -> float:
         context = self._context
-        self._desk.require_room()
+        self._requests.require_room()
         await context.store.until_connected()
         if not await self._admissions.applies_to(account):
             return context.clock.monotonic()

@@ -106,8 +106,8 @@ async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey]) 
     context.log.info(
         "partitions settled",
         partitions=len(keys),
-        new_state=len(applied.everywhere),
-        new_isr=len(applied.leaders),
+        new_state=len(applied.leader_changes),
+        new_isr=len(applied.isr_changes),
         unfinished=len(applied.unfinished),
     )
 
