@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from kazoo.client import KazooClient
 from regnum_coordination import open_store
 from regnum_coordination.port import SessionState, Store
 
@@ -87,13 +88,26 @@ class ZooKeeperWorld(World):
         async with self._direct() as store:
             stat = await store.exists(path, current=True)
             if stat is not None and stat.ephemeral_owner is not None:
-                await store.delete(path, version=None)
-                await store.create(path, b"")
-                await store.set(path, data, version=0)
+                # In one transaction, which the port has not: who waits for the node to go would have it first.
+                await asyncio.to_thread(self._replace, path, data)
             elif stat is not None:
                 await store.set(path, data, version=None)
             else:
                 await store.create(path, data)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        client = KazooClient(hosts=f"127.0.0.1:{self.server.port}{self.chroot}")
+        client.start()
+        try:
+            transaction = client.transaction()
+            transaction.delete(path)
+            transaction.create(path, b"")
+            transaction.set_data(path, data)
+            refused = [result for result in transaction.commit() if isinstance(result, Exception)]
+            assert not refused, refused
+        finally:
+            client.stop()
+            client.close()
 
     @asynccontextmanager
     async def _direct(self) -> AsyncIterator[Store]:
