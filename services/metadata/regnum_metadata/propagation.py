@@ -82,6 +82,10 @@ class Propagation:
         self._image = Image()
         self._intervals = Intervals()
         self._receivers: dict[BrokerId, Receiver] = {}
+        self._unsettled: set[BrokerId] = set()
+        """Brokers that came, changed or went, and for which nobody has looked whether they are served here."""
+        self._untold = False
+        """Whether the image has moved and not every lane was woken."""
         self._highest = ControllerEpoch(0)
         self._processes: frozenset[MetadataId] = frozenset()
         self._lanes: dict[BrokerId, tuple[BrokerLane, asyncio.Task[None]]] = {}
@@ -144,7 +148,8 @@ class Propagation:
                 case Verdict.APPLIES:
                     await self._apply(change)
                 case Verdict.KNOWN:
-                    pass
+                    # The call that brought it may have been cut off before everybody was served.
+                    await self._serve()
                 case Verdict.GAP:
                     self._log.info("change does not join on", from_version=change.from_version, has=self._image.version)
                 case Verdict.STALE:
@@ -181,8 +186,10 @@ class Propagation:
         if not before.version:
             self._first_image()
         brokers_before, before = before.head.brokers, image
-        await self._settle(self._changed_receivers() if image.head.brokers is not brokers_before else ())
-        await self._wake_all()
+        self._untold = True
+        if image.head.brokers is not brokers_before:
+            self._unsettled.update(self._changed_receivers())
+        await self._serve()
         await self.progressed()
         if change.is_full or len(change.topics) * MOST_OF >= len(image.topics):
             # After any other change most of what was before is still there.
@@ -196,7 +203,8 @@ class Propagation:
         if processes != self._processes:
             self._log.info("metadata processes", live=sorted(processes))
             self._processes = processes
-            await self._settle(tuple(self._receivers))
+            self._unsettled.update(self._receivers)
+            await self._settle()
 
     def _changed_receivers(self) -> Collection[BrokerId]:
         """Take up who lives; the brokers that came, changed or went."""
@@ -205,12 +213,20 @@ class Propagation:
         changed = {id for id, receiver in self._receivers.items() if before.get(id) != receiver}
         return changed.union(id for id in before if id not in self._receivers)
 
-    async def _settle(self, ids: Collection[BrokerId]) -> None:
-        """Give lanes to those of these brokers that are served here, and to no others."""
+    async def _serve(self) -> None:
+        """Let every broker have what is new; what a cancellation leaves is done by the next call."""
+        await self._settle()
+        if self._untold:
+            await self._wake_all()
+            self._untold = False
+
+    async def _settle(self) -> None:
+        """Give lanes to those of the unsettled brokers that are served here, and to no others."""
         async with self._settling:
             added: list[BrokerId] = []
-            async for part in slices(sorted(ids), BROKERS_PER_TURN):
+            async for part in slices(sorted(self._unsettled), BROKERS_PER_TURN):
                 # As things are now, whatever they were when this began.
+                self._unsettled.difference_update(part)
                 added.extend(id for id in part if self._settled(id))
             if added:
                 self._log.info("serving brokers", count=len(self._lanes), new=len(added), first=added[0])

@@ -80,12 +80,15 @@ class LeavingFolders:
 
     def _rename(self, keys: Collection[PartitionKey]) -> None:
         folders = {key: folder_of(self._path, key) for key in keys}
-        for key, folder in folders.items():
-            self._number += 1
-            target = f"{folder}.{self._number}{DELETED_SUFFIX}"
-            if self._disk.rename(folder, target):
-                self._renamed.add(key)
-                self._doomed.append(target)
-            del self._named[key]
-        # Afterwards: a reader that comes between would bring a file back under the name that it had.
-        self._disk.forget_folders(folders.values())
+        try:
+            for key, folder in folders.items():
+                self._number += 1
+                target = f"{folder}.{self._number}{DELETED_SUFFIX}"
+                if self._disk.rename(folder, target):
+                    self._renamed.add(key)
+                    self._doomed.append(target)
+                del self._named[key]
+        finally:
+            # Afterwards: a reader that comes between would bring a file back under the name that it had. Also where a
+            # later one was refused: a replica that is created again must not write into what is about to be removed.
+            self._disk.forget_folders(folders.values())

@@ -83,6 +83,8 @@ class FetchSession:
         self._wake: Final = asyncio.Event()
         self._requests: Final[deque[replication_pb2.FetchReplicaRequest]] = deque()
         self._ended = False
+        self._skipped = False
+        """Whether the last request was answered with nothing because another waited."""
         self._stream: FollowerStream | None = None
         arrivals.attach(self._wake)
 
@@ -128,11 +130,13 @@ class FetchSession:
         deadline_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
         loop = asyncio.get_running_loop()
         answer = replication_pb2.FetchReplicaResponse()
-        # One that another follows says no more than that it was heard, so that soon only one is under way again.
-        while not self._requests:
+        # One that another follows is told no more than that it was heard, so that soon only one is under way again. But
+        # not two in a row: while partitions are added without end, records of the others are not to wait for that end.
+        self._skipped = bool(self._requests) and not self._skipped
+        while not self._skipped:
             self._wake.clear()
             answer = await self._collect(bytes_max)
-            if answer.partitions or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
+            if answer.partitions or self._requests or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
                 break
             remaining_s = deadline_s - self._clock.monotonic()
             if remaining_s <= 0:

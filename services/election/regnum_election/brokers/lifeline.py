@@ -125,6 +125,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._shown = False
         self._ended_epochs: dict[BrokerId, BrokerEpoch] = {}
         self._streams: dict[BrokerId, Stream] = {}
+        self._left: dict[BrokerId, Stream] = {}
+        """The last stream of each broker that has none: what it said while it lived."""
         self._looked_s: dict[BrokerId, float] = {}
         self._looking: dict[BrokerId, asyncio.Task[None]] = {}
         self._suspects: frozenset[BrokerId] = frozenset()
@@ -144,6 +146,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         self._epoch, self._elected_at, self._shown = epoch, elected_at, False
         self._heard_s = self._clock.monotonic()
         self._looked_s.clear()
+        self._left.clear()
 
     def show(self, epoch: ControllerEpoch, brokers: Mapping[BrokerId, Broker]) -> None:
         """The live brokers of the reign."""
@@ -198,6 +201,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         if replaced is not None:
             replaced.end()
         self._streams[stream.broker] = stream
+        self._left.pop(stream.broker, None)
         self._hear(stream, first)
         reader = self._spawn(f"lifeline-{stream.broker}-reader", self._read(stream, request_iterator))
         beat = 0
@@ -285,6 +289,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             return
         del self._streams[stream.broker]
         if self._epoch == epoch:
+            self._left[stream.broker] = stream
             self._log.info("lifeline ended", broker=stream.broker)
             evidence = "lifeline ended, port refused twice"
             self._look(stream.broker, KNOCKS_AFTER_BREAK, evidence, stream)
@@ -293,6 +298,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         broker = self._brokers.get(id)
         if broker is None or not self._fences:
             return
+        if stream is not None and stream.epoch != broker.epoch:
+            # What an earlier life of it said.
+            stream = None
         running = self._looking.get(id)
         if running is not None:
             running.cancel()
@@ -308,6 +316,10 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             busy=() if stream is None else _busy(stream.busy),
         )
         self._looking[id] = self._spawn(f"lifeline-{id}-probes", self._probe_port(broker, attempts, suspicion))
+
+    def _is_looked_at(self, id: BrokerId) -> bool:
+        looking = self._looking.get(id)
+        return looking is not None and not looking.done()
 
     async def _probe_port(self, broker: Broker, attempts: int, suspicion: BrokerDead) -> None:
         dead = await is_dead(broker.internal, self._contact, self._clock, attempts=attempts)
@@ -337,9 +349,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             if stream is not None:
                 sent_s = stream.oldest_unanswered_s
                 unanswered[id] = None if sent_s is None else now_s - sent_s
-            elif now_s - self._looked_s.setdefault(id, now_s) >= WITHOUT_STREAM_S:
+            elif now_s - self._looked_s.setdefault(id, now_s) >= WITHOUT_STREAM_S and not self._is_looked_at(id):
                 # It died before its lifeline reached this controller, or seemed to listen a moment longer.
-                self._look(id, ATTEMPTS_WITHOUT_STREAM, "no lifeline, port refused twice")
+                self._look(id, ATTEMPTS_WITHOUT_STREAM, "no lifeline, port refused twice", self._left.get(id))
         verdicts = judge_silences(unanswered, self._brokers, self._listening)
         for id in self._suspects - verdicts.keys():
             if (stream := self._streams.get(id)) is not None:
