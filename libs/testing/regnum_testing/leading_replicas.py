@@ -140,6 +140,11 @@ class FetchingFollower:
         self, *positions: tuple[int, int], epoch: int = 0, wait_ms: int = 0
     ) -> "asyncio.Task[replication_pb2.FetchReplicaResponse]":
         """The same, with the answer to come."""
+        self.hand_in(*positions, epoch=epoch, wait_ms=wait_ms)
+        return asyncio.create_task(self.answer())
+
+    def hand_in(self, *positions: tuple[int, int], epoch: int = 0, wait_ms: int = 0) -> None:
+        """Name them and take no answer."""
         self._session.push(
             replication_pb2.FetchReplicaRequest(
                 replica_id=FOLLOWER,
@@ -158,9 +163,9 @@ class FetchingFollower:
                 ],
             )
         )
-        return asyncio.create_task(self._next())
 
-    async def _next(self) -> replication_pb2.FetchReplicaResponse:
+    async def answer(self) -> replication_pb2.FetchReplicaResponse:
+        """The next answer."""
         answer = await self._session.next_answer()
         assert answer is not None, "the session ended"
         for item in answer.partitions:

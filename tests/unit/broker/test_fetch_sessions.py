@@ -118,3 +118,14 @@ async def test_a_partition_that_changes_hands_after_the_follower_named_it_is_ans
     leader.replicas.give(partition, None)
     answer = await within(waiting)
     assert [item.error_code for item in answer.partitions] == [errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH]
+
+
+async def test_records_do_not_wait_for_the_end_of_requests_that_come_without_one(leader: LeadingReplicas) -> None:
+    """Thousands of partitions are added while others have records: of two requests in a row one brings what is new."""
+    follower = FetchingFollower(leader.session())
+    await leader.append(BUSY)
+    follower.hand_in((BUSY, 0))
+    for _ in range(2):
+        follower.hand_in((QUIET, 0))
+    answers = [await within(follower.answer()) for _ in range(2)]
+    assert [[item.partition for item in answer.partitions if item.records] for answer in answers] == [[], [BUSY]]

@@ -1,6 +1,7 @@
 """Deleted replicas: their names are free at once, their files go in the background, and no crash brings them back."""
 
 import asyncio
+import errno
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from regnum_broker.log.disk.disk import DELETED_SUFFIX
 from regnum_broker.log.disk.system_calls import Disk
+from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.storage import Storage
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import batch_of, values_of
@@ -100,6 +102,43 @@ def test_a_replica_that_is_created_again_meets_nothing_of_the_old_one(place: Reo
     new = place.kill_and_open()
     assert values_of(new.read(0, bytes_max=1_000)) == [b"new"]
     assert new.log_end_offset == 1
+
+
+class NoRoomForTheSecondName(Disk):
+    """A full disk, of which one more name finds room."""
+
+    def __init__(self) -> None:
+        self.named = 0
+        self.full = False
+
+    def rename(self, source: str, target: str) -> None:
+        if self.full and target.endswith(DELETED_SUFFIX):
+            self.named += 1
+            if self.named > 1:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        super().rename(source, target)
+
+
+def test_a_replica_created_again_writes_into_its_own_file_also_where_renaming_stopped_half_way(tmp_path: Path) -> None:
+    """Its records went through the descriptor of the old file, were acknowledged, and were removed with that."""
+    disk = NoRoomForTheSecondName()
+    place = ReopenedDirectory(tmp_path / "logs", disk=disk)
+    place.open()
+    lead(place.replica(), b"old")
+    place.now.create_replicas([(OTHER, "topic")])
+    lead(place.now.replicas[OTHER], b"other")
+    place.now.retire_replicas([KEY, OTHER])
+    disk.full = True
+    with pytest.raises(ResourceExhaustedError):
+        place.now.move_aside(2)
+    disk.full = False
+    new = place.replica()
+    lead(new, b"new")
+    place.now.remove_files()
+    new.flush()
+    new = place.kill_and_open()
+    assert values_of(new.read(0, bytes_max=1_000)) == [b"new"]
+    place.kill()
 
 
 def test_the_old_name_is_free_on_the_disk_before_the_journal_knows_the_new_replica(place: ReopenedDirectory) -> None:

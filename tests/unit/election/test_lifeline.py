@@ -154,6 +154,31 @@ async def test_a_death_names_what_the_broker_last_said_was_busy(lifelines: Threa
     assert event.busy == (PartitionKey(TopicId("t"), 5), PartitionKey(TopicId("t"), 7))
 
 
+async def test_a_process_that_listens_a_while_after_its_stream_broke_is_looked_at_to_the_end(lifelines: Thread) -> None:
+    """A second look that began beside the first cut it short, and knew nothing of what the broker had said."""
+    lifelines.thread.begin(ControllerEpoch(3), elected_at=BrokerEpoch(0))
+    end = FakeBrokerEnd(lifelines, 1)
+    lifelines.thread.show(ControllerEpoch(3), {end.broker.id: end.broker})
+    await end.hello()
+    busy = controller_pb2.BusyPartitions(topics=[controller_pb2.BusyTopic(topic_id="t", partitions=[5])])
+    await end.stream.write(controller_pb2.BrokerLifelineRequest(beat=2, busy=busy, report_number=1))
+    while (await end.stream.read()).report_acknowledged < 1:
+        pass
+    end.server.setblocking(False)
+    end.stream.cancel()
+    # Knocks for more than WITHOUT_STREAM_S: 0, 20, 60, 140, 240, 340 ms and one more.
+    for _ in range(7):
+        knock, _ = await within(asyncio.get_running_loop().sock_accept(end.server))
+        knock.close()
+    assert not lifelines.events
+    await end.die()
+    await until(lambda: bool(lifelines.events))
+    _, event = lifelines.events[0]
+    assert isinstance(event, BrokerDead)
+    assert event.evidence == "lifeline ended, port refused twice"
+    assert event.busy == (PartitionKey(TopicId("t"), 5),)
+
+
 async def test_a_broker_that_calls_everything_busy_is_not_believed_without_end() -> None:
     said = controller_pb2.BusyPartitions(
         topics=[controller_pb2.BusyTopic(topic_id="t", partitions=range(100_000)) for _ in range(20)]

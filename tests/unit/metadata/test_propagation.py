@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_metadata.delivery import ByteBudget, Patience
-from regnum_metadata.propagation import Propagation
+from regnum_metadata.propagation import BROKERS_PER_TURN, Propagation
 from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, within
 
 ONE, TWO = MetadataId(1), MetadataId(2)
 EPOCH = ControllerEpoch(1)
@@ -298,3 +298,25 @@ async def test_a_broker_that_leaves_is_hung_up_on(world: World) -> None:
     await process.take(change(1, 2, gone=[2]))
     await until(lambda: world.brokers[2].closed)
     assert [lane.receiver.id for lane in process.lanes] == [1]
+
+
+async def test_what_a_cut_off_call_began_is_finished_by_its_repeat(world: World) -> None:
+    """The controller dies while its first image is taken: brokers beyond the first fifty had nobody for good."""
+    count = 3 * BROKERS_PER_TURN
+    world.add(*range(1, count + 1))
+    propagation = await world.process()
+    first = change(0, 1, brokers=[broker(id) for id in world.brokers])
+    taking = asyncio.create_task(propagation.take(first))
+    while not propagation.lanes:
+        await asyncio.sleep(0)
+    taking.cancel()
+    await asyncio.wait([taking])
+    assert 0 < len(propagation.lanes) < count
+    await propagation.take(first)
+    assert len(propagation.lanes) == count
+    await within(reached(world, 1))
+
+
+async def reached(world: World, version: int) -> None:
+    while not world.all_at(version):
+        await asyncio.sleep(0.01)

@@ -274,7 +274,7 @@ class GuardedDisk:
         self._refuse_if_failed()
         try:
             with self.operations:
-                os.rename(path, target)  # noqa: PTH104 - thousands of folders, as they are
+                self._disk.rename(path, target)
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -29,6 +29,10 @@ class Disk:
         """Take room for a file of that size."""
         os.posix_fallocate(descriptor, 0, size)
 
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or a folder another name."""
+        os.rename(source, target)  # noqa: PTH104 - thousands of folders, as they are
+
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder."""
         os.rmdir(path)  # noqa: PTH106 - thousands of names, as they are
