@@ -1,7 +1,8 @@
 """Processor time that each kind of process spends while something is measured, and how busy the machine was meanwhile.
 
 On a machine that all processes of a cluster share, this tells a limit of the processors from a wait: where they are
-busy all the time, what remains is to need less of them.
+busy all the time, what remains is to need less of them. On a virtual machine some of it may be stolen by others on the
+same host: figures taken then say more about those than about us.
 """
 
 import os
@@ -24,9 +25,11 @@ class ProcessorTime:
     spent_s: Mapping[tuple[str, int], float]
     """By kind and process id."""
     busy_s: float
-    """Of the whole machine, all processors together."""
+    """Of the whole machine, all processors together; without what was stolen."""
     idle_s: float
     """The same, idle; waiting for a disk included."""
+    stolen_s: float
+    """The same, taken by other machines of the host while somebody here wanted it."""
 
     @classmethod
     def of(cls, processes: Iterable[tuple[str, int]], proc: Path = Path("/proc")) -> Self:
@@ -37,11 +40,11 @@ class ProcessorTime:
             proc: where the kernel tells.
         """
         spent = {(kind, pid): seconds for kind, pid in processes if (seconds := _of_process(proc, pid)) is not None}
-        busy, idle = _of_machine(proc)
-        return cls(spent_s={**spent, (OWN, 0): time.process_time()}, busy_s=busy, idle_s=idle)
+        busy, idle, stolen = _of_machine(proc)
+        return cls(spent_s={**spent, (OWN, 0): time.process_time()}, busy_s=busy, idle_s=idle, stolen_s=stolen)
 
     def since(self, before: "ProcessorTime", phase: str) -> dict[str, float]:
-        """Figures of a phase: seconds by kind, and the share of all processors' time that was spent by anybody.
+        """Figures of a phase: seconds by kind, and the shares of all processors' time that were spent, and stolen.
 
         A process that is in one of the two only is left out: it was killed, or has just begun.
         """
@@ -50,16 +53,23 @@ class ProcessorTime:
             if process in before.spent_s:
                 kinds[process[0]] += seconds - before.spent_s[process]
         figures = {f"{phase}_cpu_{kind}_s": kinds[kind] for kind in sorted(kinds)}
-        busy, idle = self.busy_s - before.busy_s, self.idle_s - before.idle_s
-        if busy + idle > 0:
-            figures[f"{phase}_busy_ratio"] = busy / (busy + idle)
+        busy, whole = self.busy_s - before.busy_s, self.whole_s - before.whole_s
+        if whole > 0:
+            figures[f"{phase}_busy_ratio"] = busy / whole
+            figures[f"{phase}_stolen_ratio"] = (self.stolen_s - before.stolen_s) / whole
         return figures
 
+    @property
+    def whole_s(self) -> float:
+        """All of the machine, all processors together."""
+        return self.busy_s + self.idle_s + self.stolen_s
+
     def others_ratio(self, before: "ProcessorTime") -> float:
-        """Share of all processors' time that went to nobody that was asked for; 0 where the kernel does not tell."""
+        """Share of all processors' time that others had, here or on the host; 0 where the kernel does not tell."""
         ours = sum(seconds - before.spent_s[key] for key, seconds in self.spent_s.items() if key in before.spent_s)
-        busy, idle = self.busy_s - before.busy_s, self.idle_s - before.idle_s
-        return max(0.0, busy - ours) / (busy + idle) if busy + idle > 0 else 0.0
+        busy = self.busy_s + self.stolen_s - before.busy_s - before.stolen_s
+        whole = self.whole_s - before.whole_s
+        return max(0.0, busy - ours) / whole if whole > 0 else 0.0
 
 
 def _of_process(proc: Path, pid: int) -> float | None:
@@ -72,12 +82,12 @@ def _of_process(proc: Path, pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
-def _of_machine(proc: Path) -> tuple[float, float]:
+def _of_machine(proc: Path) -> tuple[float, float, float]:
     try:
         first = (proc / "stat").read_text(encoding="utf-8").partition("\n")[0]
     except OSError:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     # user nice system idle iowait irq softirq steal; guests are counted in user.
     ticks = [int(field) for field in first.split()[1:9]]
-    idle = ticks[3] + ticks[4]
-    return (sum(ticks) - idle) / _TICKS_PER_S, idle / _TICKS_PER_S
+    idle, stolen = ticks[3] + ticks[4], ticks[7]
+    return (sum(ticks) - idle - stolen) / _TICKS_PER_S, idle / _TICKS_PER_S, stolen / _TICKS_PER_S

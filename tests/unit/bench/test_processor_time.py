@@ -10,10 +10,14 @@ from regnum_bench.processor_time import OWN, ProcessorTime
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _written(folder: Path, *, busy_s: int, idle_s: int, processes: dict[int, tuple[int, int]]) -> Path:
+def _written(
+    folder: Path, *, busy_s: int, idle_s: int, processes: dict[int, tuple[int, int]], stolen_s: int = 0
+) -> Path:
     folder.mkdir()
     half = busy_s * TICKS // 2
-    (folder / "stat").write_text(f"cpu  {half} 0 {half} {idle_s * TICKS - 3} 3 0 0 0 99 99\ncpu0 1 2 3\n")
+    (folder / "stat").write_text(
+        f"cpu  {half} 0 {half} {idle_s * TICKS - 3} 3 0 0 {stolen_s * TICKS} 99 99\ncpu0 1 2 3\n"
+    )
     for pid, (user_s, system_s) in processes.items():
         (folder / str(pid)).mkdir()
         ticks = f"{user_s * TICKS} {system_s * TICKS}"
@@ -33,7 +37,22 @@ def test_what_is_spent_is_added_up_by_kind_and_set_beside_all_processors(tmp_pat
     figures = after.since(before, "create")
     own = figures.pop(f"create_cpu_{OWN}_s")
     assert 0 <= own < 5
-    assert figures == {"create_cpu_broker_s": 3.0, "create_cpu_etcd_s": 0.0, "create_busy_ratio": pytest.approx(0.75)}
+    assert figures == {
+        "create_cpu_broker_s": 3.0,
+        "create_cpu_etcd_s": 0.0,
+        "create_busy_ratio": pytest.approx(0.75),
+        "create_stolen_ratio": 0.0,
+    }
+
+
+def test_what_other_machines_took_is_nobody_s_work(tmp_path: Path) -> None:
+    """The same creation took 13 and 24 s within a quarter of an hour, and the processors seemed busy both times."""
+    before = ProcessorTime.of([], _written(tmp_path / "1", busy_s=10, idle_s=100, processes={}, stolen_s=5))
+    after = ProcessorTime.of([], _written(tmp_path / "2", busy_s=12, idle_s=103, processes={}, stolen_s=10))
+    figures = after.since(before, "create")
+    assert figures["create_busy_ratio"] == pytest.approx(0.2)
+    assert figures["create_stolen_ratio"] == pytest.approx(0.5)
+    assert after.others_ratio(before) == pytest.approx(0.7, abs=0.05)
 
 
 def test_what_nobody_asked_for_was_spent_by_others(tmp_path: Path) -> None:
