@@ -49,6 +49,33 @@ def target(address: Address) -> str:
     return f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
 
 
+class PeerChannel:
+    """The channel to one incarnation of one process, opened with the first call. Belongs to one event loop."""
+
+    def __init__(self, address: Address, *, gone: str) -> None:
+        """Only assigns; ``gone`` is what a call hears after ``close``."""
+        self._address: Final = address
+        self._gone: Final = gone
+        self._channel: grpc.aio.Channel | None = None
+        self._closed = False
+
+    def get(self) -> grpc.aio.Channel:
+        """The channel. Raises RegnumError once it has been closed."""
+        if self._closed:
+            # Whoever still had it would open one that nobody closes.
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, self._gone)
+        if self._channel is None:
+            self._channel = open_channel(self._address)
+        return self._channel
+
+    async def close(self) -> None:
+        """Hang up, for good."""
+        self._closed = True
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+
 class Channels:
     """One channel for each address, opened when first asked for. Belongs to one event loop."""
 

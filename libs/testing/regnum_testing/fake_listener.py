@@ -1,5 +1,6 @@
 """Processes of a fake cluster: one listener each."""
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import grpc
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from regnum_testing.fake_cluster import FakeCluster
 
 
-class FakeMember:
+class FakeMember(ABC):
     """A process with one listener."""
 
     def __init__(self, cluster: "FakeCluster", number: int) -> None:
@@ -22,9 +23,9 @@ class FakeMember:
         self.address = Address(host="127.0.0.1", port=unused_port())
         self.server: grpc.aio.Server | None = None
 
+    @abstractmethod
     def register(self, server: grpc.aio.Server) -> None:
         """Add the services."""
-        raise NotImplementedError
 
     async def start(self) -> None:
         """Listen."""

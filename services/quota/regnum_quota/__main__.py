@@ -2,6 +2,7 @@
 
 import random
 import sys
+from contextlib import AsyncExitStack
 
 from regnum_service.clock import SystemClock
 from regnum_service.logs import configure
@@ -18,11 +19,10 @@ async def main(settings: QuotaSettings) -> int:
     """Run until told to stop."""
     supervisor = Supervisor("quota")
     service = QuotaService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom())
-    try:
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(supervisor.unwind)
         await service.start()
-    except BaseException:
-        await supervisor.unwind()
-        raise
+        undo.pop_all()
     return await supervisor.run_until_stopped()
 
 

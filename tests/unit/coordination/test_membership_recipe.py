@@ -159,9 +159,10 @@ async def test_wait_gone_sees_through_a_bounce(server: MemoryServer, clock: Fake
     gone = asyncio.create_task(membership.wait_gone(joined))
     await settle()
     await membership.leave(joined)
-    await membership.join()
+    again = await membership.join()
     server.release_watches()
     await within(gone)
+    assert again.creation_id > joined.creation_id
 
 
 async def test_a_registration_overwritten_by_hand_is_made_anew(server: MemoryServer, clock: FakeClock) -> None:

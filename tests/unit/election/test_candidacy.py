@@ -158,6 +158,7 @@ async def test_a_standby_watches_on_when_a_call_is_cancelled_that_nobody_cancell
     await until(lambda: 3_001 in candidates.detector.dead)
     candidates.detector.dead[3_001].set()
     await until(lambda: two.reigning)
+    assert two.reigns[0].epoch > one.reigns[0].epoch
 
 
 async def test_who_was_the_controller_in_a_session_given_up_need_not_wait_for_its_end(candidates: Candidates) -> None:
@@ -214,6 +215,8 @@ async def test_content_without_an_owner_does_not_outlive_its_author(candidates: 
     candidates.server.overwrite(paths.CONTROLLER, b'{"version":1,"brokerid":7,"timestamp":"0"}')
     one = await candidates.start(1)
     await until(lambda: one.reigning)
+    assert await candidates.outside.exists(paths.CONTROLLER) is not None
+    assert len(one.reigns) == 1
 
 
 async def test_the_next_reign_is_above_every_epoch_seen(candidates: Candidates) -> None:

@@ -220,6 +220,7 @@ async def test_settings_of_a_topic_removed_by_hand_go_with_it(cluster: FakeClust
         return await stored(cluster, topic_config("t")) is None
 
     await until(gone)
+    assert not controller.picture.topics
 
 
 async def test_each_resource_is_answered_on_its_own_and_a_check_changes_nothing(cluster: FakeCluster) -> None:
@@ -292,6 +293,7 @@ async def test_a_node_that_is_removed_by_hand_is_written_again_as_it_was(cluster
         return await stored(cluster) == before
 
     await until(is_back)
+    assert (await cluster.outside.get(CLUSTER)).stat.version == 0, "made anew, not written over"
 
 
 async def test_a_reign_begins_over_nodes_that_nobody_can_read(cluster: FakeCluster) -> None:

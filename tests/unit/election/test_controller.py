@@ -286,6 +286,7 @@ async def test_topic_removed_by_hand_is_deleted(cluster: FakeCluster) -> None:
         )
 
     await until(gone)
+    assert id not in controller.picture.topics
 
 
 async def test_topic_removed_by_hand_while_no_controller_reigned(cluster: FakeCluster) -> None:
@@ -379,6 +380,7 @@ async def test_isr_reports_update_the_picture(cluster: FakeCluster) -> None:
         return held is not None and held.state.isr == (1, 2) and held.version == 1
 
     await until(known)
+    assert (await cluster.outside.get(path)).stat.version == 1, "taken up, and not written again"
 
 
 async def test_a_fenced_write_deposes(cluster: FakeCluster) -> None:

@@ -7,7 +7,7 @@ import grpc
 from regnum.broker.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
+from regnum_service.channel import PeerChannel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
@@ -22,14 +22,12 @@ class GrpcControlChannel:
     """Calls one broker. Not connected before the first call."""
 
     def __init__(self, address: Address) -> None:
-        self._address = address
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: Final = PeerChannel(address, gone="that life of the broker is told no more")
         self._leader_and_isr: Any = None
-        self._closed = False
 
     async def leader_and_isr(self, request: bytes) -> control_pb2.LeaderAndIsrResponse:
         """One LeaderAndIsr, which is encoded."""
-        channel = self._connected()
+        channel = self._channel.get()
         if self._leader_and_isr is None:
             self._leader_and_isr = channel.unary_unary(
                 LEADER_AND_ISR,
@@ -45,7 +43,7 @@ class GrpcControlChannel:
 
     async def stop_replica(self, request: control_pb2.StopReplicaRequest) -> control_pb2.StopReplicaResponse:
         """One StopReplica."""
-        stub = control_pb2_grpc.ReplicaControlServiceStub(self._connected())
+        stub = control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
         try:
             return await stub.StopReplica(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -55,7 +53,7 @@ class GrpcControlChannel:
         self, request: control_pb2.GetReplicaLogInfoRequest, *, timeout_s: float
     ) -> control_pb2.GetReplicaLogInfoResponse:
         """One GetReplicaLogInfo."""
-        stub = control_pb2_grpc.ReplicaControlServiceStub(self._connected())
+        stub = control_pb2_grpc.ReplicaControlServiceStub(self._channel.get())
         try:
             return await stub.GetReplicaLogInfo(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -71,15 +69,4 @@ class GrpcControlChannel:
 
     async def close(self) -> None:
         """Hang up, for good."""
-        self._closed = True
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
-
-    def _connected(self) -> grpc.aio.Channel:
-        if self._closed:
-            # Whoever still had it would open one that nobody closes.
-            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "that life of the broker is told no more")
-        if self._channel is None:
-            self._channel = open_channel(self._address)
-        return self._channel
+        await self._channel.close()

@@ -5,10 +5,8 @@ from typing import Any, Final
 
 import grpc
 from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
-from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
-from regnum_service.channel import open_channel
-from regnum_service.errors import RegnumError
+from regnum_service.channel import PeerChannel
 from regnum_service.status import from_rpc_error
 
 PUBLISH_CHANGES: Final = "/regnum.metadata.v1.PropagationService/PublishChanges"
@@ -25,14 +23,12 @@ class GrpcPropagationChannel:
     """Calls one metadata process. Not connected before the first call."""
 
     def __init__(self, address: Address) -> None:
-        self._address = address
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: Final = PeerChannel(address, gone="that metadata process is told no more")
         self._publish: Any = None
-        self._closed = False
 
     async def publish(self, parts: AsyncIterator[bytes]) -> propagation_pb2.PublishChangesResponse:
         """One change, whose parts are encoded."""
-        channel = self._connected()
+        channel = self._channel.get()
         if self._publish is None:
             self._publish = channel.stream_unary(
                 PUBLISH_CHANGES,
@@ -48,7 +44,7 @@ class GrpcPropagationChannel:
 
     async def lag(self, request: propagation_pb2.DescribeLagRequest) -> propagation_pb2.DescribeLagResponse:
         """How far its brokers are."""
-        stub = propagation_pb2_grpc.PropagationServiceStub(self._connected())
+        stub = propagation_pb2_grpc.PropagationServiceStub(self._channel.get())
         try:
             return await stub.DescribeLag(request, timeout=LAG_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -56,15 +52,4 @@ class GrpcPropagationChannel:
 
     async def close(self) -> None:
         """Hang up, for good."""
-        self._closed = True
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
-
-    def _connected(self) -> grpc.aio.Channel:
-        if self._closed:
-            # Whoever still had it would open one that nobody closes.
-            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "that metadata process is told no more")
-        if self._channel is None:
-            self._channel = open_channel(self._address)
-        return self._channel
+        await self._channel.close()
