@@ -52,10 +52,13 @@ def target(address: Address) -> str:
 class PeerChannel:
     """The channel to one incarnation of one process, opened with the first call. Belongs to one event loop."""
 
-    def __init__(self, address: Address, *, gone: str) -> None:
+    def __init__(
+        self, address: Address, *, gone: str, open_one: Callable[[Address], grpc.aio.Channel] = open_channel
+    ) -> None:
         """Only assigns; ``gone`` is what a call hears after ``close``."""
         self._address: Final = address
         self._gone: Final = gone
+        self._open_one: Final = open_one
         self._channel: grpc.aio.Channel | None = None
         self._closed = False
 
@@ -65,7 +68,7 @@ class PeerChannel:
             # Whoever still had it would open one that nobody closes.
             raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, self._gone)
         if self._channel is None:
-            self._channel = open_channel(self._address)
+            self._channel = self._open_one(self._address)
         return self._channel
 
     async def close(self) -> None:
