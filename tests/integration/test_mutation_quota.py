@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -211,7 +212,7 @@ async def test_who_knows_the_refusal_is_refused_and_who_does_not_is_told_to_wait
             assert codes == [0, THROTTLED]
             assert 0 <= deleted.throttle_time_ms <= 5_000
             # Brokers answer what they have heard of, which may be a moment later.
-            await eventually(lambda: _listed(admin, names[:1], there=False), what="the deletion of the first")
+            await eventually(partial(_listed, admin, names[:1], there=False), what="the deletion of the first")
             assert await _listed(admin, names[1:], there=True)
             assert (await delete(controller, "unlimited", names[1:], api_version=0)).results[0].error_code == 0
         await admin.alter_client_quota(QuotaEntity(client_id=deleter), remove=[RATE_KEY, BURST_KEY])
