@@ -6,7 +6,7 @@ from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.admission.quota_process import QuotaChannel
 from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
-from regnum_election.topics.calls import Answered
+from regnum_election.topics.charging import Answered
 from regnum_election.topics.creation import Created, CreationOutcome
 from regnum_election.topics.deletion import DeletionOutcome
 from regnum_election.topics.requests import DeletionRequest, TopicRequest

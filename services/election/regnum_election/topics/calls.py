@@ -6,23 +6,19 @@ when its turn comes. What was not charged is not queued: it could be possible by
 """
 
 import asyncio
-import math
-from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final, Generic, TypeVar, assert_never
+from collections.abc import Sequence
+from typing import Final, TypeVar, assert_never
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import PartitionKey, TopicId
 from regnum_service.slices import Turns
 
 from regnum_election.admission.admissions import Admissions, Cost
-from regnum_election.admission.stand_in import Account, Verdict
+from regnum_election.admission.stand_in import Account
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reign.request_queue import RequestQueue, beside
 from regnum_election.state.context import ControllerContext
+from regnum_election.topics.charging import Answered, Charged, Charging, Kind, Mark, mark_of, throttled
 from regnum_election.topics.creation import Created, Creation, CreationOutcome, create_topics, created
 from regnum_election.topics.deletion import Deleted, DeletionCall, DeletionOutcome, TopicDeleter
 from regnum_election.topics.requests import (
@@ -42,48 +38,7 @@ METADATA_PATIENCE_S: Final = 0.5
 TOPICS_PER_TURN: Final = 50
 """Topics that are looked at between two turns of the event loop (safety rule S22)."""
 
-ROUNDING_MS: Final = 1e-3
-"""What seconds and back make of whole milliseconds at most."""
-
 NOT_ADMITTED_IN_TIME: Final = "the request was not admitted in time and nothing was changed; try again"
-
-
-class Kind(Enum):
-    """What a mutation does."""
-
-    CREATION = "creation"
-    """Makes a topic."""
-    DELETION = "deletion"
-    """Removes one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A mutation on its way. What differs in anything is another mutation, and is charged."""
-
-    kind: Kind
-    """What it does."""
-    mutation: str
-    """Mutation id."""
-    cost: Cost
-    """Topic and partitions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Generic[T]):
-    """What a call comes to."""
-
-    outcomes: tuple[T, ...]
-    """In the order of the requests."""
-    throttle_ms: int
-    """How long the caller should wait before its next mutation; 0 means not at all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Charged:
-    index: int
-    cost: Cost
-    mark: Mark | None
 
 
 class TopicCalls:
@@ -95,9 +50,7 @@ class TopicCalls:
         self._context = context
         self._deleter = deleter
         self._requests = requests
-        self._admissions = admissions
-        self._on_their_way: Counter[Mark] = Counter()
-        """Paid for, and not carried out yet: a repeat is not charged again (safety rule S20)."""
+        self._charging: Final = Charging(context, admissions)
 
     async def create(
         self, requests: Sequence[TopicRequest], *, validate_only: bool, wait_s: float, account: Account
@@ -116,19 +69,21 @@ class TopicCalls:
                 admitting = self._admit_creation(creation, account, marks)
                 wait_until_s = await beside(admitting, wait_s, late=NOT_ADMITTED_IN_TIME)
                 if len(creation.outcomes) == len(requests):
-                    return Answered(outcomes=_in_order(creation.outcomes), throttle_ms=self._left_ms(wait_until_s))
-            steps = self._releasing(create_topics(self._context, creation), tuple(marks))
+                    return Answered(
+                        outcomes=_in_order(creation.outcomes), throttle_ms=self._charging.left_ms(wait_until_s)
+                    )
+            steps = self._charging.releasing(create_topics(self._context, creation), tuple(marks))
             self._requests.submit("create topics", steps, result, begun=lambda: creation.begun)
             marks.clear()
         finally:
-            self._release(marks)
+            self._charging.release(marks)
         try:
             outcomes = await self._requests.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
             await self._wait_led(creation.keys, max(deadline_s - self._context.clock.monotonic(), 0.0))
             unled = {key.topic_id for key in creation.keys if not self._context.dispatch.is_led(key)}
             return Answered(
                 outcomes=tuple(_still_creating(outcome, unled) for outcome in outcomes),
-                throttle_ms=self._left_ms(wait_until_s),
+                throttle_ms=self._charging.left_ms(wait_until_s),
             )
         finally:
             self._context.dispatch.forget(creation.keys)
@@ -144,14 +99,14 @@ class TopicCalls:
         try:
             wait_until_s = await beside(self._admit_deletion(call, account, marks), wait_s, late=NOT_ADMITTED_IN_TIME)
             if len(call.outcomes) == len(requests):
-                return Answered(outcomes=_in_order(call.outcomes), throttle_ms=self._left_ms(wait_until_s))
-            steps = self._releasing(self._deleter.delete_topics(call), tuple(marks))
+                return Answered(outcomes=_in_order(call.outcomes), throttle_ms=self._charging.left_ms(wait_until_s))
+            steps = self._charging.releasing(self._deleter.delete_topics(call), tuple(marks))
             self._requests.submit("delete topics", steps, result, begun=lambda: call.begun)
             marks.clear()
         finally:
-            self._release(marks)
+            self._charging.release(marks)
         outcomes = await self._requests.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
-        return Answered(outcomes=outcomes, throttle_ms=self._left_ms(wait_until_s))
+        return Answered(outcomes=outcomes, throttle_ms=self._charging.left_ms(wait_until_s))
 
     async def _admit_creation(self, creation: Creation, account: Account, marks: list[Mark]) -> float:
         """Settle what needs no work and what is refused; returns the time until which the caller should wait."""
@@ -159,10 +114,10 @@ class TopicCalls:
         # Before anything is charged.
         self._requests.require_room()
         await context.store.until_connected()
-        if not await self._admissions.applies_to(account):
+        if not await self._charging.applies_to(account):
             return context.clock.monotonic()
         repeated = repeated_names([request.name for request in creation.requests])
-        charged: list[_Charged] = []
+        charged: list[Charged] = []
         turns = Turns(TOPICS_PER_TURN)
         for i, request in enumerate(creation.requests):
             await turns.took()
@@ -174,23 +129,23 @@ class TopicCalls:
                     creation.outcomes[i] = created(context, id)
                 case int():
                     cost = Cost(name=request.name, permits=weighed)
-                    mark = _mark(Kind.CREATION, cost, request.mutation)
-                    if not self._is_paid(mark):
-                        charged.append(_Charged(index=i, cost=cost, mark=mark))
+                    mark = mark_of(Kind.CREATION, cost, request.mutation)
+                    if not self._charging.is_paid(mark):
+                        charged.append(Charged(index=i, cost=cost, mark=mark))
                 case _:
                     assert_never(weighed)
-        refused, verdict = await self._judge(charged, account, marks)
+        refused, verdict = await self._charging.judge(charged, account, marks)
         for one in refused:
-            creation.outcomes[one.index] = _throttled(f"topic {one.cost.name} was not created", account, verdict)
+            creation.outcomes[one.index] = throttled(f"topic {one.cost.name} was not created", account, verdict)
         return self._context.clock.monotonic() + verdict.throttle_ms / 1000
 
     async def _admit_deletion(self, call: DeletionCall, account: Account, marks: list[Mark]) -> float:
         context = self._context
         self._requests.require_room()
         await context.store.until_connected()
-        if not await self._admissions.applies_to(account):
+        if not await self._charging.applies_to(account):
             return context.clock.monotonic()
-        charged: list[_Charged] = []
+        charged: list[Charged] = []
         turns = Turns(TOPICS_PER_TURN)
         seen: set[TopicId] = set()
         for i, request in enumerate(call.requests):
@@ -202,57 +157,19 @@ class TopicCalls:
                 case str():
                     topic = context.picture.topics[found]
                     cost = Cost(name=topic.name, permits=len(topic.partitions))
-                    mark = _mark(Kind.DELETION, cost, request.mutation)
+                    mark = mark_of(Kind.DELETION, cost, request.mutation)
                     if found in seen:
                         call.outcomes[i] = Rejection(
                             code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
                             message=f"topic {topic.name} stands twice in the request; give it once",
                         )
-                    elif not self._is_paid(mark):
-                        charged.append(_Charged(index=i, cost=cost, mark=mark))
+                    elif not self._charging.is_paid(mark):
+                        charged.append(Charged(index=i, cost=cost, mark=mark))
                     seen.add(found)
-        refused, verdict = await self._judge(charged, account, marks)
+        refused, verdict = await self._charging.judge(charged, account, marks)
         for one in refused:
-            call.outcomes[one.index] = _throttled(f"topic {one.cost.name} was not deleted", account, verdict)
+            call.outcomes[one.index] = throttled(f"topic {one.cost.name} was not deleted", account, verdict)
         return self._context.clock.monotonic() + verdict.throttle_ms / 1000
-
-    def _left_ms(self, wait_until_s: float) -> int:
-        """What is left of a throttle time when the answer goes out: the caller has waited for it meanwhile."""
-        return max(0, math.ceil((wait_until_s - self._context.clock.monotonic()) * 1000 - ROUNDING_MS))
-
-    def _is_paid(self, mark: Mark | None) -> bool:
-        return mark is not None and self._on_their_way[mark] > 0
-
-    async def _judge(
-        self, charged: Sequence[_Charged], account: Account, marks: list[Mark]
-    ) -> tuple[list[_Charged], Verdict]:
-        """Have mutations judged; those that are refused. What is admitted is marked as paid."""
-        verdict = await self._admissions.judge(account, [one.cost for one in charged])
-        refused: list[_Charged] = []
-        for one, admitted in zip(charged, verdict.admitted, strict=True):
-            if not admitted:
-                refused.append(one)
-            elif one.mark is not None:
-                marks.append(one.mark)
-                self._on_their_way[one.mark] += 1
-        return refused, verdict
-
-    def _release(self, marks: Collection[Mark]) -> None:
-        for mark in marks:
-            self._on_their_way[mark] -= 1
-            if self._on_their_way[mark] <= 0:
-                del self._on_their_way[mark]
-
-    async def _releasing(
-        self, steps: AsyncGenerator[None, None], marks: Collection[Mark]
-    ) -> AsyncGenerator[None, None]:
-        """The steps; once they are done, a repeat is answered from the picture, or charged."""
-        async with aclosing(steps):
-            try:
-                async for _ in steps:
-                    yield
-            finally:
-                self._release(marks)
 
     async def _wait_led(self, keys: Sequence[PartitionKey], left_s: float) -> None:
         try:
@@ -266,20 +183,8 @@ class TopicCalls:
             return
 
 
-def _mark(kind: Kind, cost: Cost, mutation: str | None) -> Mark | None:
-    return None if mutation is None else Mark(kind=kind, mutation=mutation, cost=cost)
-
-
 def _in_order(outcomes: dict[int, T]) -> tuple[T, ...]:
     return tuple(outcomes[i] for i in range(len(outcomes)))
-
-
-def _throttled(what: str, account: Account, verdict: Verdict) -> Rejection:
-    who = f"client id {account.client_id!r}" if account.client_id else "unnamed clients"
-    return Rejection(
-        code=errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
-        message=f"{what}: the quota of {account.user}, {who}, is used up; try again in {verdict.throttle_ms} ms",
-    )
 
 
 def _still_creating(outcome: CreationOutcome, unled: set[TopicId]) -> CreationOutcome:

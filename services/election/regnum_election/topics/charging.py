@@ -1,0 +1,140 @@
+"""What mutations of topics cost their callers, and what is paid for already.
+
+A mutation is charged before it is queued, in the caller's own coroutine (``admissions``). While it is on its way a
+repeat of the same call is not charged again (safety rule S20); once it is carried out, a repeat is answered from the
+picture before it is charged.
+"""
+
+import math
+from collections import Counter
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+from regnum.types.v1 import errors_pb2
+
+from regnum_election.admission.admissions import Admissions, Cost
+from regnum_election.admission.stand_in import Account, Verdict
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.state.context import ControllerContext
+
+T = TypeVar("T")
+
+ROUNDING_MS: Final = 1e-3
+"""What seconds and back make of whole milliseconds at most."""
+
+
+class Kind(Enum):
+    """What a mutation does."""
+
+    CREATION = "creation"
+    """Makes a topic."""
+    DELETION = "deletion"
+    """Removes one."""
+    ADDITION = "addition"
+    """Adds partitions to a topic."""
+    REMOVAL = "removal"
+    """Removes partitions of a topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A mutation on its way. What differs in anything is another mutation, and is charged."""
+
+    kind: Kind
+    """What it does."""
+    mutation: str
+    """Mutation id."""
+    cost: Cost
+    """Topic and partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Generic[T]):
+    """What a call comes to."""
+
+    outcomes: tuple[T, ...]
+    """In the order of the requests."""
+    throttle_ms: int
+    """How long the caller should wait before its next mutation; 0 means not at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charged:
+    """A mutation that is to be admitted."""
+
+    index: int
+    """Place of its request."""
+    cost: Cost
+    """What it costs."""
+    mark: Mark | None
+    """What a repeat of it is known by."""
+
+
+class Charging:
+    """Of one kind of calls in one reign."""
+
+    def __init__(self, context: ControllerContext, admissions: Admissions) -> None:
+        """Only assigns."""
+        self._context: Final = context
+        self._admissions: Final = admissions
+        self._on_their_way: Counter[Mark] = Counter()
+        """Paid for, and not carried out yet."""
+
+    async def applies_to(self, account: Account) -> bool:
+        """Whether any quota limits this caller."""
+        return await self._admissions.applies_to(account)
+
+    def left_ms(self, wait_until_s: float) -> int:
+        """What is left of a throttle time when the answer goes out: the caller has waited for it meanwhile."""
+        return max(0, math.ceil((wait_until_s - self._context.clock.monotonic()) * 1000 - ROUNDING_MS))
+
+    def is_paid(self, mark: Mark | None) -> bool:
+        """Whether the same mutation was charged and is still on its way."""
+        return mark is not None and self._on_their_way[mark] > 0
+
+    async def judge(
+        self, charged: Sequence[Charged], account: Account, marks: list[Mark]
+    ) -> tuple[list[Charged], Verdict]:
+        """Have mutations judged; those that are refused. What is admitted is marked as paid."""
+        verdict = await self._admissions.judge(account, [one.cost for one in charged])
+        refused: list[Charged] = []
+        for one, admitted in zip(charged, verdict.admitted, strict=True):
+            if not admitted:
+                refused.append(one)
+            elif one.mark is not None:
+                marks.append(one.mark)
+                self._on_their_way[one.mark] += 1
+        return refused, verdict
+
+    def release(self, marks: Collection[Mark]) -> None:
+        """Mutations that are carried out, or never will be."""
+        for mark in marks:
+            self._on_their_way[mark] -= 1
+            if self._on_their_way[mark] <= 0:
+                del self._on_their_way[mark]
+
+    async def releasing(self, steps: AsyncGenerator[None, None], marks: Collection[Mark]) -> AsyncGenerator[None, None]:
+        """The steps; once they are done, a repeat is answered from the picture, or charged."""
+        async with aclosing(steps):
+            try:
+                async for _ in steps:
+                    yield
+            finally:
+                self.release(marks)
+
+
+def mark_of(kind: Kind, cost: Cost, mutation: str | None) -> Mark | None:
+    """What a mutation is known by while it is on its way; None: it has no id."""
+    return None if mutation is None else Mark(kind=kind, mutation=mutation, cost=cost)
+
+
+def throttled(what: str, account: Account, verdict: Verdict) -> Rejection:
+    """The refusal of a mutation that the quota does not admit."""
+    who = f"client id {account.client_id!r}" if account.client_id else "unnamed clients"
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+        message=f"{what}: the quota of {account.user}, {who}, is used up; try again in {verdict.throttle_ms} ms",
+    )
