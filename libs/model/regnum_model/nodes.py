@@ -261,9 +261,13 @@ class TopicNode:
     """Partitions that may still get a first leader (safety rule S14)."""
     mutation: str | None = None
     """Id of the mutation that made the topic (safety rule S20)."""
+    removing: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    """Partitions that are removed and not recorded as such yet, with the brokers that may have files of them (S13)."""
+    partition_mutations: tuple[str, ...] = ()
+    """Ids of the last mutations that added or removed partitions, newest last (safety rule S20)."""
 
     def encode(self) -> bytes:
-        """JSON; ``creating`` and ``mutation`` are absent when empty."""
+        """JSON; what is empty is absent, but for ``partitions``."""
         content: dict[str, object] = {"version": 1}
         if self.topic_id is not None:
             content["topic_id"] = self.topic_id
@@ -272,6 +276,10 @@ class TopicNode:
             content["creating"] = sorted(self.creating)
         if self.mutation is not None:
             content["mutation"] = self.mutation
+        if self.removing:
+            content["removing"] = {str(key): list(value) for key, value in sorted(self.removing.items())}
+        if self.partition_mutations:
+            content["partition_mutations"] = list(self.partition_mutations)
         return _dump(content)
 
     @classmethod
@@ -293,12 +301,35 @@ class TopicNode:
         topic_id, mutation, creating = content.get("topic_id"), content.get("mutation"), content.get("creating", [])
         if not isinstance(creating, list):
             raise MalformedNodeError("creating is not a list of partitions")
+        removing = _removing(content.get("removing", {}))
+        if both := sorted(removing.keys() & partitions.keys()):
+            raise MalformedNodeError(f"partitions {both[:5]} stand in partitions and in removing")
         return cls(
             topic_id=None if topic_id is None else _topic_id(topic_id),
             partitions=partitions,
             creating=frozenset(_int(item, "creating", low=0, high=MAX_PARTITIONS) for item in creating),
             mutation=None if mutation is None else _str(mutation, "mutation"),
+            removing=removing,
+            partition_mutations=_mutations(content.get("partition_mutations", [])),
         )
+
+
+def _removing(value: object) -> dict[int, tuple[BrokerId, ...]]:
+    listed = _object(value, "removing")
+    if len(listed) > MAX_PARTITIONS:
+        raise MalformedNodeError(f"removing lists more than {MAX_PARTITIONS} partitions")
+    return {
+        _number_key(key, "removed partition", MAX_PARTITIONS - 1): _kept_ids(
+            _ids(brokers, f"brokers of removed partition {key}")
+        )
+        for key, brokers in listed.items()
+    }
+
+
+def _mutations(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > 1_000:
+        raise MalformedNodeError("partition_mutations is not a short list")
+    return tuple(_str(item, "mutation") for item in value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,6 +377,45 @@ class DeletionNode:
             brokers=frozenset(_ids(content.get("brokers"), "brokers")),
             mutation=None if mutation is None else _str(mutation, "mutation"),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDeletionNode:
+    """``/admin/delete_partitions/<topic id>/<partition>``: a removal that is not confirmed by every broker yet."""
+
+    topic: str
+    """Name of the topic."""
+    brokers: frozenset[BrokerId]
+    """Brokers that have still to confirm."""
+    leader_epoch: LeaderEpoch
+    """Leader epoch of the tombstone: a replica of a later epoch is one that was added since."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return _dump(
+            {"version": 1, "topic": self.topic, "brokers": sorted(self.brokers), "leader_epoch": self.leader_epoch}
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = _object(_load(data), "a partition's deletion node")
+        return cls(
+            topic=_str(content.get("topic"), "topic"),
+            brokers=frozenset(_ids(content.get("brokers"), "brokers")),
+            leader_epoch=LeaderEpoch(_int(content.get("leader_epoch"), "leader_epoch", low=0, high=MAX_EPOCH)),
+        )
+
+
+def decode_added_replicas(data: bytes) -> tuple[BrokerId, ...]:
+    """``/admin/partitions_add/<topic>/<partition>``: broker ids; none: the controller chooses.
+
+    Written by hand: ``[1,2,3]``, ``{"replicas":[1,2,3]}``, or nothing. Raises MalformedNodeError.
+    """
+    if not data.strip():
+        return ()
+    content = _load(data)
+    return _ids(content.get("replicas", []) if isinstance(content, dict) else content, "replicas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,13 +473,15 @@ class LeaderAndIsr:
     leader_epoch: LeaderEpoch
     """Grows by one with every election."""
     isr: tuple[BrokerId, ...]
-    """In-sync replicas, never empty."""
+    """In-sync replicas, never empty but where ``removed``."""
     elr: tuple[BrokerId, ...]
     """Eligible leader replicas (KIP-966)."""
     members: Mapping[BrokerId, Membership]
     """Log of every broker in ``isr`` and ``elr``."""
     controller_epoch: ControllerEpoch
     """Reign that last elected the leader or wrote the state."""
+    removed: bool = False
+    """A tombstone: the partition was removed. One of the same number goes on from its version and epoch (S2)."""
 
     def kept(self) -> Self:
         """The same, with parts that it shares with other states: what a picture of all partitions is made of."""
@@ -419,31 +491,37 @@ class LeaderAndIsr:
     def encode(self) -> bytes:
         """JSON."""
         members = {str(id): [member.broker_epoch, member.log_id] for id, member in sorted(self.members.items())}
-        return _dump(
-            {
-                "version": 1,
-                "topic_id": self.topic_id,
-                "leader": self.leader,
-                "leader_epoch": self.leader_epoch,
-                "isr": list(self.isr),
-                "elr": list(self.elr),
-                "members": members,
-                "controller_epoch": self.controller_epoch,
-            }
-        )
+        content: dict[str, object] = {
+            "version": 1,
+            "topic_id": self.topic_id,
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "isr": list(self.isr),
+            "elr": list(self.elr),
+            "members": members,
+            "controller_epoch": self.controller_epoch,
+        }
+        if self.removed:
+            content["removed"] = True
+        return _dump(content)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read; raises MalformedNodeError, also when a member of isr or elr has no recorded log."""
         content = _object(_load(data), "leaderAndISR")
         isr, elr = _ids(content.get("isr"), "isr"), _ids(content.get("elr"), "elr")
-        if not isr:
+        removed = content.get("removed", False)
+        if not isinstance(removed, bool):
+            raise MalformedNodeError("removed is neither true nor false")
+        if not isr and not removed:
             raise MalformedNodeError("isr is empty")
         if set(isr) & set(elr):
             raise MalformedNodeError("a broker stands in isr and in elr")
         leader = BrokerId(_int(content.get("leader"), "leader", low=-1, high=MAX_BROKER_ID))
         if leader >= 0 and leader not in isr:
             raise MalformedNodeError("the leader is not in isr")
+        if removed and (isr or elr):
+            raise MalformedNodeError("a removed partition has neither isr nor elr")
         members = _members(_object(content.get("members"), "members"))
         if unrecorded := (set(isr) | set(elr)) - members.keys():
             raise MalformedNodeError(f"members lacks {sorted(unrecorded)}")
@@ -457,6 +535,7 @@ class LeaderAndIsr:
             controller_epoch=ControllerEpoch(
                 _int(content.get("controller_epoch"), "controller_epoch", low=0, high=MAX_EPOCH)
             ),
+            removed=removed,
         )
 
 

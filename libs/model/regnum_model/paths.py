@@ -16,6 +16,9 @@ BROKER_EPOCHS: Final = "/brokers/epochs"
 TOPICS: Final = "/brokers/topics"
 TOPIC_IDS: Final = "/brokers/topic_ids"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+DELETE_PARTITIONS: Final = "/admin/delete_partitions"
+PARTITIONS_ADD: Final = "/admin/partitions_add"
+PARTITIONS_REMOVE: Final = "/admin/partitions_remove"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 PERSISTENT_FOLDERS: Final = (
@@ -26,6 +29,9 @@ PERSISTENT_FOLDERS: Final = (
     TOPICS,
     TOPIC_IDS,
     DELETE_TOPICS,
+    DELETE_PARTITIONS,
+    PARTITIONS_ADD,
+    PARTITIONS_REMOVE,
     TOPIC_CONFIGS,
     *QUOTA_FOLDERS,
 )
@@ -75,3 +81,13 @@ def leader_and_isr(name: str, partition: int) -> str:
 def deletion(id: TopicId) -> str:
     """Record of a deletion that some broker still has to confirm (safety rule S13)."""
     return f"{DELETE_TOPICS}/{id}"
+
+
+def partition_deletions(id: TopicId) -> str:
+    """Folder of the records of a topic's removed partitions; exists while there are any."""
+    return f"{DELETE_PARTITIONS}/{id}"
+
+
+def partition_deletion(id: TopicId, partition: int) -> str:
+    """Record of a removed partition that some broker still has to confirm (safety rule S13)."""
+    return f"{DELETE_PARTITIONS}/{id}/{partition}"

@@ -148,6 +148,24 @@ class FakeCluster:
         del self.topic_ids[topic]
         self.partitions = {key: one for key, one in self.partitions.items() if one.topic != topic}
 
+    def count(self, topic: str) -> int:
+        """How many partitions a topic has; 0 when there is none."""
+        return sum(one.topic == topic for one in self.partitions.values())
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """The topic has so many from now on."""
+        self.version += 1
+        for number in range(self.count(topic), total):
+            self.partitions[(topic, number)] = FakePartition(
+                topic, self.topic_ids[topic], number, leader=number % len(self.brokers) + 1
+            )
+
+    def remove_partitions(self, topic: str, total: int) -> None:
+        """The topic has only so many from now on."""
+        self.version += 1
+        for number in range(total, self.count(topic)):
+            del self.partitions[(topic, number)]
+
     def elect(self, topic: str, partition: int, leader: int) -> None:
         """A new leader, in a new term."""
         self.version += 1

@@ -108,6 +108,67 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
         self._answer_or_not()
         return answer
 
+    async def CreatePartitions(  # noqa: N802
+        self, request: admin_pb2.CreatePartitionsRequest, _context: Context
+    ) -> admin_pb2.CreatePartitionsResponse:
+        """Add; a repeat is answered from its mutation id."""
+        self.cluster.calls["CreatePartitions"] += 1
+        self._authority()
+        answer = admin_pb2.CreatePartitionsResponse()
+        now_s = self.cluster.quotas.now_s()
+        for topic in request.topics:
+            result = answer.results.add(name=topic.name)
+            present = self.cluster.count(topic.name)
+            if self.mutations.get(topic.mutation_id) == topic.name:
+                result.partitions = present
+                continue
+            if not present:
+                result.error_code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+                result.error_message = f"topic {topic.name!r} does not exist"
+                continue
+            total = topic.count or present + len(topic.assignment)
+            if total <= present:
+                result.error_code = errors_pb2.ERROR_CODE_INVALID_PARTITIONS
+                result.error_message = f"topic {topic.name} has {present} partitions already"
+                continue
+            if not request.validate_only:
+                admitted, wait_ms = self._judge(request.header, total - present, now_s)
+                answer.throttle_time_ms = wait_ms
+                if not admitted:
+                    result.error_code = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+                    result.error_message = "the quota is used up"
+                    continue
+                self.cluster.add_partitions(topic.name, total)
+                self.mutations[topic.mutation_id] = topic.name
+            result.partitions = total
+        self._answer_or_not()
+        return answer
+
+    async def DeletePartitions(  # noqa: N802
+        self, request: admin_pb2.DeletePartitionsRequest, _context: Context
+    ) -> admin_pb2.DeletePartitionsResponse:
+        """Remove; a repeat is answered from its mutation id."""
+        self.cluster.calls["DeletePartitions"] += 1
+        self._authority()
+        answer = admin_pb2.DeletePartitionsResponse()
+        for topic in request.topics:
+            result = answer.results.add(name=topic.name)
+            present = self.cluster.count(topic.name)
+            if self.mutations.get(topic.mutation_id) == topic.name:
+                result.partitions = present
+                continue
+            left = present - len(topic.partitions)
+            if left < 1 or sorted(topic.partitions) != list(range(left, present)):
+                result.error_code = errors_pb2.ERROR_CODE_INVALID_PARTITIONS
+                result.error_message = "only the highest partitions can be removed"
+                continue
+            if not request.validate_only:
+                self.cluster.remove_partitions(topic.name, left)
+                self.mutations[topic.mutation_id] = topic.name
+            result.partitions = left
+        self._answer_or_not()
+        return answer
+
     async def AlterClientQuotas(  # noqa: N802
         self, request: admin_pb2.AlterClientQuotasRequest, _context: Context
     ) -> admin_pb2.AlterClientQuotasResponse:

@@ -65,6 +65,9 @@ class FakeMetadata:
                 else:
                     leaders = found.setdefault(topic.name, {})
                     leaders.update((state.partition, state.leader) for state in topic.partitions)
+                    for state in topic.partitions:
+                        if state.removed:
+                            del leaders[state.partition]
         return found
 
     async def publish(self, parts: AsyncIterator[bytes]) -> propagation_pb2.PublishChangesResponse:

@@ -36,6 +36,9 @@ from regnum_election.configs.calls import ConfigCalls
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.dispatch import ControlChannel, Dispatch, Spawn
+from regnum_election.partitions.by_hand import OrdersByHand
+from regnum_election.partitions.calls import PartitionCalls
+from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.publication.delta_log import Announcer, Base
 from regnum_election.publication.metadata_processes import (
     DeathDetector,
@@ -51,6 +54,7 @@ from regnum_election.reign.events import (
     IsrsWritten,
     LeaderCutOff,
     Mutation,
+    PartitionsDeleted,
     ReplicasDeleted,
     ReplicasOffline,
     ReplicasUsable,
@@ -154,8 +158,14 @@ class Controller:
         self._topics = TopicCalls(
             self._context, deleter=self._deleter, requests=self._requests, admissions=self._quotas.admissions
         )
+        self._remover = PartitionRemover(self._context)
+        self.partitions: Final = PartitionCalls(
+            self._context, remover=self._remover, requests=self._requests, admissions=self._quotas.admissions
+        )
+        """Partitions added to topics and removed from them."""
+        self._orders_by_hand = OrdersByHand(self._context, self._remover, patience_s=2 * corrections_interval_s)
         self._recoveries = PartitionRecoveries(self._context, self._requests)
-        self._forgetting = BrokerForgetting(self._context, self._deleter, self._requests)
+        self._forgetting = BrokerForgetting(self._context, self._deleter, self._remover.records, self._requests)
         self._config_book = ConfigBook(self._context, seeds=config_seeds)
         self._configs = ConfigCalls(self._context, self._config_book, self._requests)
         self._adopter = TopicAdopter(self._context, self._deleter)
@@ -164,6 +174,8 @@ class Controller:
             self._queue,
             adopter=self._adopter,
             deleter=self._deleter,
+            remover=self._remover,
+            orders=self._orders_by_hand,
             configs=self._config_book,
             balance_interval_s=balance_interval_s,
             corrections_interval_s=corrections_interval_s,
@@ -220,6 +232,8 @@ class Controller:
             await self._begin()
             # Not before: its first answer lists every topic, which on some stores costs what lies below them.
             watches.append(self._spawn("watch-topics", self._watch_topics()))
+            watches.append(self._spawn("watch-partitions-add", self._watch_orders(paths.PARTITIONS_ADD)))
+            watches.append(self._spawn("watch-partitions-remove", self._watch_orders(paths.PARTITIONS_REMOVE)))
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()
@@ -268,6 +282,7 @@ class Controller:
 
     def _resume_deletions(self) -> None:
         self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
+        self._put_internal("resume removals", self._remover.resume())
 
     async def _handle(self, event: Event) -> None:
         context = self._context
@@ -281,7 +296,7 @@ class Controller:
                 await self._relieving.take(event)
             case TopicsChanged(names=names):
                 self._put_internal("hand-written topics", self._adopter.look(names))
-            case IsrsWritten() | ReplicasOffline() | ReplicasUsable() | ReplicasDeleted():
+            case IsrsWritten() | ReplicasOffline() | ReplicasUsable() | ReplicasDeleted() | PartitionsDeleted():
                 await self._handle_report(event)
             case Superseded(seen=seen):
                 self._superseded(seen)
@@ -292,7 +307,9 @@ class Controller:
         if context.picture.brokers is not brokers_before:
             self._picture_changed(context.picture)
 
-    async def _handle_report(self, event: IsrsWritten | ReplicasOffline | ReplicasUsable | ReplicasDeleted) -> None:
+    async def _handle_report(
+        self, event: IsrsWritten | ReplicasOffline | ReplicasUsable | ReplicasDeleted | PartitionsDeleted
+    ) -> None:
         """What a broker says of its replicas."""
         match event:
             case IsrsWritten(reports=reports):
@@ -303,6 +320,8 @@ class Controller:
                 await take_back(self._context, event)
             case ReplicasDeleted(broker=broker, topics=topics):
                 await self._deleter.answered(broker, topics)
+            case PartitionsDeleted(broker=broker, partitions=partitions):
+                await self._remover.records.answered(broker, partitions)
             case _:
                 assert_never(event)
 
@@ -345,6 +364,15 @@ class Controller:
                     self._queue.put(TopicsChanged(names=frozenset(children.names)))
         except SessionExpired:
             self._log.info("watch ended with the session", folder=paths.TOPICS)
+
+    async def _watch_orders(self, folder: str) -> None:
+        try:
+            async with aclosing(self._store.watch_children(folder)) as changes:
+                async for children in changes:
+                    if children.names:
+                        self._put_internal("partitions by hand", self._orders_by_hand.look())
+        except SessionExpired:
+            self._log.info("watch ended with the session", folder=folder)
 
     # What clients and brokers ask for.
 

@@ -10,16 +10,17 @@ ISRs that only have to shrink are written after that, as after any failure: thei
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from regnum_coordination.port import Node
+from regnum_coordination.port import Delete, Node
 from regnum_model import paths
-from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
-from regnum_model.nodes import Membership
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId, is_topic_id
+from regnum_model.nodes import MalformedNodeError, Membership, PartitionDeletionNode
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
 from regnum_election.brokers.changes import read_brokers
 from regnum_election.configs.book import ConfigBook
+from regnum_election.decisions.deletion import Removal
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
@@ -65,6 +66,7 @@ async def _take_office(
     await take_up_deletions(context)
     await adopter.take_up_all()
     await find_removed(context, adopter, await guarded_topics(context))
+    await take_up_removals(context)
     read_s = context.clock.monotonic()
     if trace is not None:
         trace.since(conventions.WON_UNIX_NANO, conventions.LOAD)
@@ -136,6 +138,56 @@ async def take_up_deletions(context: ControllerContext) -> None:
     async for some in slices(deletions.values(), RECORDS_PER_TURN):
         for deletion in some:
             context.deletions.add(deletion)
+
+
+async def take_up_removals(context: ControllerContext) -> None:
+    """Read the records of removed partitions that some broker has still to confirm (safety rule S13).
+
+    After the topics: those of a deleted topic are its deletion's.
+    """
+    ids = [id for id in await context.store.names(paths.DELETE_PARTITIONS) if is_topic_id(id)]
+    for id in ids:
+        if TopicId(id) in context.deletions:
+            continue
+        folder = paths.partition_deletions(TopicId(id))
+        nodes = await context.store.read_many([f"{folder}/{name}" for name in await context.store.names(folder)])
+        read = {path.rpartition("/")[2]: (node.data, node.stat.version) for path, node in nodes.items()}
+        removals, unreadable = read_removals(TopicId(id), read)
+        for name, reason in unreadable.items():
+            path = f"{folder}/{name}"
+            context.log.error("removal record ignored", path=path, reason=f"{reason}; delete it or correct it")
+            if (number := _number(name)) is not None:
+                context.removals.unreadable(PartitionKey(TopicId(id), number))
+        if not nodes:
+            # Its last record went, and then the controller did.
+            await context.store.write_batch([(Delete(folder, 0),)])
+        async for some in slices(removals, RECORDS_PER_TURN):
+            for removal in some:
+                context.removals.add(removal)
+
+
+def read_removals(id: TopicId, nodes: Mapping[str, tuple[bytes, int]]) -> tuple[list[Removal], dict[str, str]]:
+    """Removals of a topic from records (content and version by name), and what is wrong with unreadable ones."""
+    removals: list[Removal] = []
+    unreadable: dict[str, str] = {}
+    for name, (data, version) in nodes.items():
+        number = _number(name)
+        try:
+            node = PartitionDeletionNode.decode(data)
+        except MalformedNodeError as error:
+            unreadable[name] = str(error)
+            continue
+        if number is None:
+            unreadable[name] = "its name is not that of a partition"
+            continue
+        removals.append(Removal.recorded_as(PartitionKey(id, number), node, version=version))
+    return removals, unreadable
+
+
+def _number(name: str) -> int | None:
+    """The partition that a node's name means; None if it means none."""
+    plain = len(name) < 10 and name.isascii() and name.isdigit() and str(int(name)) == name
+    return int(name) if plain else None
 
 
 async def guarded_topics(context: ControllerContext) -> frozenset[TopicId]:

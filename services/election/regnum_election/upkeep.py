@@ -8,6 +8,8 @@ import structlog
 
 from regnum_election.brokers.leader_balance import balance_leaders
 from regnum_election.configs.book import ConfigBook
+from regnum_election.partitions.by_hand import OrdersByHand
+from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
@@ -29,6 +31,8 @@ class Upkeep:
         *,
         adopter: TopicAdopter,
         deleter: TopicDeleter,
+        remover: PartitionRemover,
+        orders: OrdersByHand,
         configs: ConfigBook,
         balance_interval_s: float,
         corrections_interval_s: float,
@@ -38,6 +42,8 @@ class Upkeep:
         self._queue: Final = queue
         self._adopter: Final = adopter
         self._deleter: Final = deleter
+        self._remover: Final = remover
+        self._orders: Final = orders
         self._config_book: Final = configs
         self._balance_interval_s: Final = balance_interval_s
         self._corrections_interval_s: Final = corrections_interval_s
@@ -80,6 +86,20 @@ class Upkeep:
                 self._put_internal("topic nodes made anew", self._adopter.compare())
             if self._deleter.is_stuck:
                 self._put_internal("deletions that were held up", self._deleter.try_again())
+            if self._context.removals.begun:
+                self._put_internal("removals that were held up", self._remover.resume())
+            await self._look_for_orders()
+
+    async def _look_for_orders(self) -> None:
+        """A watch shows new topics only: what is written below one that stands is seen by looking."""
+        try:
+            waiting = await self._orders.are_there()
+        except DeposedError as error:
+            # The reign's own task finds out by itself.
+            self._log.info("orders by hand not read", reason=str(error))
+            return
+        if waiting:
+            self._put_internal("partitions by hand", self._orders.look())
 
     async def _look_for_settings(self) -> None:
         try:

@@ -20,8 +20,8 @@ class Compared(NamedTuple):
 
     image: Image
     """The image; what is the same in both is the same object."""
-    news: News | None
-    """All that differs; None: it cannot be said in a change."""
+    news: News
+    """All that differs."""
 
 
 def named_by(change: Change, before: Image) -> Generator[None, None, News]:
@@ -59,7 +59,6 @@ def compared(before: Image, after: Image, traceparent: str) -> Generator[None, N
     """How a full image differs from the one before it; returned after some steps."""
     topics = after.topics.mutate()
     news: dict[TopicId, TopicNews] = {}
-    expressible = True
     done = 0
     for name, topic in after.topics.items():
         known = before.topics.get(name)
@@ -67,9 +66,10 @@ def compared(before: Image, after: Image, traceparent: str) -> Generator[None, N
             news[TopicId(topic.topic_id)] = TopicNews(name, frozenset(topic.partitions))
         else:
             changed, shared = yield from _differing(known, topic)
-            # A partition that is gone from a topic that stays cannot be named.
-            expressible = expressible and shared == len(known.partitions)
-            if changed or shared < len(known.partitions):
+            if shared < len(known.partitions):
+                # What is gone is named as what is news: the image says which it is.
+                changed |= frozenset(number for number in known.partitions if number not in topic.partitions)
+            if changed:
                 news[TopicId(topic.topic_id)] = TopicNews(name, changed)
             else:
                 topics[name] = known
@@ -80,7 +80,7 @@ def compared(before: Image, after: Image, traceparent: str) -> Generator[None, N
     deleted = yield from _deleted(before, after)
     brokers = frozenset(BrokerId(broker.id) for broker in (*before.head.brokers, *after.head.brokers))
     found = News(topics=news, deleted=deleted, brokers=brokers, traceparent=traceparent)
-    return Compared(replace(after, topics=topics.finish()), found if expressible else None)
+    return Compared(replace(after, topics=topics.finish()), found)
 
 
 def _differing(known: TopicImage, topic: TopicImage) -> Generator[None, None, tuple[frozenset[int], int]]:

@@ -163,7 +163,12 @@ class Image:
 
 
 def _merged(present: TopicImage | None, state: types_pb2.TopicState) -> TopicImage:
-    news = {item.partition: item for item in state.partitions}
+    news = {item.partition: item for item in state.partitions if not item.removed}
     same = present is not None and present.topic_id == state.topic_id
     known = present.partitions if present is not None and same else Map[int, types_pb2.PartitionState]()
+    if gone := [item.partition for item in state.partitions if item.removed and item.partition in known]:
+        left = known.mutate()
+        for number in gone:
+            del left[number]
+        known = left.finish()
     return TopicImage(name=state.name, topic_id=state.topic_id, partitions=known.update(news))

@@ -21,7 +21,7 @@ from typing import Final
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
-from regnum_model.ids import ControllerEpoch
+from regnum_model.ids import NO_EPOCH, NO_LEADER, ControllerEpoch
 from regnum_model.picture_line import News, PictureVersion
 
 from regnum_metadata.image import Image, TopicImage
@@ -243,16 +243,21 @@ def _news_chunks(image: Image, news: News) -> Iterator[tuple[int, bytes]]:
     for id, item in news.topics.items():
         topic = image.topics.get(item.name)
         if topic is not None and topic.topic_id == id:
-            yield from _topic_chunks(topic, sorted(number for number in item.partitions if number in topic.partitions))
+            yield from _topic_chunks(topic, sorted(item.partitions))
 
 
 def _topic_chunks(topic: TopicImage, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """The bytes of these partitions of a topic, and how much work each piece was."""
     for start in range(0, max(len(numbers), 1), CHUNK_PARTITIONS):
         chosen = numbers[start : start + CHUNK_PARTITIONS]
-        states = [topic.partitions[number] for number in chosen]
+        states = [topic.partitions.get(number) or _removed(number) for number in chosen]
         state = types_pb2.TopicState(name=topic.name, topic_id=topic.topic_id, partitions=states)
         yield len(states) + TOPIC_WEIGHT, control_pb2.UpdateMetadataRequest(topics=[state]).SerializeToString()
+
+
+def _removed(number: int) -> types_pb2.PartitionState:
+    """A partition that a topic had once, and has no more."""
+    return types_pb2.PartitionState(partition=number, leader=NO_LEADER, leader_epoch=NO_EPOCH, version=-1, removed=True)
 
 
 def _head(image: Image, *, parts: int, traceparent: str) -> control_pb2.UpdateMetadataRequest:

@@ -6,6 +6,7 @@ is in ``test_controller_loop_is_free``.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,7 @@ from regnum_model.quotas import RATE_KEY
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.held_loop import HeldLoop, run_measured
-from regnum_testing.reigning import FakeCluster
+from regnum_testing.reigning import FakeCluster, until
 from regnum_testing.served import Caller, served
 
 pytestmark = pytest.mark.alone
@@ -79,6 +80,10 @@ class Reign:
         with self._held.measuring(what):
             encoded = await served(handler, type(request), data)
         return answer.FromString(encoded)
+
+    def measuring(self, what: str) -> AbstractContextManager[None]:
+        """Measure what happens meanwhile."""
+        return self._held.measuring(what)
 
 
 def in_a_reign(scenario: Callable[[Reign], Coroutine[Any, Any, None]]) -> None:
@@ -128,6 +133,45 @@ def test_replicas_of_the_largest_topics_are_chosen_by_hand() -> None:
             admin_pb2.CreateTopicsResponse,
         )
         assert [(result.error_code, result.partitions) for result in checked.results] == [(NONE, PARTITIONS_MAX)] * 20
+
+    in_a_reign(scenario)
+
+
+def test_partitions_of_the_largest_topic_are_added_and_removed() -> None:
+    async def scenario(reign: Reign) -> None:
+        await reign.admin.CreateTopics(
+            admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="t", partitions=1, replication_factor=3)]),
+            Caller(),
+        )
+        new = admin_pb2.NewPartitions(name="t", count=PARTITIONS_MAX)
+        checked = await reign.call(
+            "CreatePartitions of 10,000 topics, validate only",
+            reign.admin.CreatePartitions,
+            admin_pb2.CreatePartitionsRequest(
+                topics=[new, *(admin_pb2.NewPartitions(name=f"u{i}", count=2) for i in range(TOPICS_MAX - 1))],
+                validate_only=True,
+            ),
+            admin_pb2.CreatePartitionsResponse,
+        )
+        assert checked.results[0].partitions == PARTITIONS_MAX
+        added = await reign.call(
+            "CreatePartitions",
+            reign.admin.CreatePartitions,
+            admin_pb2.CreatePartitionsRequest(topics=[new], timeout_ms=100_000),
+            admin_pb2.CreatePartitionsResponse,
+        )
+        assert [(result.error_code, result.partitions) for result in added.results] == [(NONE, PARTITIONS_MAX)]
+        gone = admin_pb2.DeletablePartitions(name="t", partitions=range(1, PARTITIONS_MAX))
+        removed = await reign.call(
+            "DeletePartitions",
+            reign.admin.DeletePartitions,
+            admin_pb2.DeletePartitionsRequest(topics=[gone], timeout_ms=100_000),
+            admin_pb2.DeletePartitionsResponse,
+        )
+        assert [(result.error_code, result.partitions) for result in removed.results] == [(NONE, 1)]
+        removals = reign.controller._context.removals
+        with reign.measuring("brokers confirm"):
+            await until(lambda: not len(removals), what="every broker confirmed")
 
     in_a_reign(scenario)
 

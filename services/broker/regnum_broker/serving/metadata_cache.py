@@ -208,7 +208,12 @@ def _merge(topics: MapMutation[str, TopicView], change: types_pb2.TopicState) ->
         if present is not None and change.topic_id in {present.topic_id, ""}:
             del topics[change.name]
         return
-    partitions = {state.partition: state for state in change.partitions}
+    partitions = {state.partition: state for state in change.partitions if not state.removed}
     same = present is not None and present.topic_id == change.topic_id
     known = present.partitions if present is not None and same else Map[int, types_pb2.PartitionState]()
+    if gone := [state.partition for state in change.partitions if state.removed and state.partition in known]:
+        left = known.mutate()
+        for number in gone:
+            del left[number]
+        known = left.finish()
     topics[change.name] = TopicView(name=change.name, topic_id=change.topic_id, partitions=known.update(partitions))

@@ -174,9 +174,16 @@ async def react(
         await publish(context, brokers_changed=True)
         for broker in difference.arrived:
             context.dispatch.begin(broker)
+    await _tell_of_deletions_again(context, changed)
+
+
+async def _tell_of_deletions_again(context: ControllerContext, changed: Iterable[BrokerId]) -> None:
+    """What brokers that came anew have not confirmed they are told again; those that are gone, when they are back."""
     for id in changed:
         async for topics in slices(context.deletions.of_broker(id), DELETIONS_PER_TURN):
             context.deletions.away(id, topics)
+        async for keys in slices(context.removals.of_broker(id), DELETIONS_PER_TURN):
+            context.removals.away(id, keys)
     await tell_deletions(context)
 
 

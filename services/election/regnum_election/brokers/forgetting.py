@@ -18,12 +18,14 @@ from itertools import islice
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
+from regnum_coordination.errors import NodeFailure
 from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import BrokerId, TopicId
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
 from regnum_election.decisions.deletion import Deletion
+from regnum_election.partitions.removal_records import RemovalRecords
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.state.context import ControllerContext
 from regnum_election.topics.deletion import TopicDeleter
@@ -37,7 +39,7 @@ class Forgotten:
     """What was, or would be, forgotten."""
 
     deletions: int
-    """Deletions that wait for the broker no more."""
+    """Deletions of topics, and of removed partitions, that wait for the broker no more."""
     deletions_ended: int
     """Those of them that waited for nobody else."""
     assigned_partitions: int
@@ -47,9 +49,12 @@ class Forgotten:
 class BrokerForgetting:
     """ForgetBroker calls of one reign."""
 
-    def __init__(self, context: ControllerContext, deleter: TopicDeleter, requests: RequestQueue) -> None:
+    def __init__(
+        self, context: ControllerContext, deleter: TopicDeleter, removals: RemovalRecords, requests: RequestQueue
+    ) -> None:
         self._context = context
         self._deleter = deleter
+        self._removals = removals
         self._requests = requests
 
     async def forget(self, broker: BrokerId, *, validate_only: bool, who: str, wait_s: float) -> Forgotten:
@@ -78,6 +83,12 @@ class BrokerForgetting:
                 out, over = await self._take_out(broker, some, guard, validate_only=validate_only)
                 total, ended = total + out, ended + over
                 yield
+            left = iter(self._context.removals.of_broker(broker))
+            while keys := tuple(islice(left, RECORDS_PER_STEP)):
+                begun = begun or not validate_only
+                out, over = await self._take_out_of_removals(broker, keys, guard, validate_only=validate_only)
+                total, ended = total + out, ended + over
+                yield
             if not validate_only:
                 self._context.log.warning(
                     "broker forgotten by request", broker=broker, deletions=total, deletions_ended=ended, who=who
@@ -99,7 +110,8 @@ class BrokerForgetting:
             raise _registered(broker)
         if guard is not None:
             return Check(epoch_path, guard.stat.version)
-        if not context.deletions.of_broker(broker) and broker not in context.picture.assigned:
+        named = context.deletions.of_broker(broker) or context.removals.of_broker(broker)
+        if not named and broker not in context.picture.assigned:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 f"no broker {broker} was ever registered, and nothing names it; look at the id",
@@ -134,6 +146,15 @@ class BrokerForgetting:
                     # Somebody wrote the record by hand: the next reign reads it again.
                     context.log.warning("deletion record changed meanwhile", topic_id=one.topic_id, reason=str(error))
         return len(meant), ended
+
+    async def _take_out_of_removals(
+        self, broker: BrokerId, keys: tuple[PartitionKey, ...], guard: Check | None, *, validate_only: bool
+    ) -> tuple[int, int]:
+        """The same for removed partitions."""
+        try:
+            return await self._removals.forget(broker, keys, guard, validate_only=validate_only)
+        except NodeFailure:
+            raise _registered(broker) from None
 
     def _write(self, deletion: Deletion, broker: BrokerId) -> Set | Delete:
         record = deletion.record_without(broker)

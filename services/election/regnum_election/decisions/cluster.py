@@ -8,7 +8,7 @@ write still names every partition the broker may matter to (safety rule S16). Pa
 lives of a name never mix (safety rule S13).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
@@ -79,6 +79,8 @@ class Partition:
     """Whether the partition may still get a first leader (safety rule S14)."""
     trouble: str | None = None
     """Why the partition is out of the controller's reach (safety rule S14); None when it is not."""
+    tombstone: HeldState | None = None
+    """What a removed partition of the same number left, while ``creating``: the first state goes on from it (S2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class Topic:
     """Id of the mutation that made it (safety rule S20)."""
     creation_id: int | None = None
     """Creation id of the topic node: another one means that it was removed and written again. None: not known."""
+    partition_mutations: tuple[str, ...] = ()
+    """Ids of the last mutations that added or removed partitions, newest last (safety rule S20)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,18 +207,35 @@ class Cluster:
                 key = PartitionKey(topic.id, number)
                 for broker in partitions.pop(key).replicas:
                     entries.setdefault(broker, []).append(key)
-        assigned = self.assigned.mutate()
-        for broker, keys in entries.items():
-            left = assigned[broker].mutate()
-            for key in keys:
-                del left[key]
-            assigned[broker] = left.finish()
         return replace(
             self,
             topics=topics.finish(),
             names=names.finish(),
             partitions=partitions.finish(),
-            assigned=assigned.finish(),
+            assigned=_less_assigned(self.assigned, entries),
+            offline=_without(self.offline, entries) if self.offline else self.offline,
+        )
+
+    def without_partitions(self, gone: Mapping[TopicId, Collection[int]]) -> Self:
+        """Partitions are gone, and their topics stay; what is not there is nothing to do."""
+        topics, partitions = self.topics.mutate(), self.partitions.mutate()
+        entries: dict[BrokerId, list[PartitionKey]] = {}
+        for id, numbers in gone.items():
+            topic = topics.get(id)
+            if topic is None:
+                continue
+            left = frozenset(numbers)
+            topics[id] = replace(topic, partitions=tuple(number for number in topic.partitions if number not in left))
+            for number in left:
+                key = PartitionKey(id, number)
+                known = partitions.pop(key, None)
+                for broker in () if known is None else known.replicas:
+                    entries.setdefault(broker, []).append(key)
+        return replace(
+            self,
+            topics=topics.finish(),
+            partitions=partitions.finish(),
+            assigned=_less_assigned(self.assigned, entries),
             offline=_without(self.offline, entries) if self.offline else self.offline,
         )
 
@@ -234,14 +255,23 @@ class Cluster:
             known = partitions.get(key)
             if known is None or (known.held is not None and known.held.version > held.version):
                 continue
-            partitions[key] = replace(known, held=held, creating=False, trouble=None)
+            partitions[key] = replace(known, held=held, creating=False, trouble=None, tombstone=None)
         return replace(self, partitions=partitions.finish())
 
     def with_recovered(self, states: Mapping[PartitionKey, HeldState]) -> Self:
         """States that this controller gave to partitions that nobody could lead; versions may have begun again."""
         partitions = self.partitions.mutate()
         for key, held in states.items():
-            partitions[key] = replace(partitions[key], held=held, creating=False, trouble=None)
+            partitions[key] = replace(partitions[key], held=held, creating=False, trouble=None, tombstone=None)
+        return replace(self, partitions=partitions.finish())
+
+    def with_tombstones(self, found: Mapping[PartitionKey, HeldState]) -> Self:
+        """Partitions that are being created where a removed one of the same number left its state."""
+        if not found:
+            return self
+        partitions = self.partitions.mutate()
+        for key, tombstone in found.items():
+            partitions[key] = replace(partitions[key], tombstone=tombstone)
         return replace(self, partitions=partitions.finish())
 
     def with_trouble(self, troubles: Mapping[PartitionKey, str]) -> Self:
@@ -260,6 +290,17 @@ Index = Map[BrokerId, Map[PartitionKey, None]]
 
 def _less(index: Index, id: BrokerId) -> Index:
     return index.delete(id) if id in index else index
+
+
+def _less_assigned(index: Index, gone: Mapping[BrokerId, Iterable[PartitionKey]]) -> Index:
+    """The index without entries that it has; brokers of which nothing is left stay."""
+    changed = index.mutate()
+    for broker, keys in gone.items():
+        left = changed[broker].mutate()
+        for key in keys:
+            del left[key]
+        changed[broker] = left.finish()
+    return changed.finish()
 
 
 def _without(index: Index, gone: Mapping[BrokerId, Iterable[PartitionKey]]) -> Index:

@@ -1,8 +1,9 @@
-"""How far the deletion of a topic has come: decisions only; the controller writes and sends.
+"""How far the deletion of a topic, or of a partition alone, has come: decisions only; the controller writes and sends.
 
 Safety rule S13. The record ``/admin/delete_topics/<topic id>`` is written before anything is deleted and removed
 last, so a broker that was away, and a controller that comes later, learn of it. The name is free as soon as the
-topic's nodes are gone; files are removed broker by broker, and a broker that is away never holds the others up.
+topic's nodes are gone; files are removed broker by broker, and a broker that is away never holds the others up. For a
+partition whose topic stays the record is ``/admin/delete_partitions/<topic id>/<partition>``.
 """
 
 from collections.abc import Collection, Iterable
@@ -10,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from immutables import Map
-from regnum_model.ids import BrokerId, TopicId
-from regnum_model.nodes import DeletionNode
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
+from regnum_model.nodes import DeletionNode, PartitionDeletionNode
 
 from regnum_election.decisions.replicas import ReplicaState, may_enter
 
@@ -108,3 +109,56 @@ class Deletion:
             recorded=node.brokers,
             replicas=Map({id: self.replicas[id] for id in node.brokers}),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """One partition on its way out, whose topic stays."""
+
+    key: PartitionKey
+    """Which."""
+    topic: str
+    """Name of its topic."""
+    leader_epoch: LeaderEpoch
+    """Leader epoch of its tombstone: the order to delete concerns no replica of a later one."""
+    record_version: int
+    """Version of the record node."""
+    recorded: frozenset[BrokerId]
+    """Brokers that the record names."""
+    waiting: frozenset[BrokerId]
+    """Those of them that have not confirmed."""
+
+    @classmethod
+    def recorded_as(cls, key: PartitionKey, node: PartitionDeletionNode, *, version: int) -> Self:
+        """The removal that a record describes; nobody has confirmed yet."""
+        return cls(
+            key=key,
+            topic=node.topic,
+            leader_epoch=node.leader_epoch,
+            record_version=version,
+            recorded=node.brokers,
+            waiting=node.brokers,
+        )
+
+    def confirmed(self, broker: BrokerId) -> Self:
+        """A broker has deleted its replica, or has none."""
+        return replace(self, waiting=self.waiting - {broker})
+
+    def rewritten(self, node: PartitionDeletionNode, *, version: int) -> Self:
+        """The record was rewritten."""
+        return replace(self, record_version=version, recorded=node.brokers)
+
+    @property
+    def record(self) -> PartitionDeletionNode:
+        """What the record says."""
+        return PartitionDeletionNode(topic=self.topic, brokers=self.recorded, leader_epoch=self.leader_epoch)
+
+    def record_due(self, live: Collection[BrokerId]) -> PartitionDeletionNode | None:
+        """What the record should say instead, once live brokers have confirmed and some are away; None: leave it."""
+        if not self.waiting or self.waiting == self.recorded or not self.waiting.isdisjoint(live):
+            return None
+        return replace(self.record, brokers=self.waiting)
+
+    def record_without(self, broker: BrokerId) -> PartitionDeletionNode:
+        """What the record should say when nobody waits for a broker any more."""
+        return replace(self.record, brokers=self.waiting - {broker})

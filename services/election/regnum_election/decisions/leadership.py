@@ -43,7 +43,7 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, TopicId
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, ControllerEpoch, LeaderEpoch, TopicId
 from regnum_model.insync import may_let_go, with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership
 
@@ -224,10 +224,22 @@ def reaffirm(state: LeaderAndIsr, surroundings: Surroundings, *, min_insync: int
     return _elected(seen, state.leader, intact, surroundings, min_insync=min_insync)
 
 
-def first_state(topic_id: TopicId, replicas: Sequence[BrokerId], surroundings: Surroundings) -> Decision:
+def first_state(
+    topic_id: TopicId,
+    replicas: Sequence[BrokerId],
+    surroundings: Surroundings,
+    *,
+    after: LeaderEpoch | None = None,
+) -> Decision:
     """First leader of a partition that never had one: all live replicas are in sync, nothing was there to miss.
 
     Only for partitions marked ``creating`` (safety rule S14); the caller sees to that.
+
+    Args:
+        topic_id: its topic.
+        replicas: assignment.
+        surroundings: live brokers and the reign.
+        after: last leader epoch of a removed partition of the same number; None: there was none (safety rule S2).
     """
     live = [id for id in replicas if id in surroundings.brokers and id not in surroundings.offline]
     ready = [id for id in live if id not in surroundings.leaving] or live
@@ -236,7 +248,7 @@ def first_state(topic_id: TopicId, replicas: Sequence[BrokerId], surroundings: S
     state = LeaderAndIsr(
         topic_id=topic_id,
         leader=ready[0],
-        leader_epoch=LeaderEpoch(0),
+        leader_epoch=LeaderEpoch(0 if after is None else after + 1),
         isr=tuple(ready),
         elr=(),
         members={id: _live_membership(surroundings.brokers[id]) for id in ready},
@@ -267,3 +279,27 @@ def _elected(
         controller_epoch=surroundings.controller_epoch,
     )
     return Change(state=elected, kind=ChangeKind.ELECTED)
+
+
+def removed_state(
+    topic_id: TopicId, known: LeaderAndIsr | None, epoch: ControllerEpoch, *, at_least: LeaderEpoch = NO_EPOCH
+) -> LeaderAndIsr:
+    """The tombstone of a removed partition: nobody leads it, and whatever its last leader still writes is refused.
+
+    Args:
+        topic_id: its topic.
+        known: its last state; None: it had none.
+        epoch: reign of the deciding controller.
+        at_least: a leader epoch that brokers may know of it.
+    """
+    last = max(NO_EPOCH if known is None else known.leader_epoch, at_least)
+    return LeaderAndIsr(
+        topic_id=topic_id,
+        leader=NO_LEADER,
+        leader_epoch=LeaderEpoch(last + 1),
+        isr=(),
+        elr=(),
+        members={},
+        controller_epoch=epoch,
+        removed=True,
+    )

@@ -17,8 +17,12 @@ Example: brokers 0 to 4, factor 3, start 0, shift 0: partition 0 gets (0, 1, 2),
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from regnum_model.ids import BrokerId
+
+RACKED_RING_MAX: Final = 200
+"""Brokers with racks among which it is looked how a topic was placed; it takes the square of their number."""
 
 Assignment = dict[int, tuple[BrokerId, ...]]
 """Replicas of each partition, the preferred leader first."""
@@ -83,6 +87,51 @@ def place(
             followers = (ring[_position(leader, shift, j, len(ring))] for j in range(replication_factor - 1))
             placed[partition] = (ring[leader], *followers)
     return placed
+
+
+def place_more(
+    brokers: Mapping[BrokerId, str | None], first: Sequence[BrokerId], *, existing: int, partitions: int
+) -> Assignment:
+    """Replicas of partitions that are added to a topic: the spread goes on where it stands.
+
+    On the brokers on which the topic was placed, and without racks, the result is what it would have been had the topic
+    been created with all of its partitions. Otherwise it begins, as Kafka does, at the first broker with an id not
+    below that of partition 0's preferred leader.
+
+    Args:
+        brokers: as for ``place``.
+        first: replicas of partition 0.
+        existing: partitions that the topic has; numbers go on from there.
+        partitions: how many are added, at least 1.
+
+    Raises:
+        PlacementError: as for ``place``.
+    """
+    racks = {id: rack for id, rack in brokers.items() if rack is not None}
+    ring = alternate_racks(racks) if racks else tuple(sorted(brokers))
+    start = next((ring.index(id) for id in sorted(ring) if id >= first[0]), 0)
+    # By then the shift has grown once for every time that the ring was walked round.
+    shift = _shift_of(ring, racks, first, start) + max(existing - 1, 0) // max(len(ring), 1)
+    return place(
+        brokers,
+        partitions=partitions,
+        replication_factor=len(first),
+        start=start,
+        shift=shift,
+        first_partition=existing,
+    )
+
+
+def _shift_of(ring: Sequence[BrokerId], racks: Mapping[BrokerId, str], first: Sequence[BrokerId], start: int) -> int:
+    """The shift with which partition 0 got its replicas; ``start``, as Kafka takes it, where none explains them."""
+    if len(first) < 2 or not set(first).issubset(ring) or ring[start] != first[0]:
+        return start
+    if not racks:
+        return (ring.index(first[1]) - start - 1) % len(ring)
+    if len(racks) < len(ring) or len(ring) > RACKED_RING_MAX:
+        return start
+    shifts = range(len(ring) - 1)
+    return next((s for s in shifts if _spread_over_racks(ring, racks, start, s, len(first)) == tuple(first)), start)
 
 
 def _position(leader: int, shift: int, step: int, ring_size: int) -> int:

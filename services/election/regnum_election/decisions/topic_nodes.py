@@ -28,6 +28,12 @@ from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
 from regnum_election.decisions.cluster import HeldState, Partition
 
+REMOVED: Final = (
+    "leaderAndISR says that this partition was removed; take it out of the topic node, and add it with "
+    "`regnum topics add-partitions` if it is wanted"
+)
+"""Trouble of a partition that a person put back into its topic node."""
+
 STATE_MISSING: Final = "leaderAndISR is missing; restore it, or see regnum partitions recover"
 """Trouble of a partition that is past its creation and has no state."""
 
@@ -137,7 +143,7 @@ def judge_state(
     Args:
         topic_id: whose it should be.
         found: the node as read.
-        creating: whether the partition may get a first leader.
+        creating: whether the partition may get a first leader. Only then is a tombstone a state to go on from.
         reign: controller epoch of the reader. A state from a later reign is for the caller to give way to (safety rule
             S7); one from a reign that cannot have been is an error in that state, and concerns no other partition.
     """
@@ -154,7 +160,7 @@ def judge_state(
             f"leaderAndISR names controller epoch {state.controller_epoch} and the present one is {reign}; correct it, "
             "or see regnum partitions recover"
         )
-    return HeldState(state=state, version=found.version)
+    return REMOVED if state.removed and not creating else HeldState(state=state, version=found.version)
 
 
 def _witnesses(states: Mapping[int, FoundNode]) -> tuple[frozenset[TopicId], int]:
@@ -179,16 +185,20 @@ def _known(
 ) -> Accepted:
     partitions: dict[int, Partition] = {}
     # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
-    unmarked = replace(node, creating=frozenset(node.creating - states.keys()))
+    created = set(states)
     for number, replicas in node.partitions.items():
         creating = number in node.creating
         match judge_state(topic_id, states.get(number), creating=creating, reign=reign):
+            case HeldState() as held if held.state.removed:
+                created.discard(number)
+                partitions[number] = Partition(replicas=replicas, creating=True, tombstone=held)
             case HeldState() as held:
                 partitions[number] = Partition(replicas=replicas, held=held)
             case None:
                 partitions[number] = Partition(replicas=replicas, creating=True)
             case str(trouble):
                 partitions[number] = Partition(replicas=replicas, trouble=trouble)
+    unmarked = replace(node, creating=node.creating - created)
     return Accepted(
         topic_id=topic_id,
         node=unmarked,

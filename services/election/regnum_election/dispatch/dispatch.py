@@ -69,6 +69,9 @@ class DispatchListener(Protocol):
     def replicas_deleted(self, broker: BrokerId, topics: tuple[tuple[TopicId, bool], ...]) -> None:
         """A broker answered orders to delete: topics, and whether each is deleted there."""
 
+    def partitions_deleted(self, broker: BrokerId, partitions: tuple[tuple[PartitionKey, bool], ...]) -> None:
+        """A broker answered orders to delete single replicas: each, and whether it is deleted there."""
+
     def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker refused replicas because it cannot use them."""
 
@@ -439,9 +442,12 @@ class BrokerDispatch:
         self._succeeded("StopReplica")
         self._outbox.acknowledge(call)
         deleted: list[tuple[TopicId, bool]] = []
+        partitions: list[tuple[PartitionKey, bool]] = []
         for stop, code in _answers(call.stops, response.results):
             succeeded = code == errors_pb2.ERROR_CODE_NONE
-            if stop.delete:
+            if stop.delete and stop.partition >= 0:
+                partitions.append((PartitionKey(stop.topic_id, stop.partition), succeeded))
+            elif stop.delete:
                 deleted.append((stop.topic_id, succeeded))
             if not succeeded:
                 self._log.warning("stop refused", stop=stop, error=reason_of(code))
@@ -449,6 +455,8 @@ class BrokerDispatch:
                     self._refused_stops.add(stop)
         if deleted:
             self._owner.listener.replicas_deleted(self._broker.id, tuple(deleted))
+        if partitions:
+            self._owner.listener.partitions_deleted(self._broker.id, tuple(partitions))
         self._note_refusals()
 
     def _note_refusals(self) -> None:

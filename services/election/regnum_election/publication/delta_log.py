@@ -22,7 +22,7 @@ from typing import Final
 
 from regnum.metadata.v1 import propagation_pb2
 from regnum.types.v1 import types_pb2
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_model.picture_line import NO_PICTURE, News, PictureLine, PictureVersion, TopicNews
 
@@ -71,7 +71,8 @@ class Publication:
     picture: Cluster
     """The cluster at that version."""
     changed: Mapping[TopicId, Collection[int]] | None
-    """Partitions to send, by topic; of topics in the picture only. None: all."""
+    """Partitions to send, by topic; of topics in the picture only. One that the picture has not was removed. None: all.
+    """
     deleted: Mapping[TopicId, str]
     """Names of topics that are gone."""
     brokers: Collection[BrokerId]
@@ -272,8 +273,15 @@ def _states(publication: Publication) -> Iterator[types_pb2.TopicState]:
             yield types_pb2.TopicState(
                 name=topic.name,
                 topic_id=id,
-                partitions=[
-                    partition_state(key.partition, picture.partitions[key], picture.offline_at(key))
-                    for key in (PartitionKey(id, number) for number in taken)
-                ],
+                partitions=[_state(picture, PartitionKey(id, number)) for number in taken],
             )
+
+
+def _state(picture: Cluster, key: PartitionKey) -> types_pb2.PartitionState:
+    partition = picture.partitions.get(key)
+    if partition is None:
+        # It was named when it was there; its topic stays.
+        return types_pb2.PartitionState(
+            partition=key.partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, version=-1, removed=True
+        )
+    return partition_state(key.partition, partition, picture.offline_at(key))

@@ -108,7 +108,7 @@ def judge_partition(
     guard, folder, node = (found.get(path) for path in (paths.topic_id(topic.id), folder_path, state_path))
     seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
     judged = judge_state(key.topic_id, seen, creating=partition.creating, reign=reign)
-    if judged is None:
+    if judged is None or (isinstance(judged, HeldState) and judged.state.removed):
         return _not_needed("it is being created, and gets a leader as soon as one of its brokers is live")
     held = judged if isinstance(judged, HeldState) else None
     if held is not None and guard is not None:

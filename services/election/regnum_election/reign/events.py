@@ -130,6 +130,15 @@ class ReplicasDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsDeleted:
+    """A broker answered orders to delete single replicas, whose topics stay."""
+
+    broker: BrokerId
+    partitions: tuple[tuple[PartitionKey, bool], ...]
+    """Each partition once, and whether its replica is deleted there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
     """Somebody has seen a later controller epoch (safety rule S7)."""
 
@@ -157,6 +166,7 @@ ClusterEvent = (
     | ReplicasOffline
     | ReplicasUsable
     | ReplicasDeleted
+    | PartitionsDeleted
     | Superseded
 )
 Event = ClusterEvent | Mutation
@@ -197,6 +207,7 @@ class EventQueue:
     _topics: TopicsChanged | None = None
     _written: dict[PartitionKey, ReportedNode | None] = field(default_factory=dict)
     _deleted: dict[BrokerId, dict[TopicId, bool]] = field(default_factory=dict)
+    _partitions_deleted: dict[BrokerId, dict[PartitionKey, bool]] = field(default_factory=dict)
     _mutations: deque[Mutation] = field(default_factory=deque)
     _in_a_row: int = 0
     """Reports taken since the last mutation, while one waited."""
@@ -212,6 +223,8 @@ class EventQueue:
                     self._written[key] = newer(self._written[key], report) if key in self._written else report
             case ReplicasDeleted(broker=broker, topics=topics):
                 self._deleted.setdefault(broker, {}).update(topics)
+            case PartitionsDeleted(broker=broker, partitions=partitions):
+                self._partitions_deleted.setdefault(broker, {}).update(partitions)
             case ReplicasOffline() | ReplicasUsable():
                 self._put_replicas(event)
             case BrokersChanged():
@@ -254,7 +267,7 @@ class EventQueue:
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        reports = self._topics is not None or self._written or self._deleted
+        reports = self._topics is not None or self._written or self._deleted or self._partitions_deleted
         return not (self._cluster or reports or self._mutations)
 
     @property
@@ -313,7 +326,7 @@ class EventQueue:
 
     def _next_report(self) -> ClusterEvent | None:
         """Kinds take turns, so that none of them waits for the end of another."""
-        kinds = (self._next_topics, self._next_written, self._next_deleted)
+        kinds = (self._next_topics, self._next_written, self._next_deleted, self._next_partitions_deleted)
         for _ in kinds:
             take = kinds[self._turn % len(kinds)]
             self._turn += 1
@@ -342,6 +355,19 @@ class EventQueue:
             self._deleted[broker] = answers
         return ReplicasDeleted(broker=broker, topics=topics)
 
+    def _next_partitions_deleted(self) -> PartitionsDeleted | None:
+        broker = next(iter(self._partitions_deleted), None)
+        if broker is None:
+            return None
+        answers = self._partitions_deleted.pop(broker)
+        partitions = tuple(islice(answers.items(), REPORTS_PER_EVENT))
+        for key, _ in partitions:
+            del answers[key]
+        if answers:
+            # Behind the other brokers.
+            self._partitions_deleted[broker] = answers
+        return PartitionsDeleted(broker=broker, partitions=partitions)
+
     def drain(self) -> tuple[Mutation, ...]:
         """Empty the queue at the end of a reign; returns the mutations whose callers still wait."""
         left = (*(event for event in self._cluster if isinstance(event, Mutation)), *self._mutations)
@@ -353,4 +379,5 @@ class EventQueue:
         self._mutations.clear()
         self._written.clear()
         self._deleted.clear()
+        self._partitions_deleted.clear()
         return left

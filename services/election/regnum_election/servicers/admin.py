@@ -1,6 +1,6 @@
 """AdminService on the client listener: turns messages into requests to the controller, and outcomes into messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, assert_never
 
 import grpc
@@ -18,10 +18,13 @@ from regnum_election.candidacy.role import ControllerRole
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.partitions.addition import Added
+from regnum_election.partitions.removal import Removed
+from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.recovery.messages import recovery_request, recovery_response
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
-from regnum_election.topics.requests import DeletionRequest, TopicRequest
+from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
 
 DEFAULT_WAIT_S: Final = 30.0
 """How long a call waits when the caller does not say."""
@@ -34,6 +37,9 @@ CREATE_STRICT_SINCE: Final = 6
 
 DELETE_STRICT_SINCE: Final = 5
 """The same of DeleteTopics."""
+
+CREATE_PARTITIONS_STRICT_SINCE: Final = 3
+"""The same of CreatePartitions."""
 
 CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
 """Characters of a client id that count: with so many it can have no quota of its own."""
@@ -129,6 +135,61 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
                 case _:
                     assert_never(outcome)
         return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
+
+    async def CreatePartitions(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.CreatePartitionsRequest, context: Context
+    ) -> admin_pb2.CreatePartitionsResponse:
+        """Add partitions, to each topic on its own."""
+        controller = await self._role.controller()
+        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        turns = Turns(ITEMS_PER_TURN)
+        requests = [
+            AdditionRequest(
+                name=topic.name,
+                total=topic.count,
+                assignment=await _assignment(topic.assignment, turns),
+                mutation=topic.mutation_id or None,
+            )
+            for topic in request.topics
+        ]
+        answered = await controller.partitions.add(
+            requests,
+            validate_only=request.validate_only,
+            wait_s=wait_s(request.timeout_ms, context),
+            account=_account(request.header, strict_since=CREATE_PARTITIONS_STRICT_SINCE),
+        )
+        return admin_pb2.CreatePartitionsResponse(
+            results=await _partitions_results(request.topics, answered.outcomes, turns),
+            throttle_time_ms=_throttle_ms(answered.throttle_ms),
+        )
+
+    async def DeletePartitions(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DeletePartitionsRequest, context: Context
+    ) -> admin_pb2.DeletePartitionsResponse:
+        """Remove partitions, of each topic on its own."""
+        controller = await self._role.controller()
+        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        turns = Turns(ITEMS_PER_TURN)
+        requests: list[RemovalRequest] = []
+        for topic in request.topics:
+            _check_count(len(topic.partitions), PARTITIONS_MAX, "partitions of one topic")
+            numbers = tuple(topic.partitions)
+            requests.append(
+                RemovalRequest(
+                    name=topic.name, topic_id=topic.topic_id, partitions=numbers, mutation=topic.mutation_id or None
+                )
+            )
+            await turns.took(1 + len(numbers))
+        answered = await controller.partitions.remove(
+            requests,
+            validate_only=request.validate_only,
+            wait_s=wait_s(request.timeout_ms, context),
+            account=_account(request.header, strict_since=0),
+        )
+        return admin_pb2.DeletePartitionsResponse(
+            results=await _partitions_results(request.topics, answered.outcomes, turns),
+            throttle_time_ms=_throttle_ms(answered.throttle_ms),
+        )
 
     async def AlterClientQuotas(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.AlterClientQuotasRequest, context: Context
@@ -260,10 +321,7 @@ def _throttle_ms(throttle_ms: int) -> int:
 
 async def _topic_request(topic: admin_pb2.NewTopic, turns: Turns) -> TopicRequest:
     await turns.took()
-    assignment: list[tuple[int, Sequence[BrokerId]]] = []
-    for item in topic.assignment:
-        assignment.append((item.partition, tuple(map(BrokerId, item.replicas))))
-        await turns.took(1 + len(item.replicas))
+    assignment = await _assignment(topic.assignment, turns)
     return TopicRequest(
         name=topic.name,
         partitions=topic.partitions,
@@ -271,3 +329,34 @@ async def _topic_request(topic: admin_pb2.NewTopic, turns: Turns) -> TopicReques
         assignment=assignment,
         mutation=topic.mutation_id or None,
     )
+
+
+async def _assignment(
+    items: Sequence[admin_pb2.ReplicaAssignment], turns: Turns
+) -> list[tuple[int, Sequence[BrokerId]]]:
+    assignment: list[tuple[int, Sequence[BrokerId]]] = []
+    for item in items:
+        assignment.append((item.partition, tuple(map(BrokerId, item.replicas))))
+        await turns.took(1 + len(item.replicas))
+    return assignment
+
+
+async def _partitions_results(
+    topics: Iterable[admin_pb2.NewPartitions | admin_pb2.DeletablePartitions],
+    outcomes: Sequence[Added | Removed | Rejection],
+    turns: Turns,
+) -> list[admin_pb2.PartitionsResult]:
+    """One for each topic."""
+    results: list[admin_pb2.PartitionsResult] = []
+    for topic, outcome in zip(topics, outcomes, strict=True):
+        await turns.took()
+        match outcome:
+            case Added(total=total) | Removed(total=total):
+                results.append(admin_pb2.PartitionsResult(name=topic.name, partitions=total))
+            case Rejection():
+                results.append(
+                    admin_pb2.PartitionsResult(name=topic.name, error_code=outcome.code, error_message=outcome.message)
+                )
+            case _:
+                assert_never(outcome)
+    return results

@@ -55,7 +55,8 @@ def _topics(publication: Publication, states: StateWriter) -> Iterator[standby_p
         if id not in picture.topics:
             yield standby_pb2.FollowedTopic(name=name, topic_id=id, deleted=True)
     for id, numbers in publication.numbers():
-        left = iter(numbers)
+        # What is gone comes first: a topic never seems to have more partitions than it has.
+        left = iter(sorted(numbers, key=lambda number: PartitionKey(id, number) in picture.partitions))
         while taken := list(islice(left, PART_PARTITIONS)):
             yield _topic(picture, id, taken, states)
 
@@ -69,12 +70,15 @@ def _topic(picture: Cluster, id: TopicId, numbers: list[int], states: StateWrite
         creation_id=topic.creation_id,
         mutation=topic.mutation,
         partition_count=len(topic.partitions),
+        partition_mutations=topic.partition_mutations,
         partitions=[_partition(picture, PartitionKey(id, number), states) for number in numbers],
     )
 
 
 def _partition(picture: Cluster, key: PartitionKey, states: StateWriter) -> standby_pb2.FollowedPartition:
-    partition = picture.partitions[key]
+    partition = picture.partitions.get(key)
+    if partition is None:
+        return standby_pb2.FollowedPartition(partition=key.partition, removed=True)
     held = partition.held
     return standby_pb2.FollowedPartition(
         partition=key.partition,

@@ -106,7 +106,7 @@ class FollowedPicture:
 
     def _with_topics(self, held: Followed, part: standby_pb2.StatePart) -> Followed:
         held = _without(held, [TopicId(topic.topic_id) for topic in part.topics if topic.deleted])
-        picture = held.picture
+        picture = held.picture.without_partitions(_removed(part))
         topics = picture.topics.mutate()
         states: dict[PartitionKey, HeldState] = {}
         added: list[tuple[Topic, Mapping[int, Partition]]] = []
@@ -119,7 +119,7 @@ class FollowedPicture:
             if id in seen:
                 raise GapError(f"topic {message.name} stands twice in a part")
             seen.add(id)
-            members = {item.partition: self._partition(id, item) for item in message.partitions}
+            members = {item.partition: self._partition(id, item) for item in message.partitions if not item.removed}
             known = picture.topics.get(id)
             if known is None:
                 # A topic may have thousands of partitions: each part adds its own.
@@ -180,12 +180,25 @@ class FollowedPicture:
         if whole is None:
             whole = {key.partition: picture.partitions[key] for key in picture.of_topic(id)}
         whole.update(members)
-        if len(whole) > message.partition_count:
+        for item in message.partitions:
+            if item.removed:
+                whole.pop(item.partition, None)
+        if members and len(whole) > message.partition_count:
+            # What is gone comes before everything else of its topic.
             raise GapError(f"topic {message.name} has fewer partitions than were known")
         if len(whole) == message.partition_count:
             return whole
         self._partial[id] = whole
         return None
+
+
+def _removed(part: standby_pb2.StatePart) -> dict[TopicId, list[int]]:
+    """Partitions that are gone from topics that stay."""
+    removed: dict[TopicId, list[int]] = {}
+    for topic in part.topics:
+        if numbers := [item.partition for item in topic.partitions if item.removed]:
+            removed[TopicId(topic.topic_id)] = numbers
+    return removed
 
 
 def _without(held: Followed, gone: Sequence[TopicId]) -> Followed:
@@ -212,6 +225,8 @@ def _marked(held: Followed, part: standby_pb2.StatePart) -> Followed:
             key = PartitionKey(TopicId(topic.topic_id), item.partition)
             unsettled.pop(key, None)
             offline.pop(key, None)
+            if item.removed:
+                continue
             if item.creating or not item.HasField("held") or item.HasField("trouble"):
                 unsettled[key] = None
             if item.replicas_offline:
@@ -245,4 +260,5 @@ def _topic(message: standby_pb2.FollowedTopic, partitions: tuple[int, ...]) -> T
         partitions=partitions,
         mutation=message.mutation if message.HasField("mutation") else None,
         creation_id=message.creation_id if message.HasField("creation_id") else None,
+        partition_mutations=tuple(message.partition_mutations),
     )

@@ -29,7 +29,7 @@ standby's picture says leader 1 at version 7. It decides for leader 2 at version
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -49,6 +49,7 @@ from regnum_election.startup import (
     guarded_topics,
     take_up_brokers,
     take_up_deletions,
+    take_up_removals,
 )
 from regnum_election.state.context import ControllerContext
 from regnum_election.topics.adoption import TopicAdopter, read_guards
@@ -144,6 +145,7 @@ async def _read_what_is_small(
     finally:
         for read in (guards, *reads):
             read.cancel()
+    await take_up_removals(context)
     return guards.result()
 
 
@@ -167,10 +169,13 @@ async def _inherited(
     return inherited.without_topics(contested), sorted(names)
 
 
-async def _publish_difference(context: ControllerContext, followed: Followed, found: Iterable[TopicId]) -> None:
+async def _publish_difference(context: ControllerContext, followed: Followed, found: Collection[TopicId]) -> None:
     """What the first publication has to name: whatever is not as it was published under the version it joins on to."""
     picture = context.picture
     changed = dict.fromkeys(key for id in found for key in picture.of_topic(id))
+    for id in found:
+        # Partitions that are gone are named too.
+        changed.update(dict.fromkeys(key for key in followed.picture.of_topic(id) if key not in picture.partitions))
     changed.update(dict.fromkeys(key for key in followed.published_offline if key in picture.partitions))
     gone: dict[TopicId, str] = {}
     async for some in slices(followed.picture.topics.items(), TOPICS_PER_TURN):

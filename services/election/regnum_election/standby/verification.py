@@ -22,7 +22,7 @@ from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
-from regnum_election.state.telling import tell
+from regnum_election.state.telling import publish, tell
 from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.settling import settle_some
 
@@ -100,6 +100,10 @@ async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names:
     ]
     if changed:
         await tell(context, Applied(leader_changes=set(changed)))
+    # Partitions that the predecessor removed and did not publish as gone.
+    await publish(
+        context, [key for id in found for key in before.of_topic(id) if key not in context.picture.partitions]
+    )
     topics = dict.fromkeys((*(topic.id for topic in known), *found))
     await settle_some(context, [key for id in topics for key in context.picture.of_topic(id)])
     return len(changed)
@@ -140,6 +144,7 @@ def is_as_known(picture: Cluster, topic: Topic, nodes: Mapping[str, Node]) -> bo
         topic_id=topic.id,
         partitions={number: partition.replicas for number, partition in members.items()},
         mutation=topic.mutation,
+        partition_mutations=topic.partition_mutations,
     )
     if node is None or node.data != said.encode() or topic.creation_id != node.stat.creation_id:
         return False

@@ -25,6 +25,7 @@ from regnum_election.publication.unpublished import Unpublished
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.reign.writing import FencedStore
 from regnum_election.state.open_deletions import OpenDeletions
+from regnum_election.state.open_removals import OpenRemovals
 from regnum_election.state.unverified import Unverified
 
 Decide = Callable[[Cluster, PartitionKey, Partition], Decision]
@@ -61,6 +62,8 @@ class ControllerContext:
         """Topics that nobody but this reign knows of."""
         self.picture = Cluster()
         self.deletions: Final = OpenDeletions()
+        self.removals: Final = OpenRemovals()
+        """Partitions that are gone from topics that stay, and that some broker has still to delete."""
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}
@@ -133,7 +136,9 @@ class ControllerContext:
     def settle(self, picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         """The ordinary decision: fit to the live brokers, or the first state of a partition that may get one."""
         if partition.held is None:
-            return first_state(key.topic_id, partition.replicas, self.surroundings_of(key))
+            tombstone = partition.tombstone
+            after = None if tombstone is None else tombstone.state.leader_epoch
+            return first_state(key.topic_id, partition.replicas, self.surroundings_of(key), after=after)
         return settle(
             partition.held.state,
             partition.replicas,

@@ -132,6 +132,8 @@ def _group(context: ControllerContext, key: PartitionKey, partition: Partition, 
     # Ties the write to this life of the topic: versions start again when a name is used again (safety rule S2).
     guard = Check(paths.topic_id(key.topic_id))
     data = change.state.encode()
+    if partition.held is None and partition.tombstone is not None:
+        return (guard, Set(path, data, partition.tombstone.version))
     if partition.held is not None:
         lets_go = partition.held.state.elr and not change.state.elr
         return (guard, *(_registrations(context, change) if lets_go else ()), Set(path, data, partition.held.version))
@@ -181,6 +183,7 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
     }
     found = await context.store.read_many(tuple(wanted))
     states: dict[PartitionKey, HeldState] = {}
+    tombstones: dict[PartitionKey, HeldState] = {}
     troubles: dict[PartitionKey, str] = {}
     usable: list[PartitionKey] = []
     for count, (path, key) in enumerate(wanted.items(), 1):
@@ -189,6 +192,9 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
         node, known = found.get(path), context.picture.partitions[key]
         seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
         match judge_state(key.topic_id, seen, creating=known.creating, reign=context.reign.epoch):
+            case HeldState() as held if held.state.removed:
+                usable.append(key)
+                tombstones[key] = held
             case HeldState() as held if known.held is not None and held.version < known.held.version:
                 troubles[key] = MADE_ANEW
                 applied.leader_changes.add(key)
@@ -204,7 +210,7 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
             case None:
                 usable.append(key)
     context.give_way(max((held.state.controller_epoch for held in states.values()), default=ControllerEpoch(0)))
-    context.picture = context.picture.with_states(states)
+    context.picture = context.picture.with_states(states).with_tombstones(tombstones)
     if troubles:
         context.trouble(troubles)
     return usable

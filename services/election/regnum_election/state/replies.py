@@ -10,6 +10,7 @@ from regnum_election.reign.events import (
     BrokersChanged,
     EventQueue,
     Mutation,
+    PartitionsDeleted,
     ReplicasDeleted,
     ReplicasOffline,
     ReplicasUsable,
@@ -43,6 +44,10 @@ class ReplyListener:
     def replicas_deleted(self, broker: BrokerId, topics: tuple[tuple[TopicId, bool], ...]) -> None:
         """A broker answered orders to delete."""
         self._queue.put(ReplicasDeleted(broker=broker, topics=topics))
+
+    def partitions_deleted(self, broker: BrokerId, partitions: tuple[tuple[PartitionKey, bool], ...]) -> None:
+        """A broker answered orders to delete single replicas."""
+        self._queue.put(PartitionsDeleted(broker=broker, partitions=partitions))
 
     def replicas_offline(self, broker: BrokerId, epoch: BrokerEpoch, keys: frozenset[PartitionKey]) -> None:
         """A broker refused replicas because it cannot use them."""

@@ -299,6 +299,8 @@ class TopicAdopter:
             version = next((result.stat.version for result in results if result.stat is not None), version)
             self._context.log.info("topic taken up", topic=name, topic_id=verdict.topic_id)
         self._reported.pop(name, None)
+        if verdict.node.removing:
+            self._context.removals.begun[verdict.topic_id] = dict(verdict.node.removing)
         return Topic(
             name=name,
             id=verdict.topic_id,
@@ -306,6 +308,7 @@ class TopicAdopter:
             partitions=tuple(sorted(verdict.partitions)),
             mutation=verdict.node.mutation,
             creation_id=node.stat.creation_id,
+            partition_mutations=verdict.node.partition_mutations,
         )
 
     async def _makes_room(
@@ -388,6 +391,7 @@ class TopicAdopter:
             return
         context.log.warning("topic was removed by hand, deleting it", topic=name, topic_id=topic_id)
         context.deletions.add(Deletion.recorded_as(topic_id, record, version=0))
+        context.removals.drop_topic(topic_id)
         if name not in context.picture.names:
             context.clearing[name] = topic_id
 

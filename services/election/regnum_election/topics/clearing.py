@@ -96,9 +96,14 @@ class TopicClearer:
     async def _round(self, topics: Mapping[TopicId, str], cleared: set[TopicId]) -> AsyncGenerator[None, None]:
         store = self._context.store
         found = await store.read_many(
-            [path for id, name in topics.items() for path in (paths.topic_id(id), topic_config(name))]
+            [
+                path
+                for id, name in topics.items()
+                for path in (paths.topic_id(id), topic_config(name), paths.partition_deletions(id))
+            ]
         )
         guarded: dict[TopicId, str] = {}
+        await self._delete_removals(topics, found)
         for id, name in topics.items():
             guard = found.get(paths.topic_id(id))
             if guard is not None and _guards(guard.data, name):
@@ -129,6 +134,12 @@ class TopicClearer:
                 case Refused(error=error):
                     self._context.log.info("deletion goes round again", topic=topics[id], reason=str(error))
         yield
+
+    async def _delete_removals(self, topics: Collection[TopicId], found: Mapping[str, Node]) -> None:
+        """Records of single partitions: the topic's own record names every broker that they do."""
+        for id in topics:
+            if paths.partition_deletions(id) in found:
+                await self._delete_below(paths.partition_deletions(id), id)
 
     def _done(self, topic_id: TopicId, cleared: set[TopicId]) -> None:
         self._known.pop(topic_id, None)
@@ -211,10 +222,13 @@ def _known_folders(topic_id: TopicId, name: str, known: Known) -> Iterator[_Fold
 def _last_of(topic_id: TopicId, name: str, topic: Node | None, found: Mapping[str, Node], *, is_ours: bool) -> Group:
     """The multi that frees the name: the topic node, unless it is another's or gone, the guard, and the settings."""
     config = found.get(topic_config(name))
+    removals = found.get(paths.partition_deletions(topic_id))
     group: list[Delete] = []
     if topic is not None and is_ours:
         group.append(Delete(paths.topic(name), topic.stat.version))
     group.append(Delete(paths.topic_id(topic_id), found[paths.topic_id(topic_id)].stat.version))
+    if removals is not None:
+        group.append(Delete(paths.partition_deletions(topic_id), removals.stat.version))
     if config is not None and (topic is None or is_ours):
         group.append(Delete(topic_config(name), config.stat.version))
     return tuple(group)

@@ -192,7 +192,7 @@ class TopicDeleter:
         for number in topic.partitions:
             hosts.update(picture.partitions[PartitionKey(topic_id, number)].replicas)
             await turns.took()
-        named = frozenset(hosts) | frozenset(brokers)
+        named = frozenset(hosts) | frozenset(brokers) | self._context.removals.brokers_of(topic_id)
         record = DeletionNode(topic=topic.name, brokers=named, mutation=mutation)
         return Deletion.recorded_as(topic_id, record, version=0, weight=max(hosts.values(), default=1))
 
@@ -208,6 +208,7 @@ class TopicDeleter:
                 "topic deletion begun", topic=one.topic, topic_id=one.topic_id, brokers=sorted(one.recorded)
             )
             context.deletions.add(one)
+            context.removals.drop_topic(one.topic_id)
             context.clearing[one.topic] = one.topic_id
             self._uncleared.add(one.topic_id)
             known: dict[int, int | None] = {}

@@ -1,11 +1,11 @@
-"""Telling brokers to delete replicas of topics that are gone (safety rule S13)."""
+"""Telling brokers to delete replicas of topics, and of single partitions, that are gone (safety rule S13)."""
 
 from typing import Final
 
 from regnum_model.ids import TOPIC_DELETED_EPOCH
 from regnum_service.slices import slices
 
-from regnum_election.decisions.deletion import Deletion
+from regnum_election.decisions.deletion import Deletion, Removal
 from regnum_election.dispatch.outbox import Stop
 from regnum_election.state.context import ControllerContext
 
@@ -20,6 +20,10 @@ async def tell_deletions(context: ControllerContext) -> None:
             deletions = [context.deletions[topic_id] for topic_id in topics]
             context.dispatch.order_stops(id, [_stop(deletion) for deletion in deletions])
             context.deletions.told(id, topics)
+        async for keys in slices(context.removals.untold(id), DELETIONS_PER_TURN):
+            removals = [removal for key in keys if (removal := context.removals.get(key)) is not None]
+            context.dispatch.order_stops(id, [_stop_partition(removal) for removal in removals])
+            context.removals.told(id, keys)
 
 
 def _stop(deletion: Deletion) -> Stop:
@@ -30,4 +34,15 @@ def _stop(deletion: Deletion) -> Stop:
         leader_epoch=TOPIC_DELETED_EPOCH,
         delete=True,
         weight=deletion.weight,
+    )
+
+
+def _stop_partition(removal: Removal) -> Stop:
+    # By its epoch the order leaves a replica alone that was added since under the same number.
+    return Stop(
+        topic_id=removal.key.topic_id,
+        partition=removal.key.partition,
+        topic=removal.topic,
+        leader_epoch=removal.leader_epoch,
+        delete=True,
     )

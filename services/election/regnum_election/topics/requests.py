@@ -190,8 +190,9 @@ def _room(request: TopicRequest, picture: Cluster) -> _Room | Rejection:
             f"{len(usable)}, or start more brokers",
         )
     widest = max(len(str(id)) for id in usable)
-    too_large = _too_large(request, request.partitions, ids_bytes=request.partitions * factor * (widest + 1))
-    return too_large or _Room(usable=usable, factor=factor)
+    ids_bytes = request.partitions * factor * (widest + 1)
+    refused = too_large(request.partitions, ids_bytes=ids_bytes, mutation_length=len(request.mutation or ""))
+    return refused or _Room(usable=usable, factor=factor)
 
 
 def _placed(request: TopicRequest, room: _Room, partitions: int, *, start: int, shift: int) -> Plan | Rejection:
@@ -230,20 +231,20 @@ def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
                 f"partition {number} names brokers {unknown}, which are not live; choose from {sorted(picture.brokers)}"
             )
     ids_bytes = sum(len(str(id)) + 1 for replicas in assignment.values() for id in replicas)
-    too_large = _too_large(request, len(assignment), ids_bytes=ids_bytes)
-    return too_large or Plan(name=request.name, assignment=assignment, mutation=request.mutation)
+    refused = too_large(len(assignment), ids_bytes=ids_bytes, mutation_length=len(request.mutation or ""))
+    return refused or Plan(name=request.name, assignment=assignment, mutation=request.mutation)
 
 
-def _too_large(request: TopicRequest, partitions: int, *, ids_bytes: int) -> Rejection | None:
+def too_large(partitions: int, *, ids_bytes: int, mutation_length: int) -> Rejection | None:
     """Refuses what one node of the store cannot hold.
 
     Args:
-        request: the topic.
         partitions: how many.
         ids_bytes: bytes of all broker ids with what stands between them, or more.
+        mutation_length: characters of all mutation ids that stand in the node.
     """
     numbers = 2 * len(str(partitions)) + _PARTITION_BYTES
-    size = _TOPIC_BYTES + _ESCAPED_BYTES * len(request.mutation or "") + partitions * numbers + ids_bytes
+    size = _TOPIC_BYTES + _ESCAPED_BYTES * mutation_length + partitions * numbers + ids_bytes
     if size <= NODE_BYTES_MAX:
         return None
     return _reject(

@@ -186,7 +186,7 @@ class ReplicaAssignment(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
-    """Partition number; all of 0 .. n-1 must be given."""
+    """Partition number; all of 0 .. n-1 must be given, or all of those that are added to a topic."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Broker ids, distinct; the first is the preferred leader."""
@@ -400,6 +400,244 @@ class DeleteTopicResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteTopicResult: _TypeAlias = DeleteTopicResult  # noqa: Y015
+
+@_typing.final
+class CreatePartitionsRequest(_message.Message):
+    """Asks for more partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long to wait until every new partition has a leader, in milliseconds. 0 means the server's default."""
+    validate_only: _builtins.bool
+    """Check only; add nothing."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller. From version 3 on a quota may refuse."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewPartitions]:
+        """Topics, each at most once; at most 10,000."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[Global___NewPartitions] | None = ...,
+        timeout_ms: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "timeout_ms", b"timeout_ms", "topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreatePartitionsRequest: _TypeAlias = CreatePartitionsRequest  # noqa: Y015
+
+@_typing.final
+class NewPartitions(_message.Message):
+    """Partitions to add to a topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    MUTATION_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Topic name."""
+    count: _builtins.int
+    """Number of partitions that the topic is to have, above the present one. May be 0 with an assignment."""
+    mutation_id: _builtins.str
+    """Identifies this mutation; see NewTopic.mutation_id. A topic remembers the last 8 that changed its partitions."""
+    @_builtins.property
+    def assignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
+        """Replicas of each new partition, as many as partition 0 has. Empty means the controller goes on with its placement."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        count: _builtins.int = ...,
+        assignment: _abc.Iterable[Global___ReplicaAssignment] | None = ...,
+        mutation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "count", b"count", "mutation_id", b"mutation_id", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NewPartitions: _TypeAlias = NewPartitions  # noqa: Y015
+
+@_typing.final
+class CreatePartitionsResponse(_message.Message):
+    """Answers CreatePartitionsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """How long the caller should wait before its next mutation, in milliseconds. 0 means no limit applied."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionsResult]:
+        """One result for each topic, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___PartitionsResult] | None = ...,
+        throttle_time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreatePartitionsResponse: _TypeAlias = CreatePartitionsResponse  # noqa: Y015
+
+@_typing.final
+class PartitionsResult(_message.Message):
+    """Outcome for one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Topic name as requested."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    partitions: _builtins.int
+    """Number of partitions of the topic now, or on validate_only then. 0 on failure."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionsResult: _TypeAlias = PartitionsResult  # noqa: Y015
+
+@_typing.final
+class DeletePartitionsRequest(_message.Message):
+    """Asks for partitions to be removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long to wait until nobody can write to them any more, in milliseconds. 0 means the server's default."""
+    validate_only: _builtins.bool
+    """Check only; remove nothing."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeletablePartitions]:
+        """Topics, each at most once; at most 10,000."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[Global___DeletablePartitions] | None = ...,
+        timeout_ms: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "timeout_ms", b"timeout_ms", "topics", b"topics", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePartitionsRequest: _TypeAlias = DeletePartitionsRequest  # noqa: Y015
+
+@_typing.final
+class DeletablePartitions(_message.Message):
+    """Partitions of one topic to remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    MUTATION_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Topic name."""
+    topic_id: _builtins.str
+    """Topic id. Empty means whatever topic has the name."""
+    mutation_id: _builtins.str
+    """Identifies this mutation; see NewPartitions.mutation_id."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition numbers: the highest of the topic, not all of them. Anything else is refused with INVALID_PARTITIONS."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        mutation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mutation_id", b"mutation_id", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletablePartitions: _TypeAlias = DeletablePartitions  # noqa: Y015
+
+@_typing.final
+class DeletePartitionsResponse(_message.Message):
+    """Answers DeletePartitionsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """How long the caller should wait before its next mutation, in milliseconds. 0 means no limit applied."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionsResult]:
+        """One result for each topic, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___PartitionsResult] | None = ...,
+        throttle_time_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePartitionsResponse: _TypeAlias = DeletePartitionsResponse  # noqa: Y015
 
 @_typing.final
 class QuotaEntity(_message.Message):

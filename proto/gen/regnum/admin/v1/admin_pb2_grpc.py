@@ -46,6 +46,16 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsResponse.FromString,
                 _registered_method=True)
+        self.CreatePartitions = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/CreatePartitions',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.CreatePartitionsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.CreatePartitionsResponse.FromString,
+                _registered_method=True)
+        self.DeletePartitions = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DeletePartitions',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeletePartitionsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeletePartitionsResponse.FromString,
+                _registered_method=True)
         self.AlterClientQuotas = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/AlterClientQuotas',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterClientQuotasRequest.SerializeToString,
@@ -92,6 +102,22 @@ class AdminServiceServicer:
 
     def DeleteTopics(self, request, context):
         """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreatePartitions(self, request, context):
+        """Adds partitions to topics, each topic on its own: one that fails does not stop the others. May be repeated with the
+        same mutation ids.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeletePartitions(self, request, context):
+        """Removes the highest partitions of topics with all their records, each topic on its own. May be repeated with the
+        same mutation ids. Brokers that are away remove their files when they return.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,6 +181,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeleteTopics,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsResponse.SerializeToString,
+            ),
+            'CreatePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePartitions,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.CreatePartitionsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.CreatePartitionsResponse.SerializeToString,
+            ),
+            'DeletePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePartitions,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeletePartitionsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DeletePartitionsResponse.SerializeToString,
             ),
             'AlterClientQuotas': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterClientQuotas,
@@ -243,6 +279,60 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DeleteTopics',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DeleteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreatePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/CreatePartitions',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.CreatePartitionsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.CreatePartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeletePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DeletePartitions',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DeletePartitionsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DeletePartitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

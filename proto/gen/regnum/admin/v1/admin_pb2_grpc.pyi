@@ -39,6 +39,14 @@ class AdminServiceStub:
     """Creates topics, each on its own: one that fails does not stop the others."""
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]
     """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return."""
+    CreatePartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreatePartitionsRequest, _admin_pb2.CreatePartitionsResponse]
+    """Adds partitions to topics, each topic on its own: one that fails does not stop the others. May be repeated with the
+    same mutation ids.
+    """
+    DeletePartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeletePartitionsRequest, _admin_pb2.DeletePartitionsResponse]
+    """Removes the highest partitions of topics with all their records, each topic on its own. May be repeated with the
+    same mutation ids. Brokers that are away remove their files when they return.
+    """
     AlterClientQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterClientQuotasRequest, _admin_pb2.AlterClientQuotasResponse]
     """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
     DescribeClientQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]
@@ -70,6 +78,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Creates topics, each on its own: one that fails does not stop the others."""
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return."""
+    CreatePartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreatePartitionsRequest, _admin_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
+    """Adds partitions to topics, each topic on its own: one that fails does not stop the others. May be repeated with the
+    same mutation ids.
+    """
+    DeletePartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeletePartitionsRequest, _admin_pb2.DeletePartitionsResponse]  # type: ignore[assignment]
+    """Removes the highest partitions of topics with all their records, each topic on its own. May be repeated with the
+    same mutation ids. Brokers that are away remove their files when they return.
+    """
     AlterClientQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterClientQuotasRequest, _admin_pb2.AlterClientQuotasResponse]  # type: ignore[assignment]
     """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
     DescribeClientQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]  # type: ignore[assignment]
@@ -110,6 +126,26 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DeleteTopicsResponse, _abc.Awaitable[_admin_pb2.DeleteTopicsResponse]]:
         """Deletes topics. Answered when the name is free again; brokers that are away remove their files when they return."""
+
+    @_abc_1.abstractmethod
+    def CreatePartitions(
+        self,
+        request: _admin_pb2.CreatePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreatePartitionsResponse, _abc.Awaitable[_admin_pb2.CreatePartitionsResponse]]:
+        """Adds partitions to topics, each topic on its own: one that fails does not stop the others. May be repeated with the
+        same mutation ids.
+        """
+
+    @_abc_1.abstractmethod
+    def DeletePartitions(
+        self,
+        request: _admin_pb2.DeletePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeletePartitionsResponse, _abc.Awaitable[_admin_pb2.DeletePartitionsResponse]]:
+        """Removes the highest partitions of topics with all their records, each topic on its own. May be repeated with the
+        same mutation ids. Brokers that are away remove their files when they return.
+        """
 
     @_abc_1.abstractmethod
     def AlterClientQuotas(

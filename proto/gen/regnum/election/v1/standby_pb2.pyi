@@ -162,6 +162,7 @@ class FollowedTopic(_message.Message):
     MUTATION_FIELD_NUMBER: _builtins.int
     PARTITION_COUNT_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    PARTITION_MUTATIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -178,7 +179,11 @@ class FollowedTopic(_message.Message):
     """How many partitions it has, those that are not in this message included."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowedPartition]:
-        """Partitions that are new or have changed."""
+        """Partitions that are new, have changed, or are gone."""
+
+    @_builtins.property
+    def partition_mutations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the last mutations that added or removed partitions, newest last."""
 
     def __init__(
         self,
@@ -191,10 +196,11 @@ class FollowedTopic(_message.Message):
         mutation: _builtins.str | None = ...,
         partition_count: _builtins.int = ...,
         partitions: _abc.Iterable[Global___FollowedPartition] | None = ...,
+        partition_mutations: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_creation_id", b"_creation_id", "_mutation", b"_mutation", "creation_id", b"creation_id", "mutation", b"mutation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_creation_id", b"_creation_id", "_mutation", b"_mutation", "creation_id", b"creation_id", "deleted", b"deleted", "mutation", b"mutation", "name", b"name", "partition_count", b"partition_count", "partitions", b"partitions", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_creation_id", b"_creation_id", "_mutation", b"_mutation", "creation_id", b"creation_id", "deleted", b"deleted", "mutation", b"mutation", "name", b"name", "partition_count", b"partition_count", "partition_mutations", b"partition_mutations", "partitions", b"partitions", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__creation_id: _TypeAlias = _typing.Literal["creation_id"]  # noqa: Y015
     _WhichOneofArgType__creation_id: _TypeAlias = _typing.Literal["_creation_id", b"_creation_id"]  # noqa: Y015
@@ -220,6 +226,7 @@ class FollowedPartition(_message.Message):
     STATE_VERSION_FIELD_NUMBER: _builtins.int
     REPLICAS_OFFLINE_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number."""
     creating: _builtins.bool
@@ -230,6 +237,8 @@ class FollowedPartition(_message.Message):
     """Version of that node."""
     replicas_offline: _builtins.bool
     """Whether it was published with replicas that their brokers cannot use, which a successor does not know of."""
+    removed: _builtins.bool
+    """Whether it was removed from its topic; nothing above but its number is set then."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Assignment; the first is the preferred leader."""
@@ -248,10 +257,11 @@ class FollowedPartition(_message.Message):
         state_version: _builtins.int = ...,
         replicas_offline: _builtins.bool = ...,
         held: Global___FollowedState | None = ...,
+        removed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "held", b"held", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "creating", b"creating", "held", b"held", "partition", b"partition", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "creating", b"creating", "held", b"held", "partition", b"partition", "removed", b"removed", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__trouble: _TypeAlias = _typing.Literal["trouble"]  # noqa: Y015
     _WhichOneofArgType__trouble: _TypeAlias = _typing.Literal["_trouble", b"_trouble"]  # noqa: Y015

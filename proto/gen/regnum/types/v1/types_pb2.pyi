@@ -159,6 +159,7 @@ class PartitionState(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     OFFLINE_REASON_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number in its topic, from 0."""
     leader: _builtins.int
@@ -171,6 +172,8 @@ class PartitionState(_message.Message):
     """Why the partition has no leader, in words for a person, with what helps. Empty when it has one, or when nothing but
     missing brokers is the reason.
     """
+    removed: _builtins.bool
+    """True when the partition was removed from its topic, in changes of metadata only; there is no leader then."""
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Broker ids of the in-sync replicas, the leader's among them."""
@@ -199,10 +202,11 @@ class PartitionState(_message.Message):
         version: _builtins.int = ...,
         offline_replicas: _abc.Iterable[_builtins.int] | None = ...,
         offline_reason: _builtins.str = ...,
+        removed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "offline_reason", b"offline_reason", "offline_replicas", b"offline_replicas", "partition", b"partition", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "offline_reason", b"offline_reason", "offline_replicas", b"offline_replicas", "partition", b"partition", "removed", b"removed", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""Partitions added to topics and removed from them."""

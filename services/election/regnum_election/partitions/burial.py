@@ -1,0 +1,216 @@
+"""Tombstones and records of removed partitions: the second and third write of a removal (see ``removal``).
+
+Goals: few store calls for many partitions; a leader that writes its state meanwhile costs one more read and write; a
+controller that comes in between goes on from whatever is left.
+
+Algorithm: what the picture knew of a partition when it was removed is replaced unread, at the version known; what is
+refused is read. A state that is a tombstone already was buried by an earlier reign: tombstone and record were written
+together, so if the record is gone every broker has confirmed.
+"""
+
+import enum
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from regnum_coordination.port import Check, Create, Group, Node, Refused, Set, Written
+from regnum_model import paths
+from regnum_model.ids import NO_EPOCH, PartitionKey, TopicId
+from regnum_model.nodes import MalformedNodeError, PartitionDeletionNode
+from regnum_service.slices import slices
+
+from regnum_election.decisions.cluster import HeldState
+from regnum_election.decisions.deletion import Removal
+from regnum_election.decisions.leadership import removed_state
+from regnum_election.decisions.topic_nodes import FoundNode, judge_state, readable
+from regnum_election.reign.beside import Beside
+from regnum_election.state.context import ControllerContext
+from regnum_election.topics.deletion_orders import tell_deletions
+
+PARTITIONS_PER_STEP: Final = 300
+"""Partitions that one step buries; a failover waits for one step at most."""
+
+PARTITIONS_PER_TURN: Final = 100
+"""Tombstones that are made between two turns of the event loop (safety rule S22)."""
+
+ROUNDS_MAX: Final = 20
+"""Rounds against leaders and people that write states while these are replaced; what is left then is tried later."""
+
+
+class Unreadable(enum.Enum):
+    """A state that only a person can mend."""
+
+    STATE = "state"
+
+
+class Burial:
+    """Of one reign. Used by the controller's task only."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        """Only assigns."""
+        self._context: Final = context
+        self._known: Final[dict[PartitionKey, HeldState]] = {}
+        """Last states of partitions that are gone from the picture and not buried: they need not be read."""
+
+    def remember(self, key: PartitionKey, held: HeldState) -> None:
+        """What the picture knew of a partition when it was removed."""
+        self._known[key] = held
+
+    async def bury(self, topics: Collection[TopicId]) -> AsyncGenerator[None, None]:
+        """Steps that make tombstones and records of what topic nodes name as ``removing``; may be repeated."""
+        context = self._context
+        buried: dict[TopicId, set[int]] = {id: set() for id in topics}
+        keys = [PartitionKey(id, number) for id in topics for number in context.removals.begun.get(id, ())]
+        for first in range(0, len(keys), PARTITIONS_PER_STEP):
+            left = self._still_there(keys[first : first + PARTITIONS_PER_STEP])
+            for round_ in range(ROUNDS_MAX):
+                if not left:
+                    break
+                done = await self._bury(left, read=round_ > 0)
+                for key in done:
+                    self._known.pop(key, None)
+                    buried[key.topic_id].add(key.partition)
+                left = [key for key in left if key not in done]
+            if left:
+                context.log.error("partitions removed and not buried; trying again later", partitions=len(left))
+            await tell_deletions(context)
+            yield
+        await self._take_marks_away({id: numbers for id, numbers in buried.items() if numbers})
+
+    def _still_there(self, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
+        """A topic may have been deleted meanwhile, with all that is recorded of its partitions."""
+        context = self._context
+        return [
+            key
+            for key in keys
+            if key.topic_id in context.picture.topics and key.partition in context.removals.begun.get(key.topic_id, ())
+        ]
+
+    async def _bury(self, keys: Sequence[PartitionKey], *, read: bool) -> set[PartitionKey]:
+        """One round; those that need no further one."""
+        context, known = self._context, self._known
+        unknown = list(keys) if read else [key for key in keys if key not in known]
+        found = await context.store.read_many([path for key in unknown for path in self._paths_of(key)])
+        done: set[PartitionKey] = set()
+        groups: list[Group] = [self._folder(id) for id in dict.fromkeys(key.topic_id for key in keys)]
+        folders = len(groups)
+        meant: list[tuple[PartitionKey, PartitionDeletionNode]] = []
+        asked = frozenset(unknown)
+        async for some in slices(keys, PARTITIONS_PER_TURN):
+            for key in some:
+                held = self._judge(key, found) if key in asked else known[key]
+                if held is Unreadable.STATE:
+                    continue
+                if held is not None and held.state.removed:
+                    self._take_up(key, found)
+                    done.add(key)
+                    continue
+                group, record = self._grave(key, held, found)
+                groups.append(group)
+                meant.append((key, record))
+        outcomes = (await context.store.write_batch(groups))[folders:] if meant else ()
+        for (key, record), outcome in zip(meant, outcomes, strict=True):
+            match outcome:
+                case Written(results=results):
+                    stat = results[-1].stat
+                    version = 0 if stat is None else stat.version
+                    context.removals.add(Removal.recorded_as(key, record, version=version))
+                    done.add(key)
+                case Refused(error=error):
+                    context.log.info("state changed while it was replaced", key=key, reason=str(error))
+        return done
+
+    def _paths_of(self, key: PartitionKey) -> tuple[str, ...]:
+        name = self._context.picture.topics[key.topic_id].name
+        return (
+            paths.partition(name, key.partition),
+            paths.leader_and_isr(name, key.partition),
+            paths.partition_deletion(key.topic_id, key.partition),
+        )
+
+    def _folder(self, id: TopicId) -> Group:
+        """Of the topic's records. It may stand already: then this is refused, and nothing depends on it."""
+        return (Check(paths.topic_id(id)), Create(paths.partition_deletions(id), b""))
+
+    def _judge(self, key: PartitionKey, found: Mapping[str, Node]) -> "HeldState | Unreadable | None":
+        """The state to replace; None: there is none."""
+        _, state_path, _ = self._paths_of(key)
+        node = found.get(state_path)
+        seen = None if node is None else FoundNode(data=node.data, version=node.stat.version)
+        match judge_state(key.topic_id, seen, creating=True, reign=self._context.reign.epoch):
+            case HeldState() as held:
+                self._context.give_way(held.state.controller_epoch)
+                return held
+            case None:
+                return None
+            case str(reason):
+                self._context.log.error("state of a removed partition cannot be read", path=state_path, reason=reason)
+                return Unreadable.STATE
+
+    def _take_up(self, key: PartitionKey, found: Mapping[str, Node]) -> None:
+        """Buried by an earlier reign: without a record every broker has confirmed, or none ever had a replica."""
+        record = found.get(self._paths_of(key)[2])
+        if record is None or self._context.removals.get(key) is not None:
+            return
+        try:
+            content = PartitionDeletionNode.decode(record.data)
+        except MalformedNodeError as error:
+            self._context.removals.unreadable(key)
+            self._context.log.warning("removal record ignored", key=key, reason=f"{error}; delete it or correct it")
+        else:
+            self._context.removals.add(Removal.recorded_as(key, content, version=record.stat.version))
+
+    def _grave(
+        self, key: PartitionKey, held: HeldState | None, found: Mapping[str, Node]
+    ) -> tuple[Group, PartitionDeletionNode]:
+        """The write that makes tombstone and record, and what the record says."""
+        context = self._context
+        folder_path, state_path, record_path = self._paths_of(key)
+        known = self._known.get(key)
+        at_least = NO_EPOCH if known is None else known.state.leader_epoch
+        state = None if held is None else held.state
+        tombstone = removed_state(key.topic_id, state, context.reign.epoch, at_least=at_least)
+        brokers = set(context.removals.begun[key.topic_id][key.partition])
+        if state is not None:
+            brokers.update(state.isr, state.elr)
+        record = PartitionDeletionNode(
+            topic=context.picture.topics[key.topic_id].name,
+            brokers=frozenset(brokers),
+            leader_epoch=tombstone.leader_epoch,
+        )
+        guard, note = Check(paths.topic_id(key.topic_id)), Create(record_path, record.encode())
+        if held is not None:
+            return (guard, Set(state_path, tombstone.encode(), held.version), note), record
+        folder = () if folder_path in found else (Create(folder_path, b""),)
+        return (guard, *folder, Create(state_path, tombstone.encode()), note), record
+
+    async def _take_marks_away(self, buried: Mapping[TopicId, Collection[int]]) -> None:
+        """The topic nodes name them no more; what is refused is for a later time."""
+        context = self._context
+        names = {paths.topic(topic.name): topic for id in buried if (topic := context.picture.topics.get(id))}
+        groups: list[Group] = []
+        meant: list[TopicId] = []
+        encoding = Beside()
+        for path, node in (await context.store.read_many(tuple(names))).items():
+            topic = names[path]
+            content = await encoding.result(partial(readable, node.data), weight=len(node.data))
+            if content is None or content.topic_id != topic.id:
+                continue
+            left = {number: ids for number, ids in content.removing.items() if number not in buried[topic.id]}
+            if len(left) == len(content.removing):
+                context.removals.not_begun(topic.id, buried[topic.id])
+                continue
+            data = await encoding.result(replace(content, removing=left).encode, weight=len(node.data))
+            groups.append((Check(paths.topic_id(topic.id)), Set(path, data, node.stat.version)))
+            meant.append(topic.id)
+        versions: dict[TopicId, int] = {}
+        for id, outcome in zip(meant, await context.store.write_batch(groups), strict=True):
+            match outcome:
+                case Written(results=results):
+                    if (stat := results[-1].stat) is not None:
+                        versions[id] = stat.version
+                    context.removals.not_begun(id, buried[id])
+                case Refused(error=error):
+                    context.log.warning("topic node changed meanwhile", topic_id=id, reason=str(error))
+        context.picture = context.picture.with_topic_versions(versions)
