@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.admin.topic_mutation import Waiting
-    from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewTopic
+    from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
     from regnum_client.consumer.consumer import Consumer, ConsumerSettings
     from regnum_client.consumer.positions import EARLIEST, LATEST, ResetPolicy
     from regnum_client.errors import (
@@ -66,7 +66,9 @@ _HOMES: Final = {
     "Waiting": "admin.topic_mutation",
     "CreatedTopic": "admin.topics",
     "DeletedTopic": "admin.topics",
+    "NewPartitions": "admin.topics",
     "NewTopic": "admin.topics",
+    "TopicPartitions": "admin.topics",
 }
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "CreatedTopic",
     "DeletedTopic",
     "DeliveryTimeoutError",
+    "NewPartitions",
     "NewTopic",
     "OffsetOutOfRangeError",
     "PartitionRecovery",
@@ -101,6 +104,7 @@ __all__ = [
     "SequenceBrokenError",
     "ThrottlingQuotaExceededError",
     "TopicPartition",
+    "TopicPartitions",
     "UnreadableBatchError",
     "Waiting",
 ]

@@ -5,14 +5,14 @@ from typing import Final
 from regnum_client.admin.config_admin import ConfigAdmin
 from regnum_client.admin.quota_admin import QuotaAdmin
 from regnum_client.admin.recovery_admin import RecoveryAdmin
-from regnum_client.admin.topic_admin import TopicAdmin
+from regnum_client.admin.topic_admin import PartitionAdmin, TopicAdmin
 from regnum_client.cluster.view import ClusterView, TopicView
 
 TOPIC_WAIT_S: Final = 0.5
 """How long a topic that no broker knows is waited for when it is described: news of it may be on its way."""
 
 
-class Admin(TopicAdmin, QuotaAdmin, ConfigAdmin, RecoveryAdmin):
+class Admin(TopicAdmin, PartitionAdmin, QuotaAdmin, ConfigAdmin, RecoveryAdmin):
     """Topics and the cluster. The plural methods answer for each topic, the singular ones raise."""
 
     async def describe_cluster(self) -> ClusterView:

@@ -1,12 +1,12 @@
-"""Creation and deletion of topics.
+"""Creation and deletion of topics, and of their partitions.
 
 A mutation carries an id that the controller stores with what it changed, so it may be sent again until its outcome is
 known, to whoever is the controller by then (safety rule S20). Topics are deleted by topic id where it is known: a
-repeat cannot hit another topic of that name.
+repeat cannot hit another topic of that name. Partitions are removed by number.
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from regnum.admin.v1 import admin_pb2
@@ -16,14 +16,18 @@ from regnum_model.nodes import Address
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.session import AdminSession
-from regnum_client.admin.topic_mutation import Answered, TopicMutation, Waiting
+from regnum_client.admin.topic_mutation import Answered, Ask, TopicMutation, Waiting
 from regnum_client.admin.topics import (
     CreatedTopic,
     DeletedTopic,
+    NewPartitions,
     NewTopic,
+    TopicPartitions,
     created_from_wire,
     deleted_from_wire,
+    new_partitions_to_wire,
     new_topic_to_wire,
+    partitions_from_wire,
 )
 from regnum_client.cluster.connections import call
 
@@ -136,6 +140,139 @@ class TopicAdmin(AdminSession):
             on_wait=on_wait,
         )
         return await mutation.carry_out(list(ids))
+
+
+Answers = dict[str, TopicPartitions | RegnumError]
+"""By topic name."""
+
+
+class PartitionAdmin(AdminSession):
+    """Numbers of partitions. One topic raises, many topics answer for each."""
+
+    async def create_partitions(
+        self,
+        topic: str,
+        total: int = 0,
+        *,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+    ) -> TopicPartitions:
+        """Add partitions to one topic, so that it has ``total``; done when each has a leader.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, ...
+        """
+        answers = await self.create_partitions_of_topics(
+            [NewPartitions(topic=topic, total=total, assignment=assignment)],
+            validate_only=validate_only,
+            retry_on_quota_violation=retry_on_quota_violation,
+        )
+        return _or_raise(answers, topic)
+
+    async def create_partitions_of_topics(
+        self,
+        topics: Sequence[NewPartitions],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+        timeout_s: float | None = None,
+        on_wait: Callable[[Waiting], None] | None = None,
+    ) -> Answers:
+        """Add partitions to topics, each on its own; the answer has one entry for each name.
+
+        Args:
+            topics: what to add, each topic once.
+            validate_only: check only; add nothing.
+            retry_on_quota_violation: as for ``create_topics``.
+            timeout_s: time for all of it; None: that of the client.
+            on_wait: is told of every wait for a quota.
+        """
+        mutations = {one.topic: encode_id(uuid.uuid4()) for one in topics}
+        wanted = {one.topic: one for one in topics}
+
+        async def ask(address: Address, names: Sequence[str], timeout_ms: int) -> Answered[TopicPartitions]:
+            request = admin_pb2.CreatePartitionsRequest(
+                header=RequestHeader(client_id=self._client_id),
+                topics=[new_partitions_to_wire(wanted[name], mutations[name]) for name in names],
+                timeout_ms=timeout_ms,
+                validate_only=validate_only,
+            )
+            stub = self._connections.admin(address)
+            answer = await call(stub.CreatePartitions, request, timeout_s=timeout_ms / 1000 + 1)
+            outcomes = {result.name: partitions_from_wire(result) for result in answer.results}
+            return Answered(topics=outcomes, throttle_ms=answer.throttle_time_ms)
+
+        return await self._carry_out(ask, list(wanted), "extended", retry_on_quota_violation, timeout_s, on_wait)
+
+    async def delete_partitions(
+        self,
+        topic: str,
+        partitions: Collection[int],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+    ) -> TopicPartitions:
+        """Remove the highest partitions of one topic, with all their records.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for any but the highest, or for all.
+        """
+        answers = await self.delete_partitions_of_topics(
+            {topic: partitions}, validate_only=validate_only, retry_on_quota_violation=retry_on_quota_violation
+        )
+        return _or_raise(answers, topic)
+
+    async def delete_partitions_of_topics(
+        self,
+        topics: Mapping[str, Collection[int]],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+        timeout_s: float | None = None,
+        on_wait: Callable[[Waiting], None] | None = None,
+    ) -> Answers:
+        """Remove partitions by topic, each topic on its own. For the rest see ``create_partitions_of_topics``."""
+        known = await self._open().topics(list(topics), timeout_s=self._timeout_s)
+        # A topic that this broker does not know yet is named only; the controller knows for certain.
+        ids = {name: known[name].topic_id if name in known else "" for name in topics}
+        mutations = {name: encode_id(uuid.uuid4()) for name in topics}
+
+        async def ask(address: Address, names: Sequence[str], timeout_ms: int) -> Answered[TopicPartitions]:
+            request = admin_pb2.DeletePartitionsRequest(
+                header=RequestHeader(client_id=self._client_id),
+                topics=[
+                    admin_pb2.DeletablePartitions(
+                        name=name, topic_id=ids[name], partitions=sorted(topics[name]), mutation_id=mutations[name]
+                    )
+                    for name in names
+                ],
+                timeout_ms=timeout_ms,
+                validate_only=validate_only,
+            )
+            stub = self._connections.admin(address)
+            answer = await call(stub.DeletePartitions, request, timeout_s=timeout_ms / 1000 + 1)
+            outcomes = {result.name: partitions_from_wire(result) for result in answer.results}
+            return Answered(topics=outcomes, throttle_ms=answer.throttle_time_ms)
+
+        return await self._carry_out(ask, list(topics), "reduced", retry_on_quota_violation, timeout_s, on_wait)
+
+    async def _carry_out(
+        self,
+        ask: Ask[TopicPartitions],
+        names: list[str],
+        verb: str,
+        retry_on_quota_violation: bool,  # noqa: FBT001 - it has this name where callers meet it
+        timeout_s: float | None,
+        on_wait: Callable[[Waiting], None] | None,
+    ) -> Answers:
+        mutation = TopicMutation(
+            self._search(timeout_s),
+            ask,
+            clock=self._clock,
+            verb=verb,
+            retry_on_quota_violation=retry_on_quota_violation,
+            on_wait=on_wait,
+        )
+        return await mutation.carry_out(names)
 
 
 def _or_raise(answers: Mapping[str, A | RegnumError], name: str) -> A:

@@ -45,6 +45,48 @@ class DeletedTopic:
     """Topic id that it had; empty when it was not known."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPartitions:
+    """Partitions to add to a topic."""
+
+    topic: str
+    """Name of the topic."""
+    total: int = 0
+    """Partitions that it is to have, above the present number; 0: as many more as the assignment has."""
+    assignment: Mapping[int, Sequence[int]] | None = None
+    """Broker ids of each new partition, the preferred leader first. None: the controller places the replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitions:
+    """A topic to which partitions were added, or from which they were removed (or would be, when validating only)."""
+
+    name: str
+    """Name of the topic."""
+    partitions: int
+    """Number of its partitions now."""
+
+
+def new_partitions_to_wire(new: NewPartitions, mutation_id: str) -> admin_pb2.NewPartitions:
+    """The message."""
+    return admin_pb2.NewPartitions(
+        name=new.topic,
+        count=new.total,
+        assignment=[
+            admin_pb2.ReplicaAssignment(partition=partition, replicas=replicas)
+            for partition, replicas in sorted((new.assignment or {}).items())
+        ],
+        mutation_id=mutation_id,
+    )
+
+
+def partitions_from_wire(result: admin_pb2.PartitionsResult) -> TopicPartitions | RegnumError:
+    """What became of a topic whose partitions were to be changed."""
+    if result.error_code != errors_pb2.ERROR_CODE_NONE:
+        return RegnumError(result.error_code, result.error_message, metadata={"topic": result.name})
+    return TopicPartitions(name=result.name, partitions=result.partitions)
+
+
 def new_topic_to_wire(topic: NewTopic, mutation_id: str) -> admin_pb2.NewTopic:
     """The message."""
     return admin_pb2.NewTopic(

@@ -1,4 +1,4 @@
-"""`regnum topics`: create, list, describe, delete."""
+"""`regnum topics`: create, list, describe, delete; add and remove partitions."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regnum_service.errors import RegnumError
 
     from regnum_client.admin.topic_mutation import Waiting
+    from regnum_client.admin.topics import TopicPartitions
     from regnum_client.cluster.view import TopicView
 
 QuotaWaitOption = Annotated[
@@ -45,7 +46,9 @@ NOTE_EVERY_MS: Final = 2_000
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
-group = typer.Typer(cls=Group, help="Topics: create, list, describe, delete.", no_args_is_help=True)
+group = typer.Typer(
+    cls=Group, help="Topics: create, list, describe, delete, add and remove partitions.", no_args_is_help=True
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -262,6 +265,98 @@ def delete(
     ]
     emit_rows(rows, output, columns=("name", "topic_id", "deleted"))
     _raise_failures(answers, output, tolerated=tolerated)
+
+
+@group.command("add-partitions")
+def add_partitions(
+    *,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many to add.")] = None,
+    assignment: Annotated[
+        str | None,
+        typer.Option(
+            "--assignment",
+            metavar="1,2,3;2,3,1",
+            help="Broker ids of each new partition, partitions separated by semicolons, the preferred leader first.",
+        ),
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", "--dry-run", help="Check only; add nothing.")
+    ] = False,
+    wait: QuotaWaitOption = None,
+    client_id: ClientIdOption = None,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Add partitions to a topic. Done when each has a leader. Keys go to other partitions from then on."""
+    replicas = None if assignment is None else _assignment(assignment)
+    if (count is None) == (replicas is None):
+        raise wrong_use("give the number of new partitions with --count, or the replicas of each with --assignment")
+    added = count or len(replicas or {})
+
+    async def work() -> "tuple[int, TopicPartitions | RegnumError]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        from regnum_client.admin.topics import NewPartitions  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
+            before = len((await admin.describe_topic(topic)).partitions)
+            chosen = None if replicas is None else {before + place: ids for place, ids in replicas.items()}
+            answers = await admin.create_partitions_of_topics(
+                [NewPartitions(topic=topic, total=before + added, assignment=chosen)],
+                validate_only=validate_only,
+                retry_on_quota_violation=wait is not None,
+                timeout_s=(timeout or TIMEOUT_S) + (wait or 0.0),
+                on_wait=WaitNotes().note,
+            )
+            return before, answers[topic]
+
+    before, answer = run(work())
+    _raise_failures({topic: answer}, output, tolerated="")
+    row = {"name": topic, "partitions": before + added, "added": list(range(before, before + added))}
+    emit_rows([{**row, "validated_only": validate_only}], output, columns=("name", "partitions", "added"))
+    if validate_only:
+        note("nothing was changed; run it again without --validate-only")
+
+
+@group.command("remove-partitions")
+def remove_partitions(
+    *,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many to remove: the highest ones.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove them with all their records. Default: only show which.")
+    ] = False,
+    wait: QuotaWaitOption = None,
+    client_id: ClientIdOption = None,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show which partitions of a topic would be removed; with --yes, remove them and all records in them."""
+
+    async def work() -> "tuple[list[int], TopicPartitions | RegnumError]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id or CLIENT_ID) as admin:
+            numbers = sorted((await admin.describe_topic(topic)).partitions)
+            answers = await admin.delete_partitions_of_topics(
+                {topic: numbers[-count:]},
+                validate_only=not yes,
+                retry_on_quota_violation=wait is not None,
+                timeout_s=(timeout or TIMEOUT_S) + (wait or 0.0),
+                on_wait=WaitNotes().note,
+            )
+            return numbers, answers[topic]
+
+    numbers, answer = run(work())
+    _raise_failures({topic: answer}, output, tolerated="")
+    row = {"name": topic, "partitions": len(numbers) - count, "removed" if yes else "to_remove": numbers[-count:]}
+    emit_rows([row], output, columns=tuple(row))
+    if not yes:
+        note("nothing was changed; run it again with --yes if the records of these partitions may be lost")
 
 
 class WaitNotes:
