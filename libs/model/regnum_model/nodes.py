@@ -22,6 +22,7 @@ from regnum_model.ids import (
     TopicId,
     is_topic_id,
 )
+from regnum_model.reassignment import Reassignment
 
 MAX_EPOCH: Final = 999_999_999
 """Largest controller or leader epoch that a node may name: the next ones still fit where the wire carries them."""
@@ -265,6 +266,8 @@ class TopicNode:
     """Partitions that are removed and not recorded as such yet, with the brokers that may have files of them (S13)."""
     partition_mutations: tuple[str, ...] = ()
     """Ids of the last mutations that added or removed partitions, newest last (safety rule S20)."""
+    reassigning: Mapping[int, Reassignment] = field(default_factory=dict)
+    """Open reassignments by partition; ``partitions`` names the old replicas and, once it has begun, the new ones."""
 
     def encode(self) -> bytes:
         """JSON; what is empty is absent, but for ``partitions``."""
@@ -280,6 +283,11 @@ class TopicNode:
             content["removing"] = {str(key): list(value) for key, value in sorted(self.removing.items())}
         if self.partition_mutations:
             content["partition_mutations"] = list(self.partition_mutations)
+        if self.reassigning:
+            content["reassigning"] = {
+                str(key): {"from": list(move.origin), "to": list(move.target), "since": move.since_ms}
+                for key, move in sorted(self.reassigning.items())
+            }
         return _dump(content)
 
     @classmethod
@@ -311,6 +319,7 @@ class TopicNode:
             mutation=None if mutation is None else _str(mutation, "mutation"),
             removing=removing,
             partition_mutations=_mutations(content.get("partition_mutations", [])),
+            reassigning=_reassigning(content.get("reassigning"), partitions),
         )
 
 
@@ -330,6 +339,26 @@ def _mutations(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > 1_000:
         raise MalformedNodeError("partition_mutations is not a short list")
     return tuple(_str(item, "mutation") for item in value)
+
+
+def _reassigning(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, Reassignment]:
+    """Open reassignments; what is said of a partition that the topic does not have means nothing."""
+    moves: dict[int, Reassignment] = {}
+    for key, entry in _object({} if value is None else value, "reassigning").items():
+        number = _number_key(key, "reassigning: partition", MAX_PARTITIONS - 1)
+        if number not in partitions:
+            continue
+        what = f"reassigning: partition {number}"
+        move = _object(entry, what)
+        origin = _kept_ids(_ids(move.get("from"), f"{what}: from"))
+        target = _kept_ids(_ids(move.get("to"), f"{what}: to"))
+        if not origin or not target:
+            raise MalformedNodeError(f"{what} names no broker that it comes from, or none that it goes to")
+        if not set(origin) <= set(partitions[number]):
+            raise MalformedNodeError(f"{what} comes from brokers that are not among the replicas of the partition")
+        since_ms = _int(move.get("since", 0), f"{what}: since", low=0)
+        moves[number] = Reassignment(origin=origin, target=target, since_ms=since_ms)
+    return moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ DELETE_TOPICS: Final = "/admin/delete_topics"
 DELETE_PARTITIONS: Final = "/admin/delete_partitions"
 PARTITIONS_ADD: Final = "/admin/partitions_add"
 PARTITIONS_REMOVE: Final = "/admin/partitions_remove"
+PARTITIONS_REASSIGNED: Final = "/admin/partitions_reassigned"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 PERSISTENT_FOLDERS: Final = (
@@ -32,6 +33,7 @@ PERSISTENT_FOLDERS: Final = (
     DELETE_PARTITIONS,
     PARTITIONS_ADD,
     PARTITIONS_REMOVE,
+    PARTITIONS_REASSIGNED,
     TOPIC_CONFIGS,
     *QUOTA_FOLDERS,
 )

@@ -63,7 +63,9 @@ class RunningBroker:
 class BrokerWorld:
     """Brokers, the store, and the controller's side of orders. Close it with ``close``."""
 
-    def __init__(self, root: Path, *, lag_s: float = 10.0, disk_timeout_s: float = 20.0) -> None:
+    def __init__(
+        self, root: Path, *, lag_s: float = 10.0, disk_timeout_s: float = 20.0, stray_grace_s: float = 60.0
+    ) -> None:
         self.server = MemoryServer()
         self.store = MemoryStore(self.server)
         self.brokers: dict[BrokerId, RunningBroker] = {}
@@ -73,6 +75,7 @@ class BrokerWorld:
         self._root = root
         self._lag_s = lag_s
         self._disk_timeout_s = disk_timeout_s
+        self._stray_grace_s = stray_grace_s
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def begin(self) -> None:
@@ -91,6 +94,7 @@ class BrokerWorld:
                 "data-dir": self._root / f"broker-{id}",
                 "replica-lag-s": self._lag_s,
                 "disk-timeout-s": self._disk_timeout_s,
+                "stray-grace-s": self._stray_grace_s,
             }
             settings = load(
                 BrokerSettings, [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]

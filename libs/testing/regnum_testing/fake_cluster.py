@@ -27,6 +27,7 @@ from regnum_testing.fake_configs import FakeConfigs
 from regnum_testing.fake_election import FakeElection
 from regnum_testing.fake_listener import FakeMember
 from regnum_testing.fake_quotas import FakeQuotas
+from regnum_testing.fake_reassignments import FakeReassignments
 from regnum_testing.fake_recoveries import FakeRecoveries
 
 Context = Any
@@ -90,6 +91,8 @@ class FakeCluster:
         self.controller = 1
         self.controller_epoch = 1
         self.partitions: dict[tuple[str, int], FakePartition] = {}
+        self.replicas: dict[tuple[str, int], tuple[int, ...]] = {}
+        """Replicas of partitions that not all brokers have."""
         self.topic_ids: dict[str, str] = {}
         self.producer_ids = 1000
         self.answers: dict[tuple[str, int], deque[Code]] = {}
@@ -114,6 +117,7 @@ class FakeCluster:
         """What produce calls asked for, in their order."""
         self.quotas = FakeQuotas(SystemClock())
         self.recoveries = FakeRecoveries()
+        self.reassignments = FakeReassignments()
         self.configs = FakeConfigs()
         self.before_produce: ProduceHook | None = None
         self.failures: list[tuple[str, BaseException]] = []
@@ -132,6 +136,11 @@ class FakeCluster:
     def bootstrap(self) -> str:
         """For clients."""
         return ",".join(str(broker.address) for broker in self.brokers.values())
+
+    def assign(self, topic: str, partition: int, *replicas: int) -> None:
+        """A partition has other replicas."""
+        self.version += 1
+        self.replicas[topic, partition] = replicas
 
     def create(self, topic: str, *, partitions: int = 1) -> None:
         """A topic whose partitions are led by the brokers in turn."""
@@ -279,7 +288,7 @@ class FakeBroker(
                     leader=one.leader,
                     leader_epoch=one.leader_epoch,
                     isr=list(cluster.brokers),
-                    replicas=list(cluster.brokers),
+                    replicas=cluster.replicas.get((one.topic, one.number), tuple(cluster.brokers)),
                 )
         return answer
 

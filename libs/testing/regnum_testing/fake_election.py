@@ -204,6 +204,22 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
         self._authority()
         return self.cluster.configs.describe(request, self.cluster.topic_ids.keys())
 
+    async def AlterPartitionReassignments(  # noqa: N802
+        self, request: admin_pb2.AlterPartitionReassignmentsRequest, _context: Context
+    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
+        """As the test says."""
+        self.cluster.calls["AlterPartitionReassignments"] += 1
+        self._authority()
+        return self.cluster.reassignments.alter(request)
+
+    async def ListPartitionReassignments(  # noqa: N802
+        self, request: admin_pb2.ListPartitionReassignmentsRequest, _context: Context
+    ) -> admin_pb2.ListPartitionReassignmentsResponse:
+        """As the test says."""
+        self.cluster.calls["ListPartitionReassignments"] += 1
+        self._authority()
+        return self.cluster.reassignments.list(request)
+
     async def RecoverPartitions(  # noqa: N802
         self, request: admin_pb2.RecoverPartitionsRequest, _context: Context
     ) -> admin_pb2.RecoverPartitionsResponse:

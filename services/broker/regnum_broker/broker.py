@@ -31,6 +31,7 @@ from regnum_broker.cluster.orders import Orders
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
+from regnum_broker.cluster.strays.watch import StrayWatch
 from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
@@ -231,6 +232,7 @@ class Broker:
             registered=self.registered.set,
         )
         supervisor.start("registration", registering.run())
+        self._start_stray_watch(orders)
         supervisor.start("health", self._serve_when_registered(internal, client))
         shutdown = ControlledShutdown(broker=self._id, fence=fence, calls=calls, fetchers=fetchers, clock=clock)
 
@@ -253,6 +255,18 @@ class Broker:
         expiration_ms = self._settings.producer_id_expiration_ms
         expiry = ProducerExpiry(storage=storage, expiration_ms=expiration_ms, clock=self._clock)
         self._supervisor.start("producer expiry", expiry.run())
+
+    def _start_stray_watch(self, orders: Orders) -> None:
+        """What deletes replicas that were reassigned while this broker was away (safety rule S13)."""
+        fence = self.fence
+        strays = StrayWatch(
+            replicas=self.replicas,
+            orders=orders,
+            identity=lambda: fence.identity,
+            clock=self._clock,
+            grace_s=self._settings.stray_grace_s,
+        )
+        self._supervisor.start("strays", strays.run())
 
     def _start_watches(self, *, sessions: Sessions, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
         """What looks by the clock at who is heard, and who is not."""

@@ -26,6 +26,12 @@ class BrokerSettings(ServiceSettings):
     replica_lag_s: float = Field(
         default=10.0, gt=0.0, description="Seconds after which a follower that is behind leaves the ISR."
     )
+    stray_grace_s: float = Field(
+        default=60.0,
+        ge=1.0,
+        description="Seconds for which a replica has to be without orders before its broker asks the store whether it "
+        "was reassigned to others, and deletes it then.",
+    )
     segment_bytes: int = Field(
         default=256 * 1024 * 1024, ge=1024 * 1024, description="Size at which a log segment is closed, in bytes."
     )

@@ -45,6 +45,8 @@ from regnum_election.publication.metadata_processes import (
     MetadataPublisher,
     PropagationChannel,
 )
+from regnum_election.reassignment.agent import MOVING_MAX, Reassigner
+from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.recovery.calls import PartitionRecoveries
 from regnum_election.reign.events import (
     BrokerDead,
@@ -100,6 +102,7 @@ class Controller:
         config_seeds: Mapping[str, int],
         balance_interval_s: float,
         corrections_interval_s: float = CORRECTIONS_INTERVAL_S,
+        moving_max: int = MOVING_MAX,
         followed: Followed | None = None,
     ) -> None:
         self._reign = reign
@@ -166,6 +169,8 @@ class Controller:
         self._orders_by_hand = OrdersByHand(self._context, self._remover, patience_s=2 * corrections_interval_s)
         self._recoveries = PartitionRecoveries(self._context, self._requests)
         self._forgetting = BrokerForgetting(self._context, self._deleter, self._remover.records, self._requests)
+        self._reassigner = Reassigner(self._context, moving_max=moving_max)
+        self._reassignments = PartitionReassignments(self._context, self._reassigner, self._requests)
         self._config_book = ConfigBook(self._context, seeds=config_seeds)
         self._configs = ConfigCalls(self._context, self._config_book, self._requests)
         self._adopter = TopicAdopter(self._context, self._deleter)
@@ -177,6 +182,7 @@ class Controller:
             remover=self._remover,
             orders=self._orders_by_hand,
             configs=self._config_book,
+            reassigner=self._reassigner,
             balance_interval_s=balance_interval_s,
             corrections_interval_s=corrections_interval_s,
         )
@@ -225,6 +231,7 @@ class Controller:
             self._spawn("leader-balance", self.upkeep.balance()),
             self._spawn("corrections", self.upkeep.look_for_corrections(self.wait_ready)),
             self._spawn("unfinished", self.upkeep.finish_partitions()),
+            self._spawn("reassignments", self.upkeep.move_partitions(self.wait_ready)),
             self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)),
         ]
         self._quotas.start(self._store)
@@ -314,6 +321,8 @@ class Controller:
         match event:
             case IsrsWritten(reports=reports):
                 await take_up_isrs(self._context, reports)
+                if any(map(self._reassigner.concerns, reports)):
+                    self._reassigner.wake()
             case ReplicasOffline():
                 await take_offline(self._context, event)
             case ReplicasUsable():
@@ -385,6 +394,11 @@ class Controller:
     def recoveries(self) -> PartitionRecoveries:
         """Partitions that nobody may lead."""
         return self._recoveries
+
+    @property
+    def reassignments(self) -> PartitionReassignments:
+        """Partitions on their way to other brokers."""
+        return self._reassignments
 
     @property
     def forgetting(self) -> BrokerForgetting:

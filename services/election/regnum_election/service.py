@@ -230,6 +230,7 @@ class ElectionService:
             spawn=self._supervisor.start,
             config_seeds=self._settings.config_seeds,
             balance_interval_s=self._settings.leader_balance_interval_s,
+            moving_max=self._settings.moving_partitions_max,
             followed=await self._follower.take(),
         )
         self._role.hold(controller)

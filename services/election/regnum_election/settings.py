@@ -5,6 +5,8 @@ from regnum_model.bucket import DEFAULT_BURST_S, Limit
 from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, VALUE_MAX
 from regnum_service.settings import AddressText, ServiceSettings
 
+from regnum_election.reassignment.agent import MOVING_MAX
+
 
 class ElectionSettings(ServiceSettings):
     """What an election process is told."""
@@ -36,6 +38,12 @@ class ElectionSettings(ServiceSettings):
     )
     leader_balance_interval_s: float = Field(
         default=300.0, gt=0.0, description="Seconds between two rounds that move leaders back to preferred replicas."
+    )
+    moving_partitions_max: int = Field(
+        default=MOVING_MAX,
+        ge=1,
+        le=10_000,
+        description="Partitions that are filled at other brokers at a time; others that are being reassigned wait.",
     )
     lifeline_detection: bool = Field(
         default=True,

@@ -10,6 +10,8 @@ from regnum_election.brokers.leader_balance import balance_leaders
 from regnum_election.configs.book import ConfigBook
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.removal import PartitionRemover
+from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
+from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
@@ -34,6 +36,7 @@ class Upkeep:
         remover: PartitionRemover,
         orders: OrdersByHand,
         configs: ConfigBook,
+        reassigner: Reassigner,
         balance_interval_s: float,
         corrections_interval_s: float,
     ) -> None:
@@ -45,6 +48,7 @@ class Upkeep:
         self._remover: Final = remover
         self._orders: Final = orders
         self._config_book: Final = configs
+        self._reassigner: Final = reassigner
         self._balance_interval_s: Final = balance_interval_s
         self._corrections_interval_s: Final = corrections_interval_s
         self._log: Final = structlog.get_logger("controller").bind(epoch=context.reign.epoch)
@@ -72,6 +76,13 @@ class Upkeep:
             if self._context.unfinished and free.is_set():
                 free.clear()
                 self._put_internal("unfinished partitions", finish_partitions(self._context, free.set))
+
+    async def move_partitions(self, ready: Callable[[], Awaitable[None]]) -> None:
+        """Move partitions on that are being reassigned, once the reign has begun; a task that never ends."""
+        await ready()
+        while True:
+            await self._context.clock.sleep(REASSIGNMENT_INTERVAL_S)
+            self._reassigner.wake()
 
     async def look_for_corrections(self, ready: Callable[[], Awaitable[None]]) -> None:
         """Look now and then, once the reign has begun; a task that never ends."""

@@ -246,7 +246,7 @@ async def test_another_min_insync_leaves_a_write_on_its_way_counted(tmp_path: Pa
     """It comes with a state that is known already, so the write may still happen (safety rule S1)."""
     led = await lead(tmp_path)
     led.leadership.proposed_isr = (BrokerId(1),)
-    led.leadership.take_min_insync(1, now_s=CLOCK.monotonic())
+    led.leadership.take_settings(min_insync=1, replicas=led.leadership.replicas, now_s=CLOCK.monotonic())
     assert led.leadership.proposed_isr == (BrokerId(1),)
     assert led.partition.high_watermark == 0
     led.directory.kill()

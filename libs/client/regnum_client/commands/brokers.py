@@ -1,4 +1,4 @@
-"""`regnum brokers`: what to do about one that never comes back."""
+"""`regnum brokers`: taking one away, and what to do about one that never comes back."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,18 +15,20 @@ from regnum_client.commands.invocation import (
     note,
     run,
 )
+from regnum_client.commands.reassignment.drain import add_to as add_drain_to
 from regnum_client.commands.rendering import emit_one
 
 if TYPE_CHECKING:
     from regnum_client.admin.forgetting import ForgottenBroker
 
-group = typer.Typer(cls=Group, help="Brokers that never come back: forget.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Brokers: drain them, forget them.", no_args_is_help=True)
 
 CLIENT_ID: Final = "regnum-admin"
 
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
+    add_drain_to(group)
     app.add_typer(group, name="brokers")
     app.add_typer(group, name="broker", hidden=True)
 

@@ -1,4 +1,4 @@
-"""`regnum partitions`: what to do where nobody may lead."""
+"""`regnum partitions`: moving them, and what to do where nobody may lead."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,12 +18,13 @@ from regnum_client.commands.invocation import (
     note,
     run,
 )
+from regnum_client.commands.reassignment.partitions import add_to as add_reassignment_to
 from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
 
-group = typer.Typer(cls=Group, help="Partitions that nobody may lead: recover.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Partitions: move them, recover them.", no_args_is_help=True)
 
 CLIENT_ID: Final = "regnum-admin"
 COLUMNS: Final = ("partition", "offline_because", "chosen", "leader_epoch", "lost_from_offset", "may_be_lost")
@@ -42,6 +43,7 @@ REPLICA_COLUMNS: Final = (
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
+    add_reassignment_to(group)
     app.add_typer(group, name="partitions")
     app.add_typer(group, name="partition", hidden=True)
 

@@ -43,6 +43,8 @@ class Order:
     """Assigned replicas."""
     min_insync: int
     """Effective min.insync.replicas."""
+    adding: tuple[BrokerId, ...] = ()
+    """Replicas that a reassignment brings in."""
 
 
 class OrderReader:
@@ -61,8 +63,8 @@ class OrderReader:
         state = message.state
         topic, ids = self._topics[message.topic, message.topic_id], self._ids
         isr, elr, replicas = ids[tuple(state.isr)], ids[tuple(state.elr)], ids[tuple(state.replicas)]
-        members = self._membership(message.members)
-        if topic is None or isr is None or elr is None or replicas is None or members is None:
+        members, adding = self._membership(message.members), ids[tuple(message.adding_replicas)]
+        if topic is None or isr is None or elr is None or replicas is None or members is None or adding is None:
             return None
         partition, leader, version = state.partition, state.leader, state.version
         leader_epoch, controller_epoch = state.leader_epoch, message.recorded_controller_epoch
@@ -91,6 +93,7 @@ class OrderReader:
             version=version,
             replicas=replicas,
             min_insync=max(1, message.min_insync_replicas),
+            adding=adding,
         )
 
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:

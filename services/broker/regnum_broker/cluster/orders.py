@@ -32,6 +32,7 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_broker.cluster.leader_epochs import recorded_leader_epoch
 from regnum_broker.cluster.order_reading import Order, OrderReader
+from regnum_broker.cluster.strays.assignments import Assignment, assignments_of
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.decisions.orders import Standing, Verdict, judge
@@ -260,7 +261,9 @@ class Orders:
         # Messages are carried out in the order in which they were admitted, so the newest controller has the last word.
         partition = self._replicas.get(order.key)
         if partition is not None and isinstance(partition.role, Leadership):
-            partition.role.take_min_insync(order.min_insync, now_s=self._clock.monotonic())
+            partition.role.take_settings(
+                min_insync=order.min_insync, replicas=order.replicas, now_s=self._clock.monotonic()
+            )
 
     def _record_roles(self, orders: Sequence[Order], began_unix_nano: int, cause: str) -> None:
         leading = sum(1 for order in orders if order.state.leader == self._replicas.broker)
@@ -311,12 +314,20 @@ class Orders:
         results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
         offline = await self._offline_by_topic()
+        assignments = await self._assignments(partitions)
         turns = Turns(SLICE)
         for index, message in enumerate(partitions):
             if not is_topic_id(message.topic_id) or not -1 <= message.partition < MAX_PARTITIONS:
                 results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 continue
             await turns.took()
+            if message.reassigned:
+                said = assignments.get(PartitionKey(TopicId(message.topic_id), message.partition))
+                if said is Assignment.UNKNOWN:
+                    # To be ordered again: without the store nothing is deleted.
+                    results[index] = errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+                if said is not Assignment.ELSEWHERE:
+                    continue
             for key in self._named_by(message, offline):
                 await turns.took()
                 if not self._may_stop(key, message):
@@ -326,6 +337,39 @@ class Orders:
         for index in await self._delete(deleting):
             results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
         return results
+
+    async def _assignments(
+        self, partitions: Sequence[control_pb2.StopReplicaPartition]
+    ) -> dict[PartitionKey, Assignment]:
+        """What the store says, as of now, of partitions that are said to have been reassigned (safety rule S13)."""
+        keys = [
+            PartitionKey(TopicId(message.topic_id), message.partition)
+            for message in partitions
+            if message.reassigned and is_topic_id(message.topic_id) and 0 <= message.partition < MAX_PARTITIONS
+        ]
+        return await assignments_of(self._store(), keys, broker=self._replicas.broker)
+
+    async def remove_strays(self, keys: Sequence[PartitionKey], *, broker_epoch: BrokerEpoch) -> int:
+        """Delete those of these replicas that have no role and that the store assigns to other brokers (S13).
+
+        The store is asked in the one task that gives roles, so no order comes between its answer and the deletion.
+        Returns how many were deleted. Raises RegnumError: STALE_BROKER_EPOCH.
+        """
+        deleted = 0
+
+        async def remove() -> list[Code]:
+            nonlocal deleted
+            idle = [key for key in keys if (known := self._replicas.get(key)) is not None and known.role is None]
+            said = await assignments_of(self._store(), idle, broker=self._replicas.broker)
+            strays = [key for key in idle if said[key] is Assignment.ELSEWHERE]
+            if strays:
+                self._log.warning("replicas that are assigned to other brokers are deleted", strays=strays)
+            failed = await self._delete({key: index for index, key in enumerate(strays)})
+            deleted = len(strays) - len(failed)
+            return []
+
+        await self._hand_in(remove, broker_epoch)
+        return deleted
 
     async def _delete(self, replicas: Mapping[PartitionKey, int]) -> set[int]:
         """Delete replicas, in portions between which appends get their turn; what was asked for and is not done."""

@@ -289,11 +289,31 @@ class Leadership(Role):
         self.min_insync = min_insync
         self._settle(state, version, now_s)
 
-    def take_min_insync(self, min_insync: int, *, now_s: float) -> None:
-        """Take up another min.insync.replicas under a state that stays; a write on its way may still happen."""
+    def take_settings(self, *, min_insync: int, replicas: Sequence[BrokerId], now_s: float) -> None:
+        """Take up another min.insync.replicas, or another assignment, under a state that stays.
+
+        A write on its way may still happen, so whoever it adds stays for the time being, as every member of the ISR
+        does. Members go with a new leader epoch only.
+        """
+        if tuple(replicas) != self.replicas:
+            self._take_replicas(replicas, now_s)
         if min_insync != self.min_insync:
             self.min_insync = min_insync
             self.advance(now_s)
+
+    def _take_replicas(self, replicas: Sequence[BrokerId], now_s: float) -> None:
+        self.replicas = tuple(replicas)
+        for id in replicas:
+            if id != self.broker:
+                self._progress.setdefault(id, isr.at_new_epoch(in_sync=id in self.state.isr, now_s=now_s))
+        staying = {*replicas, *self.state.isr, *(self.proposed_isr or ())}
+        for id in tuple(self._progress):
+            if id not in staying:
+                del self._progress[id]
+                self._streams.pop(id, None)
+        self._show()
+        # Those that were added may have asked before this broker knew them.
+        self.partition.appended.fire()
 
     def written(self, state: LeaderAndIsr, *, version: int, now_s: float) -> None:
         """Take up that the proposed ISR stands in the store."""

@@ -16,6 +16,7 @@ from immutables import Map
 from regnum_model.ids import BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
+from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.configs import Settings
 
@@ -81,6 +82,13 @@ class Partition:
     """Why the partition is out of the controller's reach (safety rule S14); None when it is not."""
     tombstone: HeldState | None = None
     """What a removed partition of the same number left, while ``creating``: the first state goes on from it (S2)."""
+    reassignment: Reassignment | None = None
+    """Its open reassignment; ``replicas`` then names the old replicas and, once it has begun, the new ones."""
+
+    @property
+    def wanted_replicas(self) -> tuple[BrokerId, ...]:
+        """Its replicas, or what they will be when its reassignment is complete."""
+        return self.replicas if self.reassignment is None else self.reassignment.target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +126,8 @@ class Cluster:
     """Partitions by assigned broker."""
     offline: Map[BrokerId, Map[PartitionKey, None]] = field(default_factory=Map)
     """Partitions whose replica a live broker cannot use; forgotten with its broker epoch."""
+    reassigning: Map[PartitionKey, None] = field(default_factory=Map)
+    """Partitions with an open reassignment."""
     settings: Settings = field(default_factory=Settings)
     """Settings in force."""
 
@@ -127,8 +137,13 @@ class Cluster:
         return None if id is None else self.topics[id]
 
     def min_insync(self, key: PartitionKey, partition: Partition) -> int:
-        """Effective min.insync.replicas of a partition of the picture."""
-        return effective_min_insync(self.settings.min_insync(self.topics[key.topic_id].name), len(partition.replicas))
+        """Effective min.insync.replicas of a partition of the picture; while it moves, the old replicas count."""
+        move = partition.reassignment
+        return self.min_insync_of(key, len(partition.replicas if move is None else move.origin))
+
+    def min_insync_of(self, key: PartitionKey, replication_factor: int) -> int:
+        """The same if the partition had so many replicas."""
+        return effective_min_insync(self.settings.min_insync(self.topics[key.topic_id].name), replication_factor)
 
     def of_broker(self, id: BrokerId) -> Iterable[PartitionKey]:
         """Keys of all partitions assigned to a broker."""
@@ -198,6 +213,7 @@ class Cluster:
         if not removed:
             return self
         topics, names, partitions = self.topics.mutate(), self.names.mutate(), self.partitions.mutate()
+        reassigning = self.reassigning.mutate()
         entries: dict[BrokerId, list[PartitionKey]] = {}
         for topic in removed:
             del topics[topic.id]
@@ -205,6 +221,7 @@ class Cluster:
                 del names[topic.name]
             for number in topic.partitions:
                 key = PartitionKey(topic.id, number)
+                reassigning.pop(key, None)
                 for broker in partitions.pop(key).replicas:
                     entries.setdefault(broker, []).append(key)
         return replace(
@@ -212,13 +229,14 @@ class Cluster:
             topics=topics.finish(),
             names=names.finish(),
             partitions=partitions.finish(),
+            reassigning=reassigning.finish(),
             assigned=_less_assigned(self.assigned, entries),
             offline=_without(self.offline, entries) if self.offline else self.offline,
         )
 
     def without_partitions(self, gone: Mapping[TopicId, Collection[int]]) -> Self:
         """Partitions are gone, and their topics stay; what is not there is nothing to do."""
-        topics, partitions = self.topics.mutate(), self.partitions.mutate()
+        topics, partitions, reassigning = self.topics.mutate(), self.partitions.mutate(), self.reassigning.mutate()
         entries: dict[BrokerId, list[PartitionKey]] = {}
         for id, numbers in gone.items():
             topic = topics.get(id)
@@ -228,6 +246,7 @@ class Cluster:
             topics[id] = replace(topic, partitions=tuple(number for number in topic.partitions if number not in left))
             for number in left:
                 key = PartitionKey(id, number)
+                reassigning.pop(key, None)
                 known = partitions.pop(key, None)
                 for broker in () if known is None else known.replicas:
                     entries.setdefault(broker, []).append(key)
@@ -235,8 +254,40 @@ class Cluster:
             self,
             topics=topics.finish(),
             partitions=partitions.finish(),
+            reassigning=reassigning.finish(),
             assigned=_less_assigned(self.assigned, entries),
             offline=_without(self.offline, entries) if self.offline else self.offline,
+        )
+
+    def with_assignments(
+        self, changes: Mapping[PartitionKey, tuple[tuple[BrokerId, ...], Reassignment | None]]
+    ) -> Self:
+        """Partitions of the picture are assigned to other brokers, or their reassignments are other ones."""
+        partitions, reassigning = self.partitions.mutate(), self.reassigning.mutate()
+        gone: dict[BrokerId, list[PartitionKey]] = {}
+        come: dict[BrokerId, list[PartitionKey]] = {}
+        for key, (replicas, reassignment) in changes.items():
+            known = partitions[key]
+            partitions[key] = replace(known, replicas=replicas, reassignment=reassignment)
+            if reassignment is None:
+                reassigning.pop(key, None)
+            else:
+                reassigning[key] = None
+            for broker in known.replicas:
+                if broker not in replicas:
+                    gone.setdefault(broker, []).append(key)
+            for broker in replicas:
+                if broker not in known.replicas:
+                    come.setdefault(broker, []).append(key)
+        assigned = _without(self.assigned, gone).mutate()
+        for broker, keys in come.items():
+            assigned[broker] = assigned.get(broker, Map()).update(dict.fromkeys(keys))
+        return replace(
+            self,
+            partitions=partitions.finish(),
+            reassigning=reassigning.finish(),
+            assigned=assigned.finish(),
+            offline=_without(self.offline, gone) if self.offline else self.offline,
         )
 
     def with_topic_versions(self, versions: Mapping[TopicId, int]) -> Self:
@@ -328,6 +379,7 @@ def _with_members(
 ) -> C:
     """Topics with further partitions, none of which the picture has."""
     topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
+    reassigning = picture.reassigning.mutate()
     entries: dict[BrokerId, list[PartitionKey]] = {}
     for topic, members in added:
         topics[topic.id] = topic
@@ -335,6 +387,8 @@ def _with_members(
         for number, partition in members.items():
             key = PartitionKey(topic.id, number)
             partitions[key] = partition
+            if partition.reassignment is not None:
+                reassigning[key] = None
             for broker in partition.replicas:
                 entries.setdefault(broker, []).append(key)
     assigned = picture.assigned.mutate()
@@ -350,5 +404,6 @@ def _with_members(
         topics=topics.finish(),
         names=names.finish(),
         partitions=partitions.finish(),
+        reassigning=reassigning.finish(),
         assigned=assigned.finish(),
     )

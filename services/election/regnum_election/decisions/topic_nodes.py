@@ -131,7 +131,10 @@ def judge_topic(  # noqa: PLR0911 - each row of the table has its own line
             f"{guard} and all states are missing though the topic has an id, so it was restored by hand; see regnum "
             "partitions recover, or take the id out of the node if the topic is new"
         )
-    partitions = {number: Partition(replicas=replicas, trouble=reason) for number, replicas in node.partitions.items()}
+    partitions = {
+        number: Partition(replicas=replicas, trouble=reason, reassignment=node.reassigning.get(number))
+        for number, replicas in node.partitions.items()
+    }
     return Accepted(topic_id=topic_id, node=node, partitions=partitions, rewrite=False, make_guard=False)
 
 
@@ -176,7 +179,10 @@ def _witnesses(states: Mapping[int, FoundNode]) -> tuple[frozenset[TopicId], int
 
 def _new(topic_id: TopicId, node: TopicNode) -> Accepted:
     accepted = replace(node, topic_id=topic_id, creating=frozenset(node.partitions))
-    partitions = {number: Partition(replicas=replicas, creating=True) for number, replicas in node.partitions.items()}
+    partitions = {
+        number: Partition(replicas=replicas, creating=True, reassignment=node.reassigning.get(number))
+        for number, replicas in node.partitions.items()
+    }
     return Accepted(topic_id=topic_id, node=accepted, partitions=partitions, rewrite=True, make_guard=True)
 
 
@@ -187,17 +193,17 @@ def _known(
     # Marks that a controller left behind when it died: a state that is lost later is no reason for a new epoch 0.
     created = set(states)
     for number, replicas in node.partitions.items():
-        creating = number in node.creating
+        creating, move = number in node.creating, node.reassigning.get(number)
         match judge_state(topic_id, states.get(number), creating=creating, reign=reign):
             case HeldState() as held if held.state.removed:
                 created.discard(number)
                 partitions[number] = Partition(replicas=replicas, creating=True, tombstone=held)
             case HeldState() as held:
-                partitions[number] = Partition(replicas=replicas, held=held)
+                partitions[number] = Partition(replicas=replicas, held=held, reassignment=move)
             case None:
-                partitions[number] = Partition(replicas=replicas, creating=True)
+                partitions[number] = Partition(replicas=replicas, creating=True, reassignment=move)
             case str(trouble):
-                partitions[number] = Partition(replicas=replicas, trouble=trouble)
+                partitions[number] = Partition(replicas=replicas, trouble=trouble, reassignment=move)
     unmarked = replace(node, creating=node.creating - created)
     return Accepted(
         topic_id=topic_id,

@@ -6,6 +6,7 @@ from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
 from regnum_model.nodes import Address, LeaderAndIsr
+from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition
 from regnum_election.dispatch.outbox import StatesCall, Stop
@@ -83,8 +84,9 @@ def _is_from_before(state: LeaderAndIsr, broker: Broker) -> bool:
 class ControlRequests:
     """Builds control messages of one reign.
 
-    Messages of partitions are kept, since every replica gets the same one, until the state or min.insync.replicas
-    changes; as bytes, which take a fifth of what message objects do. Serialised lists of messages concatenate.
+    Messages of partitions are kept, since every replica gets the same one, until the state, the assignment or
+    min.insync.replicas changes; as bytes, which take a fifth of what message objects do. Serialised lists of messages
+    concatenate.
     """
 
     def __init__(self, reign: Reign, unverified: Container[PartitionKey] = ()) -> None:
@@ -96,7 +98,7 @@ class ControlRequests:
         """
         self._reign = reign
         self._unverified = unverified
-        self._built: dict[PartitionKey, tuple[HeldState, int, bytes]] = {}
+        self._built: dict[PartitionKey, tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, bytes]] = {}
 
     def leader_and_isr(
         self, picture: Cluster, broker: Broker, call: StatesCall
@@ -128,9 +130,10 @@ class ControlRequests:
     def _partition(self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState) -> bytes:
         """The partition as a request that has nothing else."""
         min_insync = picture.min_insync(key, partition)
+        replicas, move = partition.replicas, partition.reassignment
         built = self._built.get(key)
-        if built is not None and built[0] is held and built[1] == min_insync:
-            return built[2]
+        if built is not None and built[0] is held and built[1:4] == (min_insync, replicas, move):
+            return built[4]
         state = held.state
         message = control_pb2.LeaderAndIsrPartition(
             topic=picture.topics[key.topic_id].name,
@@ -144,9 +147,10 @@ class ControlRequests:
             min_insync_replicas=min_insync,
             # No election since the first: a complete log that lacks the partition never had a record of it.
             is_new=state.leader_epoch == 0,
+            adding_replicas=() if move is None else [id for id in move.adding if id in replicas],
         )
         data = control_pb2.LeaderAndIsrRequest(partitions=[message]).SerializeToString()
-        self._built[key] = (held, min_insync, data)
+        self._built[key] = (held, min_insync, replicas, move, data)
         return data
 
     def replica_log_info(
@@ -182,6 +186,7 @@ class ControlRequests:
                     partition=stop.partition,
                     leader_epoch=stop.leader_epoch,
                     delete=stop.delete,
+                    reassigned=stop.reassigned,
                 )
                 for stop in stops
             ],

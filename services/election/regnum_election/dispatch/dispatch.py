@@ -446,7 +446,8 @@ class BrokerDispatch:
         for stop, code in _answers(call.stops, response.results):
             succeeded = code == errors_pb2.ERROR_CODE_NONE
             if stop.delete and stop.partition >= 0:
-                partitions.append((PartitionKey(stop.topic_id, stop.partition), succeeded))
+                if not stop.reassigned:
+                    partitions.append((PartitionKey(stop.topic_id, stop.partition), succeeded))
             elif stop.delete:
                 deleted.append((stop.topic_id, succeeded))
             if not succeeded:

@@ -39,6 +39,8 @@ class Stop:
     """Whether files go as well."""
     weight: int = 1
     """About how many replicas it is about."""
+    reassigned: bool = False
+    """Whether the partition went to other brokers; the receiver looks for itself whether that still holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +100,19 @@ class Outbox:
         for key in keys:
             self._pending[key] = self._next_mark
             self._next_mark += 1
+            # The partition has come back to this broker.
+            stop = self._stops.get((key.topic_id, key.partition))
+            if stop is not None and stop.reassigned:
+                del self._stops[key.topic_id, key.partition]
 
     def order_stops(self, stops: Iterable[Stop]) -> None:
         """Stop these replicas. An order to delete is not weakened by a later one that only stops."""
         for stop in stops:
             place = (stop.topic_id, stop.partition)
             known = self._stops.get(place)
+            if stop.reassigned and known is not None and not known.reassigned:
+                # Whatever else is to be stopped of the partition is more than that.
+                continue
             if known is None or stop.delete or not known.delete:
                 self._stops[place] = stop
 

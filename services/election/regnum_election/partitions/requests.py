@@ -113,7 +113,7 @@ def plan_addition(  # noqa: PLR0911 - each refusal has its own line
             errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
             f"a topic has at most {PARTITIONS_MAX} partitions; {total} were asked for; choose fewer",
         )
-    factor = len(picture.partitions[PartitionKey(topic.id, 0)].replicas)
+    factor = len(picture.partitions[PartitionKey(topic.id, 0)].wanted_replicas)
     if not request.assignment:
         return _placed(request, topic, picture, total - count, factor=factor)
     if tuple(sorted(numbers)) != tuple(range(count, total)):
@@ -128,7 +128,7 @@ def _placed(
     request: AdditionRequest, topic: Topic, picture: Cluster, count: int, *, factor: int
 ) -> Addition | Rejection:
     usable = {id: broker.rack for id, broker in picture.brokers.items() if id not in picture.leaving}
-    first = picture.partitions[PartitionKey(topic.id, 0)].replicas
+    first = picture.partitions[PartitionKey(topic.id, 0)].wanted_replicas
     try:
         assignment = place_more(usable, first, existing=len(topic.partitions), partitions=count)
     except PlacementError as error:

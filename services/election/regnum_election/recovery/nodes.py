@@ -112,7 +112,7 @@ def judge_partition(
         return _not_needed("it is being created, and gets a leader as soon as one of its brokers is live")
     held = judged if isinstance(judged, HeldState) else None
     if held is not None and guard is not None:
-        decision = settle(Partition(replicas=partition.replicas, held=held))
+        decision = settle(Partition(replicas=partition.replicas, held=held, reassignment=partition.reassignment))
         if decision is Refusal.NEWER_REIGN:
             return _unavailable("a later controller wrote its state; ask that one")
         if _gets_a_leader(held.state, decision):

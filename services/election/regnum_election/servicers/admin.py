@@ -21,6 +21,9 @@ from regnum_election.decisions.rejection import Rejection
 from regnum_election.partitions.addition import Added
 from regnum_election.partitions.removal import Removed
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
+from regnum_election.reassignment import messages as reassignment_messages
+from regnum_election.reassignment.calls import PARTITIONS_MAX as REASSIGNED_MAX
+from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.recovery.messages import recovery_request, recovery_response
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
@@ -240,6 +243,35 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             recovery_request(request, who=_who(request.header, context)), wait_s=wait_s(request.timeout_ms, context)
         )
         return await recovery_response(recovered)
+
+    async def AlterPartitionReassignments(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.AlterPartitionReassignmentsRequest, context: Context
+    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
+        """Move partitions, each on its own."""
+        controller = await self._role.controller()
+        _check_count(len(request.partitions), REASSIGNED_MAX, "partitions")
+        wanted = await reassignment_messages.requests_of(request)
+        done = iter(
+            await controller.reassignments.alter(
+                [one for one in wanted if isinstance(one, ReassignmentRequest)],
+                validate_only=request.validate_only,
+                who=_who(request.header, context),
+                wait_s=wait_s(request.timeout_ms, context),
+            )
+        )
+        outcomes = [next(done) if isinstance(one, ReassignmentRequest) else one for one in wanted]
+        return await reassignment_messages.alter_response(request, outcomes)
+
+    async def ListPartitionReassignments(  # noqa: N802 - the name in the proto
+        self,
+        request: admin_pb2.ListPartitionReassignmentsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> admin_pb2.ListPartitionReassignmentsResponse:
+        """Partitions that move, and how far they are."""
+        controller = await self._role.controller()
+        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        found = await controller.reassignments.ongoing(request.topics, page=request.page)
+        return await reassignment_messages.list_response(found, controller.picture)
 
     async def ForgetBroker(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.ForgetBrokerRequest, context: Context

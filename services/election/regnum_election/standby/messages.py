@@ -79,7 +79,7 @@ def _partition(picture: Cluster, key: PartitionKey, states: StateWriter) -> stan
     partition = picture.partitions.get(key)
     if partition is None:
         return standby_pb2.FollowedPartition(partition=key.partition, removed=True)
-    held = partition.held
+    held, move = partition.held, partition.reassignment
     return standby_pb2.FollowedPartition(
         partition=key.partition,
         replicas=partition.replicas,
@@ -88,4 +88,7 @@ def _partition(picture: Cluster, key: PartitionKey, states: StateWriter) -> stan
         held=None if held is None else states.message(held.state),
         state_version=0 if held is None else held.version,
         replicas_offline=bool(picture.offline_at(key)),
+        reassignment=None
+        if move is None
+        else standby_pb2.FollowedReassignment(origin=move.origin, target=move.target, since_ms=move.since_ms),
     )

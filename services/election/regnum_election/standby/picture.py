@@ -17,6 +17,7 @@ from typing import Final
 from immutables import Map
 from regnum.election.v1 import standby_pb2
 from regnum_model.ids import ControllerEpoch, PartitionKey, TopicId
+from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
 from regnum_election.standby.states import StateError, StateReader
@@ -40,7 +41,8 @@ class Followed:
     picture: Cluster = field(default_factory=Cluster)
     """Topics and partitions; no brokers and no settings, which a successor reads anew."""
     unsettled: Map[PartitionKey, None] = field(default_factory=Map)
-    """Partitions without a state, being created, or in trouble: only the store can say what they are now."""
+    """Partitions without a state, being created, in trouble, or on their way to other brokers: only the store can say
+    what they are now, and who is assigned."""
     published_offline: Map[PartitionKey, None] = field(default_factory=Map)
     """Partitions that were published with replicas that their brokers cannot use, which a successor forgets."""
 
@@ -170,6 +172,14 @@ class FollowedPicture:
             held=held,
             creating=message.creating,
             trouble=message.trouble if message.HasField("trouble") else None,
+            reassignment=self._reassignment(message.reassignment) if message.HasField("reassignment") else None,
+        )
+
+    def _reassignment(self, message: standby_pb2.FollowedReassignment) -> Reassignment:
+        return Reassignment(
+            origin=self._states.ids(message.origin),
+            target=self._states.ids(message.target),
+            since_ms=message.since_ms,
         )
 
     def _whole_topic(
@@ -227,11 +237,16 @@ def _marked(held: Followed, part: standby_pb2.StatePart) -> Followed:
             offline.pop(key, None)
             if item.removed:
                 continue
-            if item.creating or not item.HasField("held") or item.HasField("trouble"):
+            if item.creating or not item.HasField("held") or item.HasField("trouble") or _moves(item):
                 unsettled[key] = None
             if item.replicas_offline:
                 offline[key] = None
     return replace(held, unsettled=unsettled.finish(), published_offline=offline.finish())
+
+
+def _moves(message: standby_pb2.FollowedPartition) -> bool:
+    """Whether a reassignment has begun, and may be over by now."""
+    return message.HasField("reassignment") and set(message.replicas) != set(message.reassignment.origin)
 
 
 def _is_settled(partition: Partition) -> bool:
@@ -248,6 +263,7 @@ def _only_states(
         _is_settled(partition)
         and (standing := picture.partitions.get(PartitionKey(known.id, number))) is not None
         and standing.replicas == partition.replicas
+        and standing.reassignment == partition.reassignment
         for number, partition in members.items()
     )
 

@@ -145,6 +145,11 @@ def is_as_known(picture: Cluster, topic: Topic, nodes: Mapping[str, Node]) -> bo
         partitions={number: partition.replicas for number, partition in members.items()},
         mutation=topic.mutation,
         partition_mutations=topic.partition_mutations,
+        reassigning={
+            number: partition.reassignment
+            for number, partition in members.items()
+            if partition.reassignment is not None
+        },
     )
     if node is None or node.data != said.encode() or topic.creation_id != node.stat.creation_id:
         return False

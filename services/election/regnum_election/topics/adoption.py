@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -443,7 +444,7 @@ def _remembering(picture: Cluster, id: TopicId, members: Mapping[int, Partition]
         known = picture.partitions.get(PartitionKey(id, number))
         if not partition.creating or known is None or known.creating:
             return partition
-        return Partition(replicas=partition.replicas, trouble=STATE_MISSING)
+        return replace(partition, creating=False, trouble=STATE_MISSING)
 
     return {number: seen(number, partition) for number, partition in members.items()}
 

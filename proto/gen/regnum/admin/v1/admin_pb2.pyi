@@ -93,6 +93,34 @@ CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: ConfigSource.ValueType  # 3
 """The cluster's."""
 Global___ConfigSource: _TypeAlias = ConfigSource  # noqa: Y015
 
+class _ReassignmentPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReassignmentPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReassignmentPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASSIGNMENT_PHASE_UNSPECIFIED: _ReassignmentPhase.ValueType  # 0
+    """Not said."""
+    REASSIGNMENT_PHASE_WAITING: _ReassignmentPhase.ValueType  # 1
+    """It waits until others have arrived."""
+    REASSIGNMENT_PHASE_MOVING: _ReassignmentPhase.ValueType  # 2
+    """The new replicas fetch."""
+    REASSIGNMENT_PHASE_CANCELLING: _ReassignmentPhase.ValueType  # 3
+    """It goes back to where it came from."""
+
+class ReassignmentPhase(_ReassignmentPhase, metaclass=_ReassignmentPhaseEnumTypeWrapper):
+    """How far a reassignment is."""
+
+REASSIGNMENT_PHASE_UNSPECIFIED: ReassignmentPhase.ValueType  # 0
+"""Not said."""
+REASSIGNMENT_PHASE_WAITING: ReassignmentPhase.ValueType  # 1
+"""It waits until others have arrived."""
+REASSIGNMENT_PHASE_MOVING: ReassignmentPhase.ValueType  # 2
+"""The new replicas fetch."""
+REASSIGNMENT_PHASE_CANCELLING: ReassignmentPhase.ValueType  # 3
+"""It goes back to where it came from."""
+Global___ReassignmentPhase: _TypeAlias = ReassignmentPhase  # noqa: Y015
+
 @_typing.final
 class CreateTopicsRequest(_message.Message):
     """Asks for new topics."""
@@ -1530,3 +1558,325 @@ class ForgetBrokerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForgetBrokerResponse: _TypeAlias = ForgetBrokerResponse  # noqa: Y015
+
+@_typing.final
+class AlterPartitionReassignmentsRequest(_message.Message):
+    """Asks for partitions to be moved."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long to wait for the store, in milliseconds. 0 means the server's default."""
+    validate_only: _builtins.bool
+    """Check only; change nothing."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReassignablePartition]:
+        """Partitions, at most 10,000, each once."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        partitions: _abc.Iterable[Global___ReassignablePartition] | None = ...,
+        timeout_ms: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "partitions", b"partitions", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterPartitionReassignmentsRequest: _TypeAlias = AlterPartitionReassignmentsRequest  # noqa: Y015
+
+@_typing.final
+class ReassignablePartition(_message.Message):
+    """A partition to move."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    cancel: _builtins.bool
+    """Call the open reassignment back; replicas is empty then. Where the partition has arrived already there is none."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Brokers that are to have its replicas, the preferred leader first. Replaces the target of an open reassignment; the
+        replicas from before that one began call it back. Those that are added have to be live.
+        """
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+        cancel: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "partition", b"partition", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignablePartition: _TypeAlias = ReassignablePartition  # noqa: Y015
+
+@_typing.final
+class AlterPartitionReassignmentsResponse(_message.Message):
+    """Answers AlterPartitionReassignmentsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReassignedPartition]:
+        """One result for each partition, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___ReassignedPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterPartitionReassignmentsResponse: _TypeAlias = AlterPartitionReassignmentsResponse  # noqa: Y015
+
+@_typing.final
+class ReassignedPartition(_message.Message):
+    """What became of one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome: NONE also when nothing had to change."""
+    error_message: _builtins.str
+    """What to do about it."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignedPartition: _TypeAlias = ReassignedPartition  # noqa: Y015
+
+@_typing.final
+class ListPartitionReassignmentsRequest(_message.Message):
+    """Asks for open reassignments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    page: _builtins.str
+    """Where this page begins, as the page before said; empty for the first."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics; none means all."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        page: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "page", b"page", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPartitionReassignmentsRequest: _TypeAlias = ListPartitionReassignmentsRequest  # noqa: Y015
+
+@_typing.final
+class ListPartitionReassignmentsResponse(_message.Message):
+    """Answers ListPartitionReassignmentsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    """Where the next page begins; empty: nowhere."""
+    total: _builtins.int
+    """All open reassignments that the request means, on whatever page."""
+    @_builtins.property
+    def reassignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___OngoingReassignment]:
+        """Open reassignments of this page, by topic and partition; at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        reassignments: _abc.Iterable[Global___OngoingReassignment] | None = ...,
+        next_page: _builtins.str = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page", b"next_page", "reassignments", b"reassignments", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPartitionReassignmentsResponse: _TypeAlias = ListPartitionReassignmentsResponse  # noqa: Y015
+
+@_typing.final
+class OngoingReassignment(_message.Message):
+    """An open reassignment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    WAITS_FOR_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    ISR_FIELD_NUMBER: _builtins.int
+    BYTES_TOTAL_FIELD_NUMBER: _builtins.int
+    BYTES_DONE_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    phase: Global___ReassignmentPhase.ValueType
+    """How far it is."""
+    waits_for: _builtins.str
+    """What it waits for, in words."""
+    since_ms: _builtins.int
+    """When it was asked for, milliseconds since 1970."""
+    leader: _builtins.int
+    """Leader; -1 means none."""
+    bytes_total: _builtins.int
+    """Bytes that the new replicas have to have, as far as their leader said; -1: it has not said yet."""
+    bytes_done: _builtins.int
+    """Bytes of these that they have, as far as they said."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Replicas at present: the old ones, and the new ones once it has begun."""
+
+    @_builtins.property
+    def origin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Replicas before it began."""
+
+    @_builtins.property
+    def target(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Replicas afterwards; the same as origin while it is being cancelled."""
+
+    @_builtins.property
+    def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """In-sync replicas."""
+
+    @_builtins.property
+    def added(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddedReplica]:
+        """New replicas, one by one."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+        origin: _abc.Iterable[_builtins.int] | None = ...,
+        target: _abc.Iterable[_builtins.int] | None = ...,
+        phase: Global___ReassignmentPhase.ValueType = ...,
+        waits_for: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+        leader: _builtins.int = ...,
+        isr: _abc.Iterable[_builtins.int] | None = ...,
+        bytes_total: _builtins.int = ...,
+        bytes_done: _builtins.int = ...,
+        added: _abc.Iterable[Global___AddedReplica] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "isr", b"isr", "leader", b"leader", "origin", b"origin", "partition", b"partition", "phase", b"phase", "replicas", b"replicas", "since_ms", b"since_ms", "target", b"target", "topic", b"topic", "topic_id", b"topic_id", "waits_for", b"waits_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OngoingReassignment: _TypeAlias = OngoingReassignment  # noqa: Y015
+
+@_typing.final
+class AddedReplica(_message.Message):
+    """A replica that a reassignment brings in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
+    IN_SYNC_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Broker id."""
+    live: _builtins.bool
+    """Whether the broker is live."""
+    in_sync: _builtins.bool
+    """Whether the replica is in the ISR."""
+    log_end_offset: _builtins.int
+    """Offset after its last record; -1: it has not said yet."""
+    bytes: _builtins.int
+    """Bytes of its records; -1: it has not said yet."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        live: _builtins.bool = ...,
+        in_sync: _builtins.bool = ...,
+        log_end_offset: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "bytes", b"bytes", "in_sync", b"in_sync", "live", b"live", "log_end_offset", b"log_end_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddedReplica: _TypeAlias = AddedReplica  # noqa: Y015

@@ -86,6 +86,16 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsResponse.FromString,
                 _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/AlterPartitionReassignments',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ListPartitionReassignments = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/ListPartitionReassignments',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -169,6 +179,22 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterPartitionReassignments(self, request, context):
+        """Moves partitions to other brokers, calls open reassignments back, or sends them elsewhere (KIP-455), each partition
+        on its own. Answered when it stands in the store that they are to move; how far they are, ListPartitionReassignments
+        says. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPartitionReassignments(self, request, context):
+        """Shows open reassignments, how far they are, and what they wait for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -221,6 +247,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeConfigs,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsResponse.SerializeToString,
+            ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ListPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPartitionReassignments,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -495,6 +531,60 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DescribeConfigs',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/AlterPartitionReassignments',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/ListPartitionReassignments',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

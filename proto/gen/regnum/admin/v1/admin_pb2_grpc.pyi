@@ -66,6 +66,13 @@ class AdminServiceStub:
     """
     DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]
     """Shows settings as they are in force."""
+    AlterPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterPartitionReassignmentsRequest, _admin_pb2.AlterPartitionReassignmentsResponse]
+    """Moves partitions to other brokers, calls open reassignments back, or sends them elsewhere (KIP-455), each partition
+    on its own. Answered when it stands in the store that they are to move; how far they are, ListPartitionReassignments
+    says. May be repeated.
+    """
+    ListPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListPartitionReassignmentsRequest, _admin_pb2.ListPartitionReassignmentsResponse]
+    """Shows open reassignments, how far they are, and what they wait for."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -105,6 +112,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     DescribeConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
     """Shows settings as they are in force."""
+    AlterPartitionReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterPartitionReassignmentsRequest, _admin_pb2.AlterPartitionReassignmentsResponse]  # type: ignore[assignment]
+    """Moves partitions to other brokers, calls open reassignments back, or sends them elsewhere (KIP-455), each partition
+    on its own. Answered when it stands in the store that they are to move; how far they are, ListPartitionReassignments
+    says. May be repeated.
+    """
+    ListPartitionReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListPartitionReassignmentsRequest, _admin_pb2.ListPartitionReassignmentsResponse]  # type: ignore[assignment]
+    """Shows open reassignments, how far they are, and what they wait for."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
@@ -201,5 +215,24 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeConfigsResponse, _abc.Awaitable[_admin_pb2.DescribeConfigsResponse]]:
         """Shows settings as they are in force."""
+
+    @_abc_1.abstractmethod
+    def AlterPartitionReassignments(
+        self,
+        request: _admin_pb2.AlterPartitionReassignmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterPartitionReassignmentsResponse, _abc.Awaitable[_admin_pb2.AlterPartitionReassignmentsResponse]]:
+        """Moves partitions to other brokers, calls open reassignments back, or sends them elsewhere (KIP-455), each partition
+        on its own. Answered when it stands in the store that they are to move; how far they are, ListPartitionReassignments
+        says. May be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPartitionReassignments(
+        self,
+        request: _admin_pb2.ListPartitionReassignmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListPartitionReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListPartitionReassignmentsResponse]]:
+        """Shows open reassignments, how far they are, and what they wait for."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -87,6 +87,7 @@ class LeaderAndIsrPartition(_message.Message):
     RECORDED_CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
     IS_NEW_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -105,6 +106,12 @@ class LeaderAndIsrPartition(_message.Message):
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """Log of each member of isr and elr, as the node records it (invariant S10)."""
 
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Replicas that a reassignment brings in and that have not arrived: while they are not in the ISR, what they fetch is
+        throttled, and how far they are is reported.
+        """
+
     def __init__(
         self,
         *,
@@ -115,10 +122,11 @@ class LeaderAndIsrPartition(_message.Message):
         recorded_controller_epoch: _builtins.int = ...,
         min_insync_replicas: _builtins.int = ...,
         is_new: _builtins.bool = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_new", b"is_new", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "is_new", b"is_new", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -255,6 +263,7 @@ class StopReplicaPartition(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     DELETE_FIELD_NUMBER: _builtins.int
+    REASSIGNED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -265,6 +274,10 @@ class StopReplicaPartition(_message.Message):
     """Leader epoch of the order; one below the receiver's is refused. -2 means the topic is deleted, which no epoch stops."""
     delete: _builtins.bool
     """Delete the replica's files as well."""
+    reassigned: _builtins.bool
+    """The partition was reassigned to other brokers. The receiver looks at the topic node itself, and does nothing if that
+    still assigns the partition to it: an order that comes late must not delete a replica that has come back.
+    """
     def __init__(
         self,
         *,
@@ -273,10 +286,11 @@ class StopReplicaPartition(_message.Message):
         partition: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         delete: _builtins.bool = ...,
+        reassigned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delete", b"delete", "leader_epoch", b"leader_epoch", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delete", b"delete", "leader_epoch", b"leader_epoch", "partition", b"partition", "reassigned", b"reassigned", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

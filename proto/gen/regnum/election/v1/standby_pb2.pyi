@@ -227,6 +227,7 @@ class FollowedPartition(_message.Message):
     REPLICAS_OFFLINE_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
+    REASSIGNMENT_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number."""
     creating: _builtins.bool
@@ -247,6 +248,10 @@ class FollowedPartition(_message.Message):
     def held(self) -> Global___FollowedState:
         """Content of its leaderAndISR node; absent where it has none."""
 
+    @_builtins.property
+    def reassignment(self) -> Global___FollowedReassignment:
+        """Its open reassignment; absent where there is none."""
+
     def __init__(
         self,
         *,
@@ -258,16 +263,51 @@ class FollowedPartition(_message.Message):
         replicas_offline: _builtins.bool = ...,
         held: Global___FollowedState | None = ...,
         removed: _builtins.bool = ...,
+        reassignment: Global___FollowedReassignment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "held", b"held", "trouble", b"trouble"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "held", b"held", "reassignment", b"reassignment", "trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "creating", b"creating", "held", b"held", "partition", b"partition", "removed", b"removed", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_trouble", b"_trouble", "creating", b"creating", "held", b"held", "partition", b"partition", "reassignment", b"reassignment", "removed", b"removed", "replicas", b"replicas", "replicas_offline", b"replicas_offline", "state_version", b"state_version", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__trouble: _TypeAlias = _typing.Literal["trouble"]  # noqa: Y015
     _WhichOneofArgType__trouble: _TypeAlias = _typing.Literal["_trouble", b"_trouble"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__trouble) -> _WhichOneofReturnType__trouble | None: ...
 
 Global___FollowedPartition: _TypeAlias = FollowedPartition  # noqa: Y015
+
+@_typing.final
+class FollowedReassignment(_message.Message):
+    """A partition on its way to other brokers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    since_ms: _builtins.int
+    """When it was asked for, milliseconds since 1970."""
+    @_builtins.property
+    def origin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Replicas before it began."""
+
+    @_builtins.property
+    def target(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Replicas afterwards; the same while it is being cancelled."""
+
+    def __init__(
+        self,
+        *,
+        origin: _abc.Iterable[_builtins.int] | None = ...,
+        target: _abc.Iterable[_builtins.int] | None = ...,
+        since_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "since_ms", b"since_ms", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowedReassignment: _TypeAlias = FollowedReassignment  # noqa: Y015
 
 @_typing.final
 class FollowedState(_message.Message):

@@ -100,6 +100,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No replica can be elected: none that is assigned answers, or what is known of them contradicts itself."""
     ERROR_CODE_ELECTION_NOT_NEEDED: _ErrorCode.ValueType  # 84
     """The partition has a leader, or gets one without loss: there is nothing to elect."""
+    ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 85
+    """The partition is not being reassigned: there is nothing to cancel."""
     ERROR_CODE_UNKNOWN_TOPIC_ID: _ErrorCode.ValueType  # 100
     """No topic has that id."""
     ERROR_CODE_INCONSISTENT_TOPIC_ID: _ErrorCode.ValueType  # 103
@@ -189,6 +191,8 @@ ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode.ValueType  # 83
 """No replica can be elected: none that is assigned answers, or what is known of them contradicts itself."""
 ERROR_CODE_ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 84
 """The partition has a leader, or gets one without loss: there is nothing to elect."""
+ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 85
+"""The partition is not being reassigned: there is nothing to cancel."""
 ERROR_CODE_UNKNOWN_TOPIC_ID: ErrorCode.ValueType  # 100
 """No topic has that id."""
 ERROR_CODE_INCONSISTENT_TOPIC_ID: ErrorCode.ValueType  # 103

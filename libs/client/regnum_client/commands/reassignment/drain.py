@@ -1,0 +1,88 @@
+"""`regnum brokers drain`: everything off a broker, so that it can be taken away."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regnum_client.commands.invocation import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DebugOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    note,
+    run,
+)
+from regnum_client.commands.reassignment.partitions import CLIENT_ID, ClientIdOption
+from regnum_client.commands.reassignment.rendering import emit_plan, raise_failures
+from regnum_client.commands.reassignment.waiting import wait_arrived
+
+if TYPE_CHECKING:
+    from regnum_service.errors import RegnumError
+
+    from regnum_client.admin.reassignment.plan import PlannedMove
+
+ROUNDS_MAX = 5
+"""How often it is looked again whether the broker got something meanwhile."""
+
+
+def add_to(group: typer.Typer) -> None:
+    """Hang the command into `regnum brokers`."""
+    group.command("drain")(drain)
+
+
+def drain(
+    *,
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id of the broker.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move; change nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the broker has nothing any more.")] = True,
+    client_id: ClientIdOption = CLIENT_ID,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Move every replica off a broker and wait until it has none; nothing else is moved.
+
+    New topics may still be placed on it while it runs: stop it when this has ended. It may be run again at any time.
+    """
+
+    async def work() -> "tuple[list[PlannedMove], dict[tuple[str, int], RegnumError | None]]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_client.commands.reassignment.planning import drained  # noqa: PLC0415
+
+        shown: list[PlannedMove] = []
+        outcomes: dict[tuple[str, int], RegnumError | None] = {}
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            for _ in range(ROUNDS_MAX):
+                moves = await drained(admin, broker)
+                shown += moves
+                asked = await admin.alter_partition_reassignments(
+                    {(move.topic, move.partition): move.after for move in moves}, validate_only=dry_run
+                )
+                outcomes.update(asked)
+                if dry_run or not wait or any(error is not None for error in asked.values()):
+                    break
+                leaving = [
+                    (one.topic, one.partition)
+                    for one in await admin.list_partition_reassignments()
+                    if broker in one.replicas
+                ]
+                if not moves and not leaving:
+                    break
+                places = {(move.topic, move.partition) for move in moves} | set(leaving)
+                await wait_arrived(admin, places, what=f"draining broker {broker}", quiet=output is not Output.TABLE)
+        return shown, outcomes
+
+    moves, outcomes = run(work())
+    emit_plan(moves, output)
+    raise_failures(outcomes, output)
+    if output is not Output.TABLE:
+        return
+    if dry_run and moves:
+        note(f"{len(moves)} partitions would leave broker {broker}; nothing was changed")
+    elif wait and not dry_run:
+        note(f"broker {broker} has no replicas; it can be stopped")
+    elif moves:
+        note(f"{len(moves)} partitions leave broker {broker}; see regnum partitions reassignments")

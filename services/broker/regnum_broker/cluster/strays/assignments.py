@@ -1,0 +1,125 @@
+"""What the store says, as of now, of who has a partition's replicas (safety rule S13).
+
+Goals: a replica is deleted only if it is certain that it belongs to other brokers: the topic lives under the same id,
+its node names the partition, with other brokers, and does not bring it back here; and the partition is led, by others,
+with an ISR and eligible replicas to which this broker does not belong. Whatever is missing, unreadable, of another
+topic, or not to be had at present, is no reason to delete anything.
+
+Every read is linearizable. They are not one read: what changes in between is that the partition comes back here, which
+the controller orders, and that order comes after the deletion or makes the replica busy before it.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+
+from regnum_coordination.errors import ConnectionLoss, SessionExpired
+from regnum_coordination.port import Node, Store
+from regnum_model import paths
+from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
+from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
+from regnum_service.slices import Turns
+
+DECODED_BYTES_PER_TURN = 64 * 1024
+"""Bytes of nodes decoded between two turns of the event loop (safety rule S22)."""
+
+
+class Assignment(enum.Enum):
+    """Whose a partition is, as the store says."""
+
+    HERE = "here"
+    """This broker is among its replicas, or is to be, or was before a reassignment that is open."""
+    ELSEWHERE = "elsewhere"
+    """Other brokers have it, and lead it."""
+    TOPIC_GONE = "topic gone"
+    """No topic has that id, or the topic has no such partition: a matter of deletion records."""
+    UNKNOWN = "unknown"
+    """Nobody can say."""
+
+
+async def assignments_of(
+    store: Store | None, keys: Sequence[PartitionKey], *, broker: BrokerId
+) -> dict[PartitionKey, Assignment]:
+    """Whose these partitions are.
+
+    Args:
+        store: the store; None while there is no session.
+        keys: partitions.
+        broker: this broker.
+    """
+    found = dict.fromkeys(keys, Assignment.UNKNOWN)
+    if store is None or not keys:
+        return found
+    try:
+        topics = await _topics(store, dict.fromkeys(key.topic_id for key in keys))
+        elsewhere: list[tuple[PartitionKey, str]] = []
+        for key in keys:
+            topic = topics[key.topic_id]
+            found[key] = topic if isinstance(topic, Assignment) else _by_topic_node(topic[1], key.partition, broker)
+            if found[key] is Assignment.ELSEWHERE and not isinstance(topic, Assignment):
+                elsewhere.append((key, topic[0]))
+        states = await _read(store, [paths.leader_and_isr(name, key.partition) for key, name in elsewhere])
+    except (ConnectionLoss, SessionExpired):
+        return dict.fromkeys(keys, Assignment.UNKNOWN)
+    for key, name in elsewhere:
+        if not _is_led_by_others(states.get(paths.leader_and_isr(name, key.partition)), key, broker):
+            found[key] = Assignment.UNKNOWN
+    return found
+
+
+async def _topics(store: Store, ids: Mapping[TopicId, None]) -> dict[TopicId, tuple[str, TopicNode] | Assignment]:
+    """Name and node of each topic, or what can be said without it."""
+    topics: dict[TopicId, tuple[str, TopicNode] | Assignment] = dict.fromkeys(ids, Assignment.UNKNOWN)
+    names: dict[TopicId, str] = {}
+    guards = await _read(store, [paths.topic_id(id) for id in ids])
+    for id in ids:
+        guard = guards.get(paths.topic_id(id))
+        if guard is None:
+            topics[id] = Assignment.TOPIC_GONE
+            continue
+        try:
+            names[id] = TopicIdNode.decode(guard.data).topic
+        except MalformedNodeError:
+            continue
+    nodes = await _read(store, [paths.topic(name) for name in names.values()])
+    turns = Turns(DECODED_BYTES_PER_TURN)
+    for id, name in names.items():
+        node = nodes.get(paths.topic(name))
+        if node is None:
+            continue
+        await turns.took(len(node.data))
+        try:
+            content = TopicNode.decode(node.data)
+        except MalformedNodeError:
+            continue
+        if content.topic_id == id:
+            topics[id] = (name, content)
+    return topics
+
+
+async def _read(store: Store, wanted: Sequence[str]) -> dict[str, Node]:
+    """Nodes that exist, by path. Raises ConnectionLoss, SessionExpired."""
+    if not wanted:
+        return {}
+    nodes = await store.get_many(list(wanted), current=True)
+    return {path: node for path, node in zip(wanted, nodes, strict=True) if node is not None}
+
+
+def _by_topic_node(node: TopicNode, partition: int, broker: BrokerId) -> Assignment:
+    replicas = node.partitions.get(partition)
+    if replicas is None:
+        return Assignment.TOPIC_GONE
+    move = node.reassigning.get(partition)
+    if broker in replicas or (move is not None and broker in move.kept):
+        return Assignment.HERE
+    return Assignment.ELSEWHERE
+
+
+def _is_led_by_others(node: Node | None, key: PartitionKey, broker: BrokerId) -> bool:
+    if node is None:
+        return False
+    try:
+        state = LeaderAndIsr.decode(node.data)
+    except MalformedNodeError:
+        return False
+    members = {state.leader, *state.isr, *state.elr}
+    return state.topic_id == key.topic_id and state.leader != NO_LEADER and broker not in members

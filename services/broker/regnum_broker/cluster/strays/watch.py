@@ -1,0 +1,91 @@
+"""Looks after replicas that nobody gives a role: those that were reassigned while this broker was away (S13).
+
+Goals: their files go by themselves, whichever controller reigns; a replica whose order is only late, or whose
+controller is away, is never touched.
+
+Algorithm: a replica that had no role whenever it was looked at during the grace time, while this broker was registered
+all that time under one broker epoch, is a candidate. What is done about it, the one task that gives roles decides by
+what the store says then. What is not deleted is a candidate again after another grace time.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+import structlog
+from regnum_model.ids import BrokerEpoch, PartitionKey
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+from regnum_service.slices import slices
+
+from regnum_broker.cluster.orders import Orders
+from regnum_broker.identity import Identity
+from regnum_broker.replication.replicas import Replicas
+
+GRACE_S: Final = 60.0
+"""How long a replica has to be without a role, unless the settings say otherwise."""
+
+LOOKS_PER_GRACE: Final = 6
+"""How often it is looked at in that time."""
+
+REPLICAS_PER_CHECK: Final = 200
+"""Candidates that the store is asked about together; orders wait for one such check at most."""
+
+REPLICAS_PER_TURN: Final = 1_000
+"""Replicas looked at between two turns of the event loop (safety rule S22)."""
+
+
+class StrayWatch:
+    """One for the life of the broker. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        orders: Orders,
+        identity: Callable[[], Identity | None],
+        clock: Clock,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._replicas: Final = replicas
+        self._orders: Final = orders
+        self._identity: Final = identity
+        self._clock: Final = clock
+        self._grace_s: Final = grace_s
+        self._epoch: BrokerEpoch | None = None
+        self._idle_since_s: dict[PartitionKey, float] = {}
+        self._log: Final = structlog.get_logger("strays")
+
+    async def run(self) -> None:
+        """Look for ever; a task of the supervisor."""
+        while True:
+            await self._clock.sleep(self._grace_s / LOOKS_PER_GRACE)
+            await self.look()
+
+    async def look(self) -> int:
+        """Look once; returns how many replicas were deleted."""
+        identity = self._identity()
+        epoch = None if identity is None else identity.broker_epoch
+        if epoch is None or epoch != self._epoch:
+            # Whoever registers anew is told of everything anew.
+            self._epoch, self._idle_since_s = epoch, {}
+        if epoch is None:
+            return 0
+        now_s = self._clock.monotonic()
+        idle: dict[PartitionKey, float] = {}
+        async for some in slices(tuple(self._replicas), REPLICAS_PER_TURN):
+            for partition in some:
+                if partition.role is None:
+                    idle[partition.key] = self._idle_since_s.get(partition.key, now_s)
+        self._idle_since_s = idle
+        due = (key for key, since_s in idle.items() if now_s - since_s >= self._grace_s)
+        candidates = tuple(islice(due, REPLICAS_PER_CHECK))
+        if not candidates:
+            return 0
+        for key in candidates:
+            self._idle_since_s[key] = now_s
+        try:
+            return await self._orders.remove_strays(candidates, broker_epoch=epoch)
+        except RegnumError as error:
+            self._log.info("strays not looked at", reason=error.message)
+            return 0

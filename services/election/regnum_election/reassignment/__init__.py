@@ -1,0 +1,1 @@
+"""Partitions on their way to other brokers, step by step."""

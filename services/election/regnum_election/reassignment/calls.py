@@ -1,0 +1,265 @@
+"""AlterPartitionReassignments and ListPartitionReassignments as callers meet them.
+
+What is asked for is written into the topic nodes, all partitions of a topic in one write, and answered then; the agent
+does the rest. It is absolute, so a call may be sent twice.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_service.errors import RegnumError
+from regnum_service.slices import Turns
+
+from regnum_election.decisions.cluster import Cluster, Partition
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.reassignment.agent import Reassigner
+from regnum_election.reassignment.decisions import Assigned, Wait, is_grown, requested
+from regnum_election.reassignment.writing import AssignmentChange, write_assignments
+from regnum_election.reign.beside import PARTITION_WEIGHT, beside
+from regnum_election.reign.request_queue import RequestQueue
+from regnum_election.reign.writing import NotTaken
+from regnum_election.state.context import ControllerContext
+from regnum_election.state.telling import publish
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one call."""
+
+PAGE_PARTITIONS: Final = 1_000
+"""Reassignments of one page."""
+
+ROUNDS_MAX: Final = 5
+"""Rounds against others who write the same topic node."""
+
+PARTITIONS_PER_TURN: Final = 500
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
+
+TOPIC_NODE_BYTES_MAX: Final = 900_000
+"""A topic node that says where its partitions go is at most so large: stores take a megabyte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentRequest:
+    """What a caller wants of one partition."""
+
+    topic: str
+    """Topic name."""
+    partition: int
+    """Partition number."""
+    target: tuple[BrokerId, ...] | None
+    """Wanted replicas; None: call the open reassignment back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ongoing:
+    """An open reassignment as it is now."""
+
+    topic: str
+    """Topic name."""
+    key: PartitionKey
+    partition: Partition
+    """As the picture has it."""
+    waits_for: str
+    """What it waits for, for people; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OngoingPage:
+    """A page of them."""
+
+    reassignments: tuple[Ongoing, ...]
+    """By topic name and partition."""
+    next_page: str
+    """Where the next page begins; empty: nowhere."""
+    total: int
+    """On all pages."""
+
+
+class PartitionReassignments:
+    """Reassignments on behalf of callers; one for each reign."""
+
+    def __init__(self, context: ControllerContext, agent: Reassigner, requests: RequestQueue) -> None:
+        self._context: Final = context
+        self._agent: Final = agent
+        self._requests: Final = requests
+
+    async def alter(
+        self, requests: Sequence[ReassignmentRequest], *, validate_only: bool, who: str, wait_s: float
+    ) -> tuple[Rejection | None, ...]:
+        """Begin, redirect or call back reassignments, each on its own; None: it stands. Raises RegnumError."""
+        result: asyncio.Future[tuple[Rejection | None, ...]] = asyncio.get_running_loop().create_future()
+        begun = False
+
+        async def steps() -> AsyncGenerator[None, None]:
+            nonlocal begun
+            outcomes: list[Rejection | None] = [None] * len(requests)
+            by_topic = _by_topic(requests, outcomes)
+            for name, indexes in by_topic.items():
+                begun = begun or not validate_only
+                rejected = await self.ask(
+                    name,
+                    {requests[i].partition: requests[i].target for i in indexes},
+                    validate_only=validate_only,
+                    who=who,
+                )
+                for i in indexes:
+                    outcomes[i] = rejected.get(requests[i].partition)
+                yield
+            self._agent.wake()
+            if not result.done():
+                result.set_result(tuple(outcomes))
+
+        self._requests.submit("alter reassignments", steps(), result, begun=lambda: begun)
+        return await self._requests.answer(result, wait_s)
+
+    async def ask(
+        self, name: str, targets: "dict[int, tuple[BrokerId, ...] | None]", *, validate_only: bool, who: str
+    ) -> dict[int, Rejection]:
+        """In the controller's task: what is wanted of some partitions of a topic; what cannot be, with the reason."""
+        context = self._context
+        rejected: dict[int, Rejection] = {}
+        changes: dict[int, AssignmentChange] = {}
+        refused_for = ""
+        for _ in range(ROUNDS_MAX):
+            topic = context.picture.topic_named(name)
+            if topic is None:
+                return dict.fromkeys(targets, _unknown(f"there is no topic {name[:249]}; list the topics"))
+            changes, rejected = await self._changes(topic.id, targets)
+            if validate_only or not changes:
+                return rejected
+            if (reason := _too_large(context.picture, topic.id, changes)) is not None:
+                return {**rejected, **dict.fromkeys(changes, reason)}
+            try:
+                outcome = await write_assignments(context, topic, changes)
+            except NotTaken as error:
+                return {**rejected, **dict.fromkeys(changes, _not_written(name, str(error)))}
+            for key in outcome.differing:
+                rejected[key.partition] = _not_written(
+                    name, "the topic node names other replicas of it than the controller knows"
+                )
+            if not outcome.refused:
+                context.log.info("reassignment asked for", topic=name, partitions=len(outcome.written), who=who)
+                await publish(context, outcome.written)
+                return rejected
+            refused_for = outcome.refused
+        return {**rejected, **dict.fromkeys(changes, _not_written(name, refused_for))}
+
+    async def _changes(
+        self, topic_id: TopicId, targets: "dict[int, tuple[BrokerId, ...] | None]"
+    ) -> tuple[dict[int, AssignmentChange], dict[int, Rejection]]:
+        """What has to be written, and what cannot be."""
+        changes: dict[int, AssignmentChange] = {}
+        rejected: dict[int, Rejection] = {}
+        turns = Turns(PARTITIONS_PER_TURN)
+        for number, target in targets.items():
+            await turns.took()
+            match self._requested(PartitionKey(topic_id, number), target):
+                case Rejection() as refused:
+                    rejected[number] = refused
+                case Assigned() as assigned:
+                    changes[number] = AssignmentChange(assigned=assigned)
+                case None:
+                    pass
+        return changes, rejected
+
+    def _requested(self, key: PartitionKey, target: tuple[BrokerId, ...] | None) -> Assigned | Rejection | None:
+        partition = self._context.picture.partitions.get(key)
+        if partition is None:
+            return _unknown(f"the topic has no partition {key.partition}; describe it to see those that it has")
+        return requested(partition, target, brokers=self._context.picture.brokers, now_ms=self._context.clock.wall_ms())
+
+    async def ongoing(self, topics: Sequence[str], *, page: str) -> OngoingPage:
+        """Open reassignments. Raises RegnumError INVALID_REQUEST for a page that no answer named."""
+        picture = self._context.picture
+        after = _place(page)
+        ordered = await beside(
+            partial(_ordered, picture, frozenset(topics)), weight=PARTITION_WEIGHT * len(picture.reassigning)
+        )
+        rest = [one for one in ordered if one > after] if after is not None else ordered
+        shown: list[Ongoing] = []
+        turns = Turns(PARTITIONS_PER_TURN)
+        for name, number in rest[:PAGE_PARTITIONS]:
+            await turns.took()
+            key = PartitionKey(picture.names[name], number)
+            partition = picture.partitions[key]
+            step = self._agent.step_of(picture, key)
+            shown.append(
+                Ongoing(
+                    topic=name,
+                    key=key,
+                    partition=partition,
+                    waits_for=step.reason if isinstance(step, Wait) else "",
+                )
+            )
+        next_page = "" if len(rest) <= PAGE_PARTITIONS else f"{shown[-1].topic}/{shown[-1].key.partition}"
+        return OngoingPage(reassignments=tuple(shown), next_page=next_page, total=len(ordered))
+
+
+def waits_for_place(partition: Partition) -> bool:
+    """Whether it has not begun."""
+    return partition.reassignment is not None and not is_grown(partition)
+
+
+def _by_topic(requests: Sequence[ReassignmentRequest], outcomes: list[Rejection | None]) -> dict[str, list[int]]:
+    """Places of the requests by topic; partitions that are named twice are rejected."""
+    by_topic: dict[str, list[int]] = {}
+    named = Counter((request.topic, request.partition) for request in requests)
+    for i, request in enumerate(requests):
+        if named[request.topic, request.partition] > 1:
+            outcomes[i] = Rejection(
+                code=errors_pb2.ERROR_CODE_INVALID_REQUEST, message="the partition is named twice; name it once"
+            )
+        else:
+            by_topic.setdefault(request.topic, []).append(i)
+    return by_topic
+
+
+def _ordered(picture: Cluster, topics: frozenset[str]) -> list[tuple[str, int]]:
+    named = ((picture.topics[key.topic_id].name, key.partition) for key in picture.reassigning)
+    return sorted(place for place in named if not topics or place[0] in topics)
+
+
+def _place(page: str) -> tuple[str, int] | None:
+    if not page:
+        return None
+    name, slash, number = page.rpartition("/")
+    if not slash or not number.isascii() or not number.isdigit() or len(number) > 9:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST, "page is not what an answer named; begin with an empty one"
+        )
+    return name, int(number)
+
+
+def _too_large(picture: Cluster, topic_id: TopicId, changes: dict[int, AssignmentChange]) -> Rejection | None:
+    """Refuses what would let the topic node grow beyond what stores take."""
+    ids = partitions = 0
+    for number in picture.topics[topic_id].partitions:
+        known = picture.partitions[PartitionKey(topic_id, number)]
+        change = changes.get(number)
+        move = known.reassignment if change is None else change.assigned.reassignment
+        ids += len(known.replicas) + (0 if move is None else 2 * (len(move.origin) + len(move.target)))
+        partitions += 1 if move is None else 5
+    size = 8 * ids + 16 * partitions
+    if size <= TOPIC_NODE_BYTES_MAX:
+        return None
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        message="so many partitions of one topic cannot be moved at once; move some of them, and the others when these "
+        "have arrived",
+    )
+
+
+def _unknown(message: str) -> Rejection:
+    return Rejection(code=errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, message=message)
+
+
+def _not_written(name: str, reason: str) -> Rejection:
+    return Rejection(
+        code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        message=f"topic {name} cannot be written ({reason}); look at the store and try again",
+    )

@@ -1,0 +1,157 @@
+"""How assignments change: the topic node, and with it the states of the partitions that lose a replica, in one multi.
+
+The topic node is read first and only the partitions concerned are changed in it, at the version that was read: what
+others have written there stays. What it says of these partitions has to be what the picture says, or it was changed by
+hand and is left alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from regnum_coordination.port import Check, Operation, Refused, Set, Written
+from regnum_model import paths
+from regnum_model.ids import PartitionKey, TopicId
+from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
+
+from regnum_election.decisions.cluster import HeldState, Topic
+from regnum_election.reassignment.decisions import Assigned
+from regnum_election.reign.beside import PARTITION_WEIGHT, beside
+from regnum_election.state.context import ControllerContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentChange:
+    """A change of one partition."""
+
+    assigned: Assigned
+    """What the topic node is to say."""
+    held: HeldState | None = None
+    """leaderAndISR that the change relies on; None: it relies on none."""
+    state: LeaderAndIsr | None = None
+    """What leaderAndISR is to say; None: it stays."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the changes of one topic."""
+
+    written: list[PartitionKey] = field(default_factory=list)
+    """Partitions whose change stands in the store and in the picture."""
+    differing: list[PartitionKey] = field(default_factory=list)
+    """Partitions of which the topic node says something else than the picture."""
+    refused: str = ""
+    """Why the others were not written; empty: they were."""
+
+
+async def write_assignments(
+    context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange]
+) -> Outcome:
+    """Write changes of some partitions of a topic, all or none, and apply them to the picture.
+
+    Raises NotTaken when the topic node would be too large.
+    """
+    outcome = Outcome()
+    path = paths.topic(topic.name)
+    found = (await context.store.read_many((path,))).get(path)
+    if found is None:
+        outcome.refused = "the topic node is gone"
+        return outcome
+    try:
+        node = await beside(partial(TopicNode.decode, found.data), weight=len(found.data))
+    except MalformedNodeError as malformed:
+        outcome.refused = f"the topic node cannot be read: {malformed}"
+        return outcome
+    if node.topic_id != topic.id:
+        outcome.refused = "the topic node is another topic's"
+        return outcome
+    meant = _meant(context, topic.id, node, changes, outcome)
+    if not meant:
+        return outcome
+    data = await beside(_changed(node, meant).encode, weight=PARTITION_WEIGHT * len(node.partitions))
+    operations = _operations(context, topic, meant, Set(path, data, found.stat.version))
+    (result,) = await context.store.write_batch([operations])
+    match result:
+        case Written(results=results):
+            versions = {
+                operation.path: done.stat.version
+                for operation, done in zip(operations, results, strict=True)
+                if isinstance(operation, Set) and done.stat is not None
+            }
+            _apply(context, topic, meant, versions)
+            outcome.written = [PartitionKey(topic.id, number) for number in meant]
+        case Refused(error=error):
+            outcome.refused = str(error)
+    return outcome
+
+
+def _meant(
+    context: ControllerContext,
+    topic_id: TopicId,
+    node: TopicNode,
+    changes: Mapping[int, AssignmentChange],
+    outcome: Outcome,
+) -> dict[int, AssignmentChange]:
+    """Changes of what the topic node says as the picture does."""
+    meant: dict[int, AssignmentChange] = {}
+    for number, change in changes.items():
+        key = PartitionKey(topic_id, number)
+        known = context.picture.partitions.get(key)
+        if known is None:
+            continue
+        if (node.partitions.get(number), node.reassigning.get(number)) == (known.replicas, known.reassignment):
+            meant[number] = change
+        else:
+            outcome.differing.append(key)
+    return meant
+
+
+def _changed(node: TopicNode, changes: Mapping[int, AssignmentChange]) -> TopicNode:
+    partitions, reassigning = dict(node.partitions), dict(node.reassigning)
+    for number, change in changes.items():
+        partitions[number] = change.assigned.replicas
+        if change.assigned.reassignment is None:
+            reassigning.pop(number, None)
+        else:
+            reassigning[number] = change.assigned.reassignment
+    return replace(node, partitions=partitions, reassigning=reassigning)
+
+
+def _operations(
+    context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange], last: Set
+) -> tuple[Operation, ...]:
+    checks: dict[str, Check] = {}
+    sets: list[Set] = []
+    guard = Check(paths.topic_id(topic.id))
+    for number, change in changes.items():
+        if change.held is None:
+            continue
+        path = paths.leader_and_isr(topic.name, number)
+        if change.state is None:
+            checks[path] = Check(path, change.held.version)
+            continue
+        sets.append(Set(path, change.state.encode(), change.held.version))
+        # What goes is deleted: that those who stay are as the decision saw them is what it relies on (safety rule S3).
+        for id in change.state.isr:
+            epoch_path, id_path = paths.broker_epoch(id), paths.broker_id(id)
+            checks[epoch_path] = Check(epoch_path, context.picture.brokers[id].registration)
+            checks[id_path] = Check(id_path)
+    return (guard, *checks.values(), *sets, last)
+
+
+def _apply(
+    context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange], versions: Mapping[str, int]
+) -> None:
+    states: dict[PartitionKey, HeldState] = {}
+    for number, change in changes.items():
+        if change.state is not None:
+            version = versions[paths.leader_and_isr(topic.name, number)]
+            states[PartitionKey(topic.id, number)] = HeldState(state=change.state.kept(), version=version)
+    context.unverified.prove(states)
+    picture = context.picture.with_assignments(
+        {
+            PartitionKey(topic.id, number): (change.assigned.replicas, change.assigned.reassignment)
+            for number, change in changes.items()
+        }
+    )
+    context.picture = picture.with_states(states).with_topic_versions({topic.id: versions[paths.topic(topic.name)]})

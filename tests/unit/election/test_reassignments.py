@@ -1,0 +1,321 @@
+"""Partitions that a controller moves, over a store and brokers that do as they are told (seed 001 F, KIP-455)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
+from regnum_coordination.port import Check, Group, Outcome
+from regnum_election.controller import Controller
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.reassignment.calls import ReassignmentRequest
+from regnum_election.reign.events import IsrsWritten
+from regnum_election.topics.creation import Created
+from regnum_election.topics.deletion import Deleted
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
+from regnum_model import paths
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.insync import with_isr
+from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
+from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.waiting import DEADLINE_S
+
+WHO = "a test"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    cluster = FakeCluster()
+    yield cluster
+    await cluster.close()
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+async def created(controller: Controller, name: str, *assignments: Sequence[int]) -> TopicId:
+    request = TopicRequest(
+        name=name,
+        partitions=0,
+        replication_factor=None,
+        assignment=tuple((number, ids(*replicas)) for number, replicas in enumerate(assignments)),
+        mutation=None,
+    )
+    answered = await controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    (outcome,) = answered.outcomes
+    assert isinstance(outcome, Created)
+    return outcome.topic_id
+
+
+async def ask(
+    controller: Controller, topic: str, targets: dict[int, tuple[int, ...] | None], *, validate_only: bool = False
+) -> list[Rejection | None]:
+    requests = [
+        ReassignmentRequest(topic=topic, partition=number, target=None if target is None else ids(*target))
+        for number, target in targets.items()
+    ]
+    return list(await controller.reassignments.alter(requests, validate_only=validate_only, who=WHO, wait_s=DEADLINE_S))
+
+
+async def catch_up(cluster: FakeCluster, topic: str, partition: int, *joining: int) -> None:
+    """The leader lets followers join the ISR, and reports it."""
+    path = paths.leader_and_isr(topic, partition)
+    node = await cluster.outside.get(path)
+    state = LeaderAndIsr.decode(node.data)
+    members = {
+        BrokerId(id): Membership(broker_epoch=broker.epoch, log_id=broker.log_id)
+        for id in joining
+        if (broker := cluster.brokers[BrokerId(id)]) and BrokerId(id) not in state.isr
+    }
+    wider = with_isr(state, (*state.isr, *members), min_insync=2, joining=members)
+    await cluster.outside.set(path, wider.encode(), version=node.stat.version)
+    if cluster.controller is not None:
+        cluster.controller.queue.put(IsrsWritten.unseen({PartitionKey(state.topic_id, partition)}))
+
+
+async def grown(cluster: FakeCluster, topic: str, partition: int, *replicas: int) -> None:
+    async def is_grown() -> bool:
+        return (await cluster.topic(topic)).partitions[partition] == ids(*replicas)
+
+    await until(is_grown, what=f"replicas {replicas}")
+
+
+async def arrived(cluster: FakeCluster, topic: str, partition: int, *replicas: int) -> None:
+    async def has() -> bool:
+        node = await cluster.topic(topic)
+        return node.partitions[partition] == ids(*replicas) and partition not in node.reassigning
+
+    await until(has, what=f"{topic}-{partition} at {replicas}")
+
+
+def stopped(cluster: FakeCluster, id: int) -> set[tuple[str, int]]:
+    stops = cluster.brokers[BrokerId(id)].stops
+    assert all(stop.delete and stop.reassigned and stop.leader_epoch >= 0 for stop in stops)
+    return {(stop.topic, stop.partition) for stop in stops}
+
+
+async def test_a_partition_moves_grown_caught_up_switched_and_the_old_replicas_go(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4, 5, 6)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2, 3)), 0)
+    assert await ask(controller, "t", {0: (4, 5, 6)}) == [None]
+    await grown(cluster, "t", 0, 1, 2, 3, 4, 5, 6)
+    node = await cluster.topic("t")
+    assert (node.reassigning[0].origin, node.reassigning[0].target) == (ids(1, 2, 3), ids(4, 5, 6))
+    await until(lambda: cluster.all_told((1, 2, 3, 4, 5, 6), key, 1))
+    assert list(cluster.told(1)[key].adding_replicas) == [4, 5, 6]
+    assert list(cluster.told(4)[key].state.replicas) == [1, 2, 3, 4, 5, 6]
+    assert cluster.told(1)[key].min_insync_replicas == 2
+    await catch_up(cluster, "t", 0, 4, 5)
+    (one,) = (await controller.reassignments.ongoing((), page="")).reassignments
+    assert one.key == key
+    await catch_up(cluster, "t", 0, 6)
+    await arrived(cluster, "t", 0, 4, 5, 6)
+    state = await cluster.state("t", 0)
+    assert (state.leader, state.isr, state.leader_epoch) == (4, ids(4, 5, 6), 1)
+    await until(lambda: cluster.all_told((4, 5, 6), key, 4))
+    assert list(cluster.told(4)[key].state.replicas) == [4, 5, 6]
+    await until(lambda: all(stopped(cluster, id) == {("t", 0)} for id in (1, 2, 3)))
+    assert not any(stopped(cluster, id) for id in (4, 5, 6))
+    page = await controller.reassignments.ongoing((), page="")
+    assert (page.reassignments, page.total) == ((), 0)
+    assert controller.picture.partitions[key].replicas == ids(4, 5, 6)
+    assert key not in controller.picture.of_broker(BrokerId(1))
+    assert key in controller.picture.of_broker(BrokerId(6))
+
+
+async def test_old_replicas_are_not_deleted_before_the_new_leader_has_taken_over(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2)), 0)
+    assert await ask(controller, "t", {0: (2, 3)}) == [None]
+    await grown(cluster, "t", 0, 1, 2, 3)
+    new_leader = cluster.brokers[BrokerId(2)]
+    await until(lambda: cluster.all_told((3,), key, 1))
+    new_leader.held = asyncio.Event()
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 2, 3)
+    await until(lambda: cluster.all_told((3,), key, 2))
+    looks = controller._reassigner.looks
+    await until(lambda: controller._reassigner.looks > looks + 1)
+    assert not cluster.brokers[BrokerId(1)].stops
+    new_leader.held.set()
+    await until(lambda: stopped(cluster, 1) == {("t", 0)})
+
+
+async def test_a_bounded_number_moves_and_the_others_follow_in_order(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    controller._reassigner._moving_max = 2  # type: ignore[misc]
+    id = await created(controller, "t", *[(1, 2)] * 5)
+    assert await ask(controller, "t", dict.fromkeys(range(5), (2, 3))) == [None] * 5
+    await until(lambda: sum(3 in controller.picture.partitions[PartitionKey(id, n)].replicas for n in range(5)) == 2)
+    for number in range(5):
+        await grown(cluster, "t", number, 1, 2, 3)
+        assert sum(3 in replicas and 1 in replicas for replicas in (await cluster.topic("t")).partitions.values()) <= 2
+        await catch_up(cluster, "t", number, 3)
+        await arrived(cluster, "t", number, 2, 3)
+
+
+async def test_a_move_is_called_back_and_the_new_replicas_go(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    await created(controller, "t", (1, 2))
+    await ask(controller, "t", {0: (3, 4)})
+    await grown(cluster, "t", 0, 1, 2, 3, 4)
+    await catch_up(cluster, "t", 0, 3)
+    assert await ask(controller, "t", {0: None}) == [None]
+    await arrived(cluster, "t", 0, 1, 2)
+    assert (await cluster.state("t", 0)).isr == ids(1, 2)
+    await until(lambda: stopped(cluster, 3) == stopped(cluster, 4) == {("t", 0)})
+    assert not stopped(cluster, 1)
+    (refused,) = await ask(controller, "t", {0: None})
+    assert refused is not None
+    assert refused.code == errors_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS
+
+
+async def test_another_target_replaces_the_open_one_and_what_it_brought_goes(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    await created(controller, "t", (1, 2))
+    await ask(controller, "t", {0: (2, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    await ask(controller, "t", {0: (2, 4)})
+    await grown(cluster, "t", 0, 1, 2, 4)
+    await until(lambda: stopped(cluster, 3) == {("t", 0)})
+    await catch_up(cluster, "t", 0, 4)
+    await arrived(cluster, "t", 0, 2, 4)
+
+
+async def test_a_dead_target_is_waited_for_and_named_and_can_be_called_back(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await created(controller, "t", (1, 2))
+    await ask(controller, "t", {0: (2, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    cluster.kill(3)
+    await until(lambda: BrokerId(3) not in controller.picture.brokers)
+    (one,) = (await controller.reassignments.ongoing(["t"], page="")).reassignments
+    assert one.waits_for == "brokers [3] are not live; start them, or cancel it"
+    assert await ask(controller, "t", {0: None}) == [None]
+    await arrived(cluster, "t", 0, 1, 2)
+
+
+async def test_what_is_asked_for_wrongly_is_refused_one_by_one_and_a_check_changes_nothing(
+    cluster: FakeCluster,
+) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await created(controller, "t", (1, 2), (1, 2))
+    before = await cluster.outside.get(paths.topic("t"))
+    checked = await ask(controller, "t", {0: (2, 3), 1: (2, 9), 7: (1,)}, validate_only=True)
+    assert [None if one is None else one.code for one in checked] == [
+        None,
+        errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT,
+        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert (await cluster.outside.get(paths.topic("t"))).stat.version == before.stat.version
+    (unknown,) = await ask(controller, "nowhere", {0: (1,)})
+    assert unknown is not None
+    assert unknown.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+    twice = [ReassignmentRequest(topic="t", partition=0, target=ids(2))] * 2
+    answers = await controller.reassignments.alter(twice, validate_only=False, who=WHO, wait_s=DEADLINE_S)
+    assert [one is not None and one.code for one in answers] == [errors_pb2.ERROR_CODE_INVALID_REQUEST] * 2
+
+
+async def test_a_topic_that_moves_can_be_deleted_and_every_broker_hears_of_it(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    id = await created(controller, "t", (1, 2))
+    await ask(controller, "t", {0: (2, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    request = DeletionRequest(name="t", topic_id="", mutation=None)
+    outcomes = (await controller.topics.delete([request], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
+    assert outcomes == (Deleted(name="t", topic_id=id),)
+    await until(lambda: all(cluster.brokers[BrokerId(n)].stops for n in (1, 2, 3)))
+    assert not controller.picture.reassigning
+
+
+class Dying(MemoryStore):
+    """A session that is over at one of its writes: just before the store takes it, or just after."""
+
+    writes = 0
+    dies_at = 10**9
+    after = False
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        concerned = any(operation.path == paths.topic("t") for group in groups for operation in group)
+        self.writes += concerned
+        if not concerned or self.writes < self.dies_at:
+            return await super().write_batch(groups, fence=fence)
+        if self.after and self.writes == self.dies_at:
+            await super().write_batch(groups, fence=fence)
+        # It hears of nothing any more, and nothing of it is heard.
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", [1, 2, 3])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_controller_that_dies_at_any_write_is_carried_on_from(
+    cluster: FakeCluster, write: int, after: bool, cancelled: bool
+) -> None:
+    """Asked for, grown, switched or called back: before or after each of the writes."""
+    await cluster.begin(1, 2, 3, 4)
+    stores: list[Dying] = []
+
+    def open_dying(server: MemoryServer) -> MemoryStore:
+        stores.append(Dying(server))
+        return stores[-1]
+
+    cluster.open_store = open_dying
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2)), 0)
+    await until(lambda: not controller.picture.partitions[key].creating and controller.queue.is_empty)
+    stores[0].dies_at, stores[0].after = stores[0].writes + write, after
+    working = asyncio.create_task(work(cluster, controller, cancelled=cancelled))
+    await until(lambda: stores[0].writes >= stores[0].dies_at, what="the write")
+    await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.wait({working})
+    cluster.open_store = MemoryStore
+    await cluster.end_reign()
+    successor = await cluster.reign(2)
+    node = await cluster.topic("t")
+    if 0 not in node.reassigning and node.partitions[0] == ids(1, 2) and not cancelled:
+        # Nothing had been written yet: the caller asks again.
+        assert await ask(successor, "t", {0: (3, 4)}) == [None]
+    await finish(cluster, cancelled=cancelled)
+    expected = ids(1, 2) if cancelled else ids(3, 4)
+    await until(lambda: not successor.picture.reassigning)
+    assert (await cluster.topic("t")).partitions[0] == expected
+    state = await cluster.state("t", 0)
+    assert set(state.isr) <= set(expected)
+    assert state.leader in expected
+    await until(lambda: key in cluster.told(state.leader))
+    await until(lambda: cluster.told(state.leader)[key].state.leader_epoch == state.leader_epoch)
+    assert list(cluster.told(state.leader)[key].state.replicas) == list(expected)
+
+
+async def work(cluster: FakeCluster, controller: Controller, *, cancelled: bool) -> None:
+    await ask(controller, "t", {0: (3, 4)})
+    await grown(cluster, "t", 0, 1, 2, 3, 4)
+    if cancelled:
+        await ask(controller, "t", {0: None})
+    else:
+        await catch_up(cluster, "t", 0, 3, 4)
+
+
+async def finish(cluster: FakeCluster, *, cancelled: bool) -> None:
+    """What callers and leaders do after a change of controller."""
+    assert cluster.controller is not None
+    node: TopicNode = await cluster.topic("t")
+    if cancelled:
+        await ask(cluster.controller, "t", {0: None})
+        return
+    if 0 in node.reassigning:
+        await grown(cluster, "t", 0, 1, 2, 3, 4)
+        await catch_up(cluster, "t", 0, 3, 4)
