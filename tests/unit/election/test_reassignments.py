@@ -9,6 +9,7 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Outcome
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.partitions.requests import RemovalRequest
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.reign.events import IsrsWritten
 from regnum_election.topics.creation import Created
@@ -319,3 +320,19 @@ async def finish(cluster: FakeCluster, *, cancelled: bool) -> None:
     if 0 in node.reassigning:
         await grown(cluster, "t", 0, 1, 2, 3, 4)
         await catch_up(cluster, "t", 0, 3, 4)
+
+
+async def test_a_partition_that_moves_can_be_removed_and_its_move_ends_with_it(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    id = await created(controller, "t", (1, 2), (1, 2))
+    await ask(controller, "t", {1: (2, 3)})
+    await grown(cluster, "t", 1, 1, 2, 3)
+    request = RemovalRequest(name="t", topic_id="", partitions=(1,), mutation=None)
+    answered = await controller.partitions.remove([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    assert not isinstance(answered.outcomes[0], Rejection), answered
+    assert not controller.picture.reassigning
+    node = await cluster.topic("t")
+    assert (set(node.partitions), node.reassigning) == ({0}, {})
+    await until(lambda: all(cluster.brokers[BrokerId(n)].stops for n in (1, 2, 3)))
+    assert controller.picture.topics[id].partitions == (0,)

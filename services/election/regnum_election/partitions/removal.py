@@ -206,5 +206,6 @@ def _less(node: TopicNode, plan: RemovalPlan) -> TopicNode:
         partitions={number: ids for number, ids in node.partitions.items() if number not in plan.brokers},
         creating=node.creating - plan.brokers.keys(),
         removing={**node.removing, **plan.brokers},
+        reassigning={number: move for number, move in node.reassigning.items() if number not in plan.brokers},
         partition_mutations=with_mutation(node.partition_mutations, plan.mutation),
     )
