@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Final
 
+import pytest
 from regnum_broker.log.replica.producers import Duplicate
 from regnum_broker.log.replica.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
 from regnum_model.ids import LeaderEpoch
 from regnum_testing.batches import batch_of
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.log_directories import KEY, ReopenedDirectory
+
+READ_AT_LEAST: Final = 64 * 1024
+"""Bytes that are read to find the place of an offset, whatever is cut."""
 
 
 def produced(size_bytes: int) -> Iterator[bytes]:
@@ -38,13 +43,27 @@ def test_small_batches_are_read_many_at_a_time(place: ReopenedDirectory, disk: F
     assert disk.reads - before < 30
 
 
-def test_no_more_is_read_than_what_follows_the_last_snapshot(place: ReopenedDirectory, disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("cut", [1, 10, 100, 1_000])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_truncation_costs_what_it_cuts(place: ReopenedDirectory, disk: FaultyDisk, *, killed: bool, cut: int) -> None:
+    """Small records sent one by one: eight megabytes of them are seconds of the writer thread."""
+    with_segments_of(place, 1 << 30)
+    batches = produced(10)
+    fill(place, batches, 6_000)
+    log = place.kill_and_open() if killed else place.now.replicas[KEY]
+    size_bytes = log.size_bytes // 6_000
+    before = disk.read_bytes
+    log.truncate(log.log_end_offset - cut)
+    assert disk.read_bytes - before <= READ_AT_LEAST + 3 * cut * size_bytes
+
+
+def test_what_no_mark_reaches_is_read_from_the_last_snapshot_on(place: ReopenedDirectory, disk: FaultyDisk) -> None:
     with_segments_of(place, 1 << 30)
     batches = produced(1_000)
     fill(place, batches, 5 * INTERVAL_BYTES // 1_000)
     log = place.now.replicas[KEY]
     before = disk.read_bytes
-    log.truncate(log.log_end_offset - 10)
+    log.truncate(log.log_end_offset // 2)
     assert disk.read_bytes - before <= 1.5 * INTERVAL_BYTES
 
 

@@ -13,6 +13,7 @@ from regnum_broker.log.folders import folder_of, tidy
 from regnum_broker.log.identity import CleanStop, Identity
 from regnum_broker.log.journal.checkpoint import decode_checkpoint
 from regnum_broker.log.journal.entries import JournaledReplica, JournalState
+from regnum_broker.log.replica.producer_marks import ProducerMarks
 from regnum_broker.log.replica.producers import ProducerStates
 from regnum_broker.log.replica.recovery import Circumstances, Recovered, recover
 
@@ -139,5 +140,11 @@ def _recovered_state(
 def nothing() -> Recovered:
     """What a replica begins with; made for each, because producer states change in place."""
     return Recovered(
-        segments=(), epochs=NO_EPOCHS, highest_epoch=NO_EPOCH, producers=ProducerStates(), lost=None, named=False
+        segments=(),
+        epochs=NO_EPOCHS,
+        highest_epoch=NO_EPOCH,
+        producers=ProducerStates(),
+        marks=ProducerMarks(),
+        lost=None,
+        named=False,
     )

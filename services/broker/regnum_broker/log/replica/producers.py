@@ -14,12 +14,11 @@ this broker's clock at the append, not by the timestamps of records, which clien
 without a snapshot counts from the start on.
 """
 
-from collections import ChainMap
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
+from immutables import Map
 from regnum_records.header import SEQUENCE_MAX, BatchHeader
 
 BATCHES_KEPT: Final = 5
@@ -96,26 +95,28 @@ def next_sequence(last: int) -> int:
 
 
 ACCEPTED: Final = Accepted()
-NOBODY: Final[Mapping[int, ProducerEntry]] = MappingProxyType({})
+NOBODY: Final[Map[int, ProducerEntry]] = Map()
 
 
 class ProducerStates:
-    """The newest batches of each producer id. Belongs to the writer thread."""
+    """The newest batches of each producer id. Belongs to the writer thread.
+
+    What is remembered at a moment costs nothing to keep: the map is persistent, and looking ahead begins from it.
+    """
 
     __slots__ = ("_entries",)
 
-    def __init__(self, entries: Mapping[int, ProducerEntry] | None = None) -> None:
-        # Most logs of a broker have no producer; what they share is never written to.
-        self._entries: MutableMapping[int, ProducerEntry] | None = dict(entries) if entries else None
+    def __init__(self, entries: Mapping[int, ProducerEntry] = NOBODY) -> None:
+        self._entries: Map[int, ProducerEntry] = entries if isinstance(entries, Map) else Map(entries)
 
     @property
-    def entries(self) -> Mapping[int, ProducerEntry]:
-        """By producer id."""
-        return NOBODY if self._entries is None else self._entries
+    def entries(self) -> Map[int, ProducerEntry]:
+        """By producer id; does not change."""
+        return self._entries
 
     def check(self, header: BatchHeader) -> SequenceDecision:
         """Whether a leader may append the batch."""
-        entry = self.entries.get(header.producer_id) if header.producer_id >= 0 else None
+        entry = self._entries.get(header.producer_id) if header.producer_id >= 0 else None
         if entry is None:
             return ACCEPTED
         if header.producer_epoch < entry.epoch:
@@ -138,41 +139,34 @@ class ProducerStates:
         if header.producer_id < 0:
             return
         batch = KeptBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset)
-        if self._entries is None:
-            self._entries = {}
         entry = self._entries.get(header.producer_id)
         if entry is not None and header.producer_epoch < entry.epoch:
             return
         earlier = entry.batches if entry is not None and entry.epoch == header.producer_epoch else ()
         kept = (*earlier, batch)[-BATCHES_KEPT:]
-        self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, kept, seen_ms)
+        self._entries = self._entries.set(header.producer_id, ProducerEntry(header.producer_epoch, kept, seen_ms))
 
-    def expire(self, before_ms: int) -> int:
-        """Forget who has appended nothing since; returns how many."""
-        if self._entries is None:
-            return 0
-        expired = [id for id, entry in self._entries.items() if entry.seen_ms < before_ms]
-        for id in expired:
-            del self._entries[id]
-        if not self._entries:
-            self._entries = None
-        return len(expired)
+    def expire(self, before_ms: int) -> tuple[int, ...]:
+        """Forget who has appended nothing since; returns their ids."""
+        expired = tuple(id for id, entry in self._entries.items() if entry.seen_ms < before_ms)
+        self._entries = without(self._entries, expired)
+        return expired
 
     def trial(self) -> "ProducerStates":
         """States that begin as these, for looking ahead: what is remembered there is not remembered here."""
-        ahead = ProducerStates()
-        if self._entries is not None:
-            ahead._entries = ChainMap({}, self._entries)
-        return ahead
+        return ProducerStates(self._entries)
 
     def reaches(self, offset: int) -> bool:
         """Whether a remembered batch has a record at ``offset`` or later."""
-        return any(entry.batches[-1].last_offset >= offset for entry in self.entries.values())
+        return any(entry.batches[-1].last_offset >= offset for entry in self._entries.values())
 
-    @classmethod
-    def replayed(cls, base: "ProducerStates", headers: Iterable[BatchHeader], *, seen_ms: int) -> "ProducerStates":
-        """``base`` and the batches that follow it, as replication sees them: nothing is refused."""
-        states = cls(base.entries)
-        for header in headers:
-            states.apply(header, seen_ms=seen_ms)
-        return states
+
+def without(entries: Map[int, ProducerEntry], ids: tuple[int, ...]) -> Map[int, ProducerEntry]:
+    """``entries`` but for some producer ids, which need not be there."""
+    gone = [id for id in ids if id in entries]
+    if not gone:
+        return entries
+    fewer = entries.mutate()
+    for id in gone:
+        del fewer[id]
+    return fewer.finish()

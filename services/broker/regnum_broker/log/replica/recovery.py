@@ -32,6 +32,7 @@ from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.folders import NAME_FILE
 from regnum_broker.log.journal.entries import JournaledReplica
 from regnum_broker.log.replica.index import NO_TIMESTAMP, SegmentIndex, Summary, decode_index
+from regnum_broker.log.replica.producer_marks import ProducerMarks
 from regnum_broker.log.replica.producers import ProducerStates
 from regnum_broker.log.replica.segment import LOG_SUFFIX, Segment
 from regnum_broker.log.replica.snapshots import newest_snapshot, remove_snapshots
@@ -77,6 +78,8 @@ class Recovered:
     """Highest leader epoch ever recorded."""
     producers: ProducerStates
     """Idempotent producers."""
+    marks: ProducerMarks
+    """What was remembered of them further up."""
     lost: str | None
     """Why acknowledged records may be missing; None: none are, as far as its files can tell."""
     named: bool
@@ -163,6 +166,7 @@ class _Recovery:
         self._circumstances = circumstances
         self._lost: str | None = None
         self._named = False
+        self._marks = ProducerMarks()
 
     def run(self) -> Recovered:
         files = self._segment_files()
@@ -226,6 +230,7 @@ class _Recovery:
             nonlocal epochs
             epochs = epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
             producers.apply(header, seen_ms=self._circumstances.now_ms)
+            self._marks.note(1, header.next_offset, producers.entries)
 
         scanned, last = self._scanned(base_offset, size_bytes, visit)
         if scanned.size_bytes < size_bytes:
@@ -289,6 +294,7 @@ class _Recovery:
             segments,
             at_most=min(at_most, log_end_offset),
             now_ms=self._circumstances.now_ms,
+            marks=self._marks,
         )
 
     def _epochs_from_headers(self, segments: tuple[Segment, ...] | list[Segment]) -> EpochCache:
@@ -309,19 +315,48 @@ class _Recovery:
             epochs=epochs,
             highest_epoch=max(self._journaled.highest_epoch, epochs.latest),
             producers=producers,
+            marks=self._marks,
             lost=self._lost,
             named=self._named,
         )
 
 
 def rebuilt_producers(
-    folder: str, disk: GuardedDisk, segments: tuple[Segment, ...], *, at_most: int, now_ms: int
+    folder: str, disk: GuardedDisk, segments: tuple[Segment, ...], *, at_most: int, now_ms: int, marks: ProducerMarks
 ) -> ProducerStates:
-    """Idempotent producers at the end of ``segments``: the newest snapshot up to ``at_most``, and what follows it."""
-    offset, states = newest_snapshot(folder, disk, at_most=at_most)
+    """Idempotent producers at the end of ``segments``, which ``marks`` then know too.
+
+    What is nearest is gone from: the newest mark up to ``at_most``, else the newest snapshot; then what follows it.
+    """
+    mark = marks.newest(at_most=at_most)
+    if mark is not None:
+        marks.cut(mark.end_offset, mark.entries)
+        offset, states = mark.end_offset, ProducerStates(mark.entries)
+    else:
+        offset, states = newest_snapshot(folder, disk, at_most=at_most)
+        marks.begin(offset, states.entries)
     for segment in segments:
         if segment.next_offset <= offset:
             continue
         position = segment.find_offset(offset)[0] if segment.base_offset < offset else 0
-        states = ProducerStates.replayed(states, (header for _, header in segment.headers(position)), seen_ms=now_ms)
+        for _, header in segment.headers(position):
+            states.apply(header, seen_ms=now_ms)
+            marks.note(1, header.next_offset, states.entries)
     return states
+
+
+def cut_producers(
+    producers: ProducerStates,
+    marks: ProducerMarks,
+    folder: str,
+    disk: GuardedDisk,
+    segments: tuple[Segment, ...],
+    *,
+    now_ms: int,
+) -> ProducerStates:
+    """What is remembered of a log that was cut and ends with ``segments`` now."""
+    end = segments[-1].next_offset
+    if producers.reaches(end):
+        producers = rebuilt_producers(folder, disk, segments, at_most=end, now_ms=now_ms, marks=marks)
+    marks.cut(end, producers.entries)
+    return producers

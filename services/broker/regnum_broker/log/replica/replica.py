@@ -37,8 +37,9 @@ from regnum_broker.log.replica.parts import (
     check_continues,
     replicated_parts,
 )
+from regnum_broker.log.replica.producer_marks import ProducerMarks
 from regnum_broker.log.replica.producers import ProducerStates
-from regnum_broker.log.replica.recovery import CleanEnd, Recovered, rebuilt_producers
+from regnum_broker.log.replica.recovery import CleanEnd, Recovered, cut_producers
 from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.snapshots import INTERVAL_BYTES, remove_snapshots, save_snapshot
 
@@ -74,6 +75,7 @@ class ReplicaLog:
         "_host",
         "_key",
         "_log_end_offset",
+        "_marks",
         "_named",
         "_names_unsynced",
         "_producers",
@@ -115,6 +117,7 @@ class ReplicaLog:
         self._highest_epoch = recovered.highest_epoch
         self._unjournaled: tuple[EpochBegun, ...] = ()
         self._producers = recovered.producers
+        self._marks = recovered.marks
         self._high_watermark = min(max(high_watermark, self._segments[0].base_offset), self._log_end_offset)
         self._generation = 0
         self._changed = False
@@ -328,12 +331,10 @@ class ReplicaLog:
             cut = self._undamaged(lambda: segment.cut(position, new_end))
             self._segments = (*kept, cut)
             remove_snapshots(self._folder, self._disk, above=new_end)
-            if self._producers.reaches(new_end):
-                self._producers = self._undamaged(
-                    lambda: rebuilt_producers(
-                        self._folder, self._disk, self._segments, at_most=new_end, now_ms=self._wall_ms()
-                    )
-                )
+            states, now_ms = self._producers, self._wall_ms()
+            self._producers = self._undamaged(
+                lambda: cut_producers(states, self._marks, self._folder, self._disk, self._segments, now_ms=now_ms)
+            )
         except ResourceExhaustedError as error:
             # Half cut, and no way on or back: what the files hold is for a start to find out.
             raise self._damaged(error) from error
@@ -362,7 +363,7 @@ class ReplicaLog:
             raise self._damaged(error) from error
         finally:
             self._generation += 1
-        self._producers = ProducerStates()
+        self._producers, self._marks = ProducerStates(), ProducerMarks(offset)
         self._high_watermark = offset
         self._changed = self._unsynced = self._names_unsynced = True
 
@@ -383,9 +384,10 @@ class ReplicaLog:
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""
         expired = self._producers.expire(before_ms)
+        self._marks.forget(expired)
         # Their last snapshot names them still, and is as old as they are.
-        self._changed = self._changed or expired > 0
-        return expired
+        self._changed = self._changed or bool(expired)
+        return len(expired)
 
     def flush(self) -> None:
         """Bring to the disk what was appended.
@@ -466,6 +468,7 @@ class ReplicaLog:
                 begun = EpochBegun(key=self._key, epoch=epoch, start_offset=header.base_offset)
                 self._unjournaled = (*self._unjournaled, begun)
         self._changed = self._unsynced = True
+        self._marks.note(len(headers), headers[-1].next_offset, self._producers.entries)
         self._log_end_offset = headers[-1].next_offset
         self._grew(sum([header.size_bytes for header in headers]))
 
