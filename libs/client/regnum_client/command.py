@@ -18,6 +18,7 @@ from typer.main import get_command
 from regnum_client.commands import brokers, cluster, configs, failovers, local, partitions, quotas, records, topics
 from regnum_client.commands.invocation import CommandFailedError, Failure, Group, Output, output_of
 from regnum_client.commands.rendering import emit_failure
+from regnum_client.commands.status import command as status
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -37,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 local.add_to(app)
+status.add_to(app)
 topics.add_to(app)
 partitions.add_to(app)
 brokers.add_to(app)

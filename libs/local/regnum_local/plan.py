@@ -42,13 +42,16 @@ class Role(enum.Enum):
     """A broker."""
 
 
+METRICS: Final = "metrics"
+"""Name of the listener that Prometheus reads, over HTTP."""
+
 PORT_NAMES: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.ETCD: ("client", "peer"),
     Role.ZOOKEEPER: ("client",),
-    Role.ELECTION: ("client", "internal", "lifeline"),
-    Role.METADATA: ("client", "internal"),
-    Role.QUOTA: ("internal",),
-    Role.BROKER: ("client", "internal"),
+    Role.ELECTION: ("client", "internal", "lifeline", METRICS),
+    Role.METADATA: ("client", "internal", METRICS),
+    Role.QUOTA: ("internal", METRICS),
+    Role.BROKER: ("client", "internal", METRICS),
 }
 """Listeners of each role."""
 STORES: Final = (Role.ETCD, Role.ZOOKEEPER)
@@ -119,7 +122,9 @@ class Plan:
         members = []
         for item in value["members"]:
             role = Role(item["role"])
-            ports = {listener: int(item["ports"][listener]) for listener in PORT_NAMES[role]}
+            # Folders from before services showed metrics name no port for them: ``grow`` chooses one.
+            named = [name for name in PORT_NAMES[role] if name != METRICS or name in item["ports"]]
+            ports = {listener: int(item["ports"][listener]) for listener in named}
             members.append(Member(role=role, id=int(item["id"]), ports=ports))
         return cls(members=tuple(members))
 
@@ -167,8 +172,13 @@ def grow(
             if member is None:
                 member = Member(role=role, id=number, ports={listener: fresh() for listener in PORT_NAMES[role]})
             else:
-                kept = {name: port if is_free(port) else fresh() for name, port in member.ports.items()}
-                member = replace(member, ports=kept)
+                member = replace(
+                    member,
+                    ports={
+                        name: port if (port := member.ports.get(name)) is not None and is_free(port) else fresh()
+                        for name in PORT_NAMES[role]
+                    },
+                )
             members.append(member)
     return Plan(members=tuple(members))
 

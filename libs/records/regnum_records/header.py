@@ -40,6 +40,7 @@ CONTROL_BIT: Final = 0x20
 
 _ASSIGNED: Final = struct.Struct(">qii")
 _EXTENT: Final = struct.Struct(">qi")
+_COUNT: Final = struct.Struct(">i")
 
 
 class Codec(IntEnum):
@@ -165,6 +166,18 @@ def complete_bytes(buffer: Buffer) -> int:
             break
         position += LENGTH_PREFIX_BYTES + length
     return position
+
+
+def count_records(buffer: Buffer) -> int:
+    """Records of the batches in ``buffer``, as their heads say; nothing is checked."""
+    end = len(buffer) - HEADER_BYTES
+    position = count = 0
+    while position <= end:
+        count += _COUNT.unpack_from(buffer, position + HEADER_BYTES - _COUNT.size)[0]
+        position += LENGTH_PREFIX_BYTES + max(
+            _EXTENT.unpack_from(buffer, position)[1], HEADER_BYTES - LENGTH_PREFIX_BYTES
+        )
+    return count
 
 
 def assign(batch: Buffer, *, base_offset: int, leader_epoch: int) -> bytearray:

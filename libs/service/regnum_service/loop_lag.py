@@ -4,6 +4,8 @@ from collections import deque
 from typing import Final
 
 import structlog
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_service.clock import Clock
 
@@ -20,9 +22,24 @@ SAMPLES_MAX: Final = 3_000
 class LoopLag:
     """Measures the loop that ``run`` runs on. The properties may be read from other threads."""
 
-    def __init__(self, clock: Clock, *, loop_name: str = "main", period_s: float = PERIOD_S) -> None:
-        """``period_s``: time between two measurements; what holds the loop for longer than that is never missed."""
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        loop_name: str = "main",
+        period_s: float = PERIOD_S,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            clock: source of time.
+            loop_name: for the log and the metric.
+            period_s: time between two measurements; what holds the loop for longer than that is never missed.
+            metrics: where the lags are counted.
+        """
         self._clock = clock
+        self._lags = (metrics or Metrics()).histogram(instruments.LOOP_LAG, loop_name)
         self._period_s = period_s
         self._log = structlog.get_logger("loop_lag").bind(loop=loop_name)
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
@@ -57,6 +74,7 @@ class LoopLag:
 
     def _record(self, now: float, lag_s: float) -> None:
         self._last_s = lag_s
+        self._lags.record(lag_s)
         self._samples.append((now, lag_s))
         self._worst_unlogged_s = max(self._worst_unlogged_s, lag_s)
         logged_recently = self._logged_at is not None and now - self._logged_at < LOG_PERIOD_S

@@ -53,6 +53,11 @@ class ServiceSettings(BaseSettings):
         default=None,
         description="Folder for spans as OTLP/JSON lines; without it, spans go only where OTEL_* variables say.",
     )
+    metrics_listen: AddressText | None = Field(
+        default=None,
+        description="Where Prometheus reads metrics (GET /metrics), host:port; anybody who can connect may read them. "
+        "Without, they are not shown.",
+    )
     run_dir: Path | None = Field(
         default=None, description="Folder for what the process remembers between two runs; without it, nothing."
     )
@@ -67,7 +72,8 @@ class ServiceSettings(BaseSettings):
     def _check_advertised(self) -> "ServiceSettings":
         for field in type(self).model_fields:
             name, _, kind = field.rpartition("_")
-            if kind not in {"listen", "advertised"}:
+            # Nobody is told where the metrics are.
+            if kind not in {"listen", "advertised"} or name == "metrics":
                 continue
             told: str | None = getattr(self, field)
             if told is None or Address.parse(told).host not in ANYWHERE:

@@ -5,25 +5,32 @@ from collections.abc import Awaitable, Callable
 from regnum_coordination import open_store
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.port import Store
+from regnum_telemetry.metrics import Metrics
 
+from regnum_service.clock import SystemClock
 from regnum_service.errors import ExitStatus, StartRefusedError
+from regnum_service.measured_store import MeasuredStore
 from regnum_service.settings import ServiceSettings
 
 
 async def open_told_store(
-    told: ServiceSettings, *, open_session: Callable[[ServiceSettings], Awaitable[Store]] | None = None
+    told: ServiceSettings,
+    *,
+    open_session: Callable[[ServiceSettings], Awaitable[Store]] | None = None,
+    metrics: Metrics | None = None,
 ) -> Store:
-    """Open a session with the store of ``--coordination``.
+    """Open a session with the store of ``--coordination``; its calls are timed when there are metrics.
 
     Raises ConnectionLoss while no store answers; StartRefusedError when the URL is wrong, the store does not take the
     user, or the library of the driver is missing.
     """
     try:
-        return await (_open(told) if open_session is None else open_session(told))
+        store = await (_open(told) if open_session is None else open_session(told))
     except (ValueError, InvalidRequest) as error:
         raise StartRefusedError(f"--coordination: {error}", exit_status=ExitStatus.WRONG_USE) from error
     except ModuleNotFoundError as error:
         raise StartRefusedError(f"--coordination: {error}", exit_status=ExitStatus.FAILED) from error
+    return store if metrics is None else MeasuredStore(store, SystemClock(), metrics)
 
 
 def _open(told: ServiceSettings) -> Awaitable[Store]:

@@ -63,6 +63,14 @@ RECOVERY: Final = "regnum.partition.recovery"
 """Root: partitions that nobody could lead get leaders, because a person accepts what is lost. Made by the
 controller."""
 
+ORDERS_OVERDUE: Final = "regnum.controller.orders_overdue"
+"""A live broker has not acknowledged its orders in time: from the oldest order until that was found out. Lies in the
+trace of what caused that order; without one it is a trace of its own. Made by the controller."""
+
+TROUBLE_OVERDUE: Final = "regnum.controller.partitions_troubled"
+"""Root: partitions have been without a leader, under min.insync.replicas or under-replicated for too long: from the
+beginning of it, as this controller saw it, until that was found out."""
+
 OUTAGE: Final = "regnum.producer.outage"
 """One partition as its producer saw it: from the last acknowledgement before to the first after a change of leader or
 a failed send. Lies in the failover's trace when the leader named it; without one it is a trace of its own."""
@@ -153,6 +161,12 @@ COMPLETE: Final = "regnum.failover.complete"
 
 BROKER: Final = "regnum.broker.id"
 """Broker id; int. On an outage the leader that acknowledged."""
+
+TROUBLE: Final = "regnum.partition.trouble"
+"""On TROUBLE_OVERDUE: ``leaderless``, ``under_min_isr`` or ``under_replicated``."""
+
+FIRST: Final = "regnum.partitions.first"
+"""The first of the partitions that a span is about, as ``topic/partition``, separated by commas."""
 
 TOPIC: Final = "messaging.destination.name"
 """Topic name."""

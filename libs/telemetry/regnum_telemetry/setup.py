@@ -8,9 +8,10 @@ OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and the like me
 
 import enum
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -18,7 +19,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from regnum_telemetry import conventions, tracing
 from regnum_telemetry.export_queue import ExportQueue, Sink
+from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.otel import OtelTracer
+from regnum_telemetry.scraping import Render
+
+if TYPE_CHECKING:
+    from regnum_telemetry.exposition import Exposition
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables that name a collector."""
@@ -111,6 +117,28 @@ def start_with(service: str, instance: str, sink: Sink, *, environ: Mapping[str,
     provider.add_span_processor(queue)
     tracing.use(OtelTracer(provider))
     return Telemetry(queue)
+
+
+def metrics_text(service: str, instance: str, metrics: Metrics) -> Render:
+    """What makes the text of a process's metrics; the libraries for it are loaded with the first one, on its thread.
+
+    Args:
+        service: service name, e.g. ``regnum-broker``.
+        instance: id of the process within its service.
+        metrics: what is shown.
+    """
+    made: list[Exposition] = []
+    making = threading.Lock()
+
+    def render(accept: str) -> tuple[bytes, str]:
+        with making:
+            if not made:
+                from regnum_telemetry.exposition import Exposition  # noqa: PLC0415 - only for who is scraped
+
+                made.append(Exposition(service, instance, metrics))
+            return made[0].render(accept)
+
+    return render
 
 
 class CollectorSink:

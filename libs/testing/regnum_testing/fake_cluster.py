@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import grpc
+from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import group_pb2, group_pb2_grpc, log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
@@ -119,6 +120,8 @@ class FakeCluster:
         self.recoveries = FakeRecoveries()
         self.reassignments = FakeReassignments()
         self.configs = FakeConfigs()
+        self.health = admin_pb2.DescribeHealthResponse(complete=True)
+        """What the controller says is wrong; its id and epoch are filled in."""
         self.before_produce: ProduceHook | None = None
         self.failures: list[tuple[str, BaseException]] = []
 

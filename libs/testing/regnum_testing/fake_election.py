@@ -244,5 +244,17 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
         self._answer_or_not()
         return admin_pb2.ForgetBrokerResponse(deletions=waiting, deletions_ended=waiting // 2, assigned_partitions=3)
 
+    async def DescribeHealth(  # noqa: N802
+        self, request: admin_pb2.DescribeHealthRequest, _context: Context
+    ) -> admin_pb2.DescribeHealthResponse:
+        """What a test says is wrong."""
+        self.cluster.calls["DescribeHealth"] += 1
+        self._authority()
+        answer = admin_pb2.DescribeHealthResponse()
+        answer.CopyFrom(self.cluster.health)
+        answer.controller_id, answer.controller_epoch = self.number, self.cluster.controller_epoch
+        del answer.troubled_partitions[request.partitions_max :]
+        return answer
+
     def _judge(self, header: types_pb2.RequestHeader, permits: int, now_s: float) -> tuple[bool, int]:
         return self.cluster.quotas.judge(header.api_version, header.client_id, permits, now_s=now_s)

@@ -8,22 +8,26 @@ from regnum_coordination.port import Store
 from regnum_service import logs, process, settings
 from regnum_service.clock import SystemClock
 from regnum_service.errors import StartRefusedError
+from regnum_service.metrics import serve_metrics
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
 from regnum_service.traces import start_traces
+from regnum_telemetry.metrics import Metrics
+from regnum_telemetry.setup import Telemetry
 
 from regnum_broker.broker import Broker
 from regnum_broker.settings import BrokerSettings
 
 
-async def _main(told: BrokerSettings) -> int:
-    supervisor = Supervisor("broker")
+async def _main(told: BrokerSettings, telemetry: Telemetry) -> int:
+    supervisor, metrics = Supervisor("broker"), Metrics()
 
     async def open_session() -> Store:
-        return await open_told_store(told)
+        return await open_told_store(told, metrics=metrics)
 
-    broker = Broker(told, supervisor=supervisor, open_session=open_session, clock=SystemClock())
+    broker = Broker(told, supervisor=supervisor, open_session=open_session, clock=SystemClock(), metrics=metrics)
     try:
+        serve_metrics("regnum-broker", told.broker_id, told, metrics, supervisor=supervisor, telemetry=telemetry)
         await broker.start()
     except StartRefusedError as error:
         await supervisor.unwind()
@@ -44,9 +48,9 @@ def main() -> int:
     """Run a broker until it is told to stop."""
     told = settings.load(BrokerSettings)
     logs.configure(f"broker-{told.broker_id}", told.log_level)
-    start_traces("regnum-broker", told.broker_id, told)
+    telemetry = start_traces("regnum-broker", told.broker_id, told)
     structlog.get_logger("broker").info("starting", broker_id=told.broker_id, data_dir=str(told.data_dir))
-    return process.run(lambda: _main(told))
+    return process.run(lambda: _main(told, telemetry))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.contacts import ContactWatch
 from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, ControllerLocation
@@ -33,6 +34,7 @@ from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
 from regnum_broker.cluster.strays.watch import StrayWatch
 from regnum_broker.disk_watch import DiskWatch
+from regnum_broker.gauges import show_broker
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
@@ -75,7 +77,10 @@ class Broker:
         supervisor: Supervisor,
         open_session: Callable[[], Awaitable[Store]],
         clock: Clock,
+        metrics: Metrics | None = None,
     ) -> None:
+        """Only assigns; ``metrics`` is what the process shows."""
+        self._metrics: Final = metrics or Metrics()
         self._settings: Final = settings
         self._supervisor: Final = supervisor
         self._clock: Final = clock
@@ -137,6 +142,7 @@ class Broker:
             report=lifeline.report,
             step_down=replicas.step_down,
             clock=clock,
+            metrics=self._metrics,
         )
         fetchers = Fetchers(lambda leader: self._leader_stream(leader, channels, storage), supervisor)
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
@@ -186,8 +192,11 @@ class Broker:
                         clock=clock,
                         batch_bytes_max=self._settings.message_bytes_max,
                         supervisor=supervisor,
+                        metrics=self._metrics,
                     ),
-                    fetching=FetchHandler(replicas=replicas, leaders=leaders, storage=storage),
+                    fetching=FetchHandler(
+                        replicas=replicas, leaders=leaders, storage=storage, clock=clock, metrics=self._metrics
+                    ),
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
@@ -211,7 +220,7 @@ class Broker:
         supervisor.start("session", sessions.run())
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
-        supervisor.start("loop lag", LoopLag(clock, period_s=LOOP_LAG_PERIOD_S).run())
+        supervisor.start("loop lag", LoopLag(clock, period_s=LOOP_LAG_PERIOD_S, metrics=self._metrics).run())
         self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
         self._start_upkeep(checkpointing, offline, storage)
         registering = Registrar(
@@ -321,8 +330,9 @@ class Broker:
             )
         for note in directory.notes:
             structlog.get_logger("storage").error("log directory was not as it was left", note=note)
-        storage = Storage(directory)
+        storage = Storage(directory, clock=self._clock, metrics=self._metrics)
         storage.start()
+        show_broker(self._metrics, self.replicas, storage)
         return storage
 
     async def _serve_when_registered(self, *servers: GrpcServer) -> None:

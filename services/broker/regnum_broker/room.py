@@ -16,6 +16,11 @@ class Room:
         self._line: Final[deque[tuple[int, asyncio.Future[None]]]] = deque()
 
     @property
+    def jobs_inside(self) -> int:
+        """Jobs that have entered and not left."""
+        return self._jobs
+
+    @property
     def bytes_inside(self) -> int:
         """Bytes that have entered and not left."""
         return self._bytes

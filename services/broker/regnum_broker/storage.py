@@ -13,10 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from regnum_model.ids import PartitionKey
+from regnum_service.clock import Clock, SystemClock
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryFailedError
 from regnum_broker.room import Room
+from regnum_broker.writer_times import WriterTimes
 
 T = TypeVar("T")
 
@@ -41,7 +44,23 @@ def _nothing() -> None:
 class Storage:
     """Owner of the directory's threads. Belongs to one event loop."""
 
-    def __init__(self, directory: LogDirectory, *, readers: int = 2) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        *,
+        readers: int = 2,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            directory: what it owns.
+            readers: threads that read.
+            clock: times the writer's jobs; the machine's when None.
+            metrics: where they are counted; None: nobody asks.
+        """
+        self._times: Final = WriterTimes(clock or SystemClock(), metrics or Metrics())
         self.directory: Final = directory
         self._writer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
@@ -67,6 +86,16 @@ class Storage:
         """Whether a thread waits for the disk: it would hold up the end of the process."""
         return bool(self.directory.operations.under_way)
 
+    @property
+    def jobs_pending(self) -> int:
+        """Jobs that the writer has and has not finished. Any thread."""
+        return self._room.jobs_inside
+
+    @property
+    def bytes_pending(self) -> int:
+        """Bytes of records in them. Any thread."""
+        return self._room.bytes_inside
+
     def takes(self, size_bytes: int) -> bool:
         """Whether there is memory for so many more bytes of records that wait to be written."""
         held = self._room.bytes_inside + self._room.bytes_waiting
@@ -81,8 +110,10 @@ class Storage:
 
     async def write_later(self, job: Callable[[], T], *, size_bytes: int = 0) -> asyncio.Future[T]:
         """Hand a job in, with that many bytes of records, and go on: the future is its outcome. Waits only for room."""
+        brought_s = self._times.now_s()
         await self._room.enter(size_bytes)
-        return self._submit(self._writer, job, finished=lambda: self._room.leave(size_bytes))
+        timed = self._times.timed(job, brought_s)
+        return self._submit(self._writer, timed, finished=lambda: self._room.leave(size_bytes))
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job on a reader thread."""

@@ -22,6 +22,7 @@ from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
+from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.quota_calls import QuotaCalls
 from regnum_election.admission.quota_process import QuotaChannel
@@ -36,6 +37,7 @@ from regnum_election.configs.calls import ConfigCalls
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.dispatch import ControlChannel, Dispatch, Spawn
+from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
@@ -48,6 +50,7 @@ from regnum_election.publication.metadata_processes import (
 from regnum_election.reassignment.agent import MOVING_MAX, Reassigner
 from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.recovery.calls import PartitionRecoveries
+from regnum_election.reign.event_times import EventTimes
 from regnum_election.reign.events import (
     BrokerDead,
     BrokersChanged,
@@ -73,6 +76,7 @@ from regnum_election.standby.succession import take_over
 from regnum_election.startup import become_controller
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.replies import ReplyListener
+from regnum_election.state.tally import Tally
 from regnum_election.state.unverified import Unverified
 from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.calls import TopicCalls
@@ -104,7 +108,11 @@ class Controller:
         corrections_interval_s: float = CORRECTIONS_INTERVAL_S,
         moving_max: int = MOVING_MAX,
         followed: Followed | None = None,
+        limits: Limits | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
+        counted = metrics or Metrics()
+        self._event_times: Final = EventTimes(clock, counted)
         self._reign = reign
         self._store = store
         self._picture_changed = picture_changed
@@ -146,7 +154,11 @@ class Controller:
             chance=chance,
             defer=self._put_internal,
             unverified=unverified,
+            tally=Tally(counted),
         )
+        self.health: Final = HealthWatch(self._context, limits or Limits())
+        """What is wrong, and what has been for too long."""
+        self._metadata.tell_of_changes(self.health.changed)
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
         self._requests = RequestQueue(self._queue)
@@ -157,6 +169,7 @@ class Controller:
             stand_in_limit=quota_stand_in,
             clock=clock,
             spawn=spawn,
+            metrics=counted,
         )
         self._topics = TopicCalls(
             self._context, deleter=self._deleter, requests=self._requests, admissions=self._quotas.admissions
@@ -241,11 +254,13 @@ class Controller:
             watches.append(self._spawn("watch-topics", self._watch_topics()))
             watches.append(self._spawn("watch-partitions-add", self._watch_orders(paths.PARTITIONS_ADD)))
             watches.append(self._spawn("watch-partitions-remove", self._watch_orders(paths.PARTITIONS_REMOVE)))
+            watches.append(self._spawn("health", self.health.run()))
             self._ready.set()
             while True:
                 event = self._in_hand = await self._queue.take()
                 await self._context.store.until_connected()
-                await self._handle(event)
+                with self._event_times.of(event):
+                    await self._handle(event)
                 self._in_hand = None
                 # A step that waited for nothing has held the loop; the next one must not go on with it (rule S22).
                 await asyncio.sleep(0)

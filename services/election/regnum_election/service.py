@@ -28,6 +28,7 @@ from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistra
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.quota_channel import GrpcQuotaChannel
 from regnum_election.brokers.lifeline_thread import LifelineThread
@@ -37,6 +38,8 @@ from regnum_election.candidacy.role import ControllerRole
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.broker_channel import GrpcControlChannel
+from regnum_election.health.gauges import show_controller
+from regnum_election.health.watch import Limits
 from regnum_election.publication.propagation_channel import GrpcPropagationChannel
 from regnum_election.reign.events import ClusterEvent
 from regnum_election.reign.reign import DeposedError, Reign
@@ -51,17 +54,26 @@ class ElectionService:
     """One election process."""
 
     def __init__(
-        self, settings: ElectionSettings, *, supervisor: Supervisor, clock: Clock, chance: random.Random
+        self,
+        settings: ElectionSettings,
+        *,
+        supervisor: Supervisor,
+        clock: Clock,
+        chance: random.Random,
+        metrics: Metrics | None = None,
     ) -> None:
+        """``metrics``: what the process shows; None: nobody asks."""
         self._settings = settings
+        self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
         self._chance = chance
         self._id = ElectionId(settings.election_id)
         self._incarnations = Incarnations(settings.run_dir, f"election-{self._id}")
         self._role = ControllerRole()
+        show_controller(self._metrics, lambda: self._role.reigning, clock)
         self._store: Store | None = None
-        self._lag = LoopLag(clock)
+        self._lag = LoopLag(clock, metrics=self._metrics)
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
         self._isolation = Isolation(id=self._id, reach=self._reach, ask=ask_candidate, clock=clock)
         self._follower = Follower(open_stream=follow_state, clock=clock)
@@ -102,6 +114,7 @@ class ElectionService:
             session_timeout_s=settings.session_timeout_s,
             report=self._report,
             fences=settings.lifeline_detection,
+            metrics=self._metrics,
         )
 
     async def start(self) -> None:
@@ -125,7 +138,7 @@ class ElectionService:
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
     async def _open_session(self) -> Store:
-        return await open_told_store(self._settings)
+        return await open_told_store(self._settings, metrics=self._metrics)
 
     async def _serve_session(self, store: Store) -> None:
         self._store = store
@@ -232,6 +245,8 @@ class ElectionService:
             balance_interval_s=self._settings.leader_balance_interval_s,
             moving_max=self._settings.moving_partitions_max,
             followed=await self._follower.take(),
+            limits=Limits(order_s=self._settings.order_overdue_s, trouble_s=self._settings.trouble_overdue_s),
+            metrics=self._metrics,
         )
         self._role.hold(controller)
         self._lifelines.begin(reign.epoch, elected_at=BrokerEpoch(reign.elected_at))

@@ -49,6 +49,17 @@ class ElectionSettings(ServiceSettings):
         default=True,
         description="Whether lifelines may declare brokers and controllers dead; without, only sessions do.",
     )
+    order_overdue_s: float = Field(
+        default=10.0,
+        gt=0.0,
+        description="Seconds after which an order that a live broker has not acknowledged is an event and a metric.",
+    )
+    trouble_overdue_s: float = Field(
+        default=30.0,
+        gt=0.0,
+        description="Seconds after which a partition without a leader, under min.insync.replicas or under-replicated "
+        "is an event and a metric of its own.",
+    )
     quota_stand_in_rate: float | None = Field(
         default=None,
         gt=0.0,

@@ -6,21 +6,29 @@ from contextlib import AsyncExitStack
 
 from regnum_service.clock import SystemClock
 from regnum_service.logs import configure
+from regnum_service.metrics import serve_metrics
 from regnum_service.process import run
 from regnum_service.settings import load
 from regnum_service.supervisor import Supervisor
 from regnum_service.traces import start_traces
+from regnum_telemetry.metrics import Metrics
+from regnum_telemetry.setup import Telemetry
 
 from regnum_metadata.service import MetadataService
 from regnum_metadata.settings import MetadataSettings
 
 
-async def main(settings: MetadataSettings) -> int:
+async def main(settings: MetadataSettings, telemetry: Telemetry) -> int:
     """Run until told to stop."""
-    supervisor = Supervisor("metadata")
-    service = MetadataService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom())
+    supervisor, metrics = Supervisor("metadata"), Metrics()
+    service = MetadataService(
+        settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom(), metrics=metrics
+    )
     async with AsyncExitStack() as undo:
         undo.push_async_callback(supervisor.unwind)
+        serve_metrics(
+            "regnum-metadata", settings.metadata_id, settings, metrics, supervisor=supervisor, telemetry=telemetry
+        )
         await service.start()
         undo.pop_all()
     return await supervisor.run_until_stopped()
@@ -29,5 +37,5 @@ async def main(settings: MetadataSettings) -> int:
 if __name__ == "__main__":
     chosen = load(MetadataSettings)
     configure("metadata", chosen.log_level)
-    start_traces("regnum-metadata", chosen.metadata_id, chosen)
-    sys.exit(run(lambda: main(chosen)))
+    spans = start_traces("regnum-metadata", chosen.metadata_id, chosen)
+    sys.exit(run(lambda: main(chosen, spans)))

@@ -119,7 +119,8 @@ class Propagation:
     @property
     def lanes(self) -> tuple[BrokerLane, ...]:
         """The brokers that this process serves, by id."""
-        return tuple(lane for _, (lane, _) in sorted(self._lanes.items()))
+        # One copy: the thread that shows metrics asks too.
+        return tuple(lane for _, (lane, _) in sorted(self._lanes.copy().items()))
 
     async def admit(self, epoch: ControllerEpoch) -> None:
         """Refuse a controller that has been replaced or cannot be; remember a newer one. Raises RegnumError."""

@@ -25,8 +25,10 @@ from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistra
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
 
 from regnum_metadata.broker_stream import GrpcBrokerStream
+from regnum_metadata.gauges import show_propagation
 from regnum_metadata.propagation import Propagation
 from regnum_metadata.servicers.metadata import MetadataServicer
 from regnum_metadata.servicers.propagation import PropagationServicer
@@ -40,9 +42,17 @@ class MetadataService:
     """One metadata process. Healthy as soon as it has an image; what it has it keeps, whatever becomes of the store."""
 
     def __init__(
-        self, settings: MetadataSettings, *, supervisor: Supervisor, clock: Clock, chance: random.Random
+        self,
+        settings: MetadataSettings,
+        *,
+        supervisor: Supervisor,
+        clock: Clock,
+        chance: random.Random,
+        metrics: Metrics | None = None,
     ) -> None:
+        """``metrics``: what the process shows; None: nobody asks."""
         self._settings = settings
+        self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
         self._chance = chance
@@ -62,6 +72,7 @@ class MetadataService:
             shows=epochs.shows,
             first_image=self._has_image.set,
         )
+        show_propagation(self._metrics, self._propagation)
         self._client = GrpcServer(
             Address.parse(settings.client_listen),
             [
@@ -98,7 +109,7 @@ class MetadataService:
             "client": advertised(told.client_advertised, self._client.address),
             "internal": advertised(told.internal_advertised, self._internal.address),
         }
-        self._supervisor.start("loop-lag", LoopLag(self._clock).run())
+        self._supervisor.start("loop-lag", LoopLag(self._clock, metrics=self._metrics).run())
         self._supervisor.start("health", self._tell_health())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._session, self._clock))
 
@@ -108,7 +119,7 @@ class MetadataService:
             await server.set_serving(serving=True)
 
     async def _open_session(self) -> Store:
-        return await open_told_store(self._settings)
+        return await open_told_store(self._settings, metrics=self._metrics)
 
     async def _session(self, store: Store) -> None:
         """Register, and see who else is there; ends by raising."""

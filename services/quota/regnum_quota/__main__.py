@@ -6,21 +6,27 @@ from contextlib import AsyncExitStack
 
 from regnum_service.clock import SystemClock
 from regnum_service.logs import configure
+from regnum_service.metrics import serve_metrics
 from regnum_service.process import run
 from regnum_service.settings import load
 from regnum_service.supervisor import Supervisor
 from regnum_service.traces import start_traces
+from regnum_telemetry.metrics import Metrics
+from regnum_telemetry.setup import Telemetry
 
 from regnum_quota.service import QuotaService
 from regnum_quota.settings import QuotaSettings
 
 
-async def main(settings: QuotaSettings) -> int:
+async def main(settings: QuotaSettings, telemetry: Telemetry) -> int:
     """Run until told to stop."""
-    supervisor = Supervisor("quota")
-    service = QuotaService(settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom())
+    supervisor, metrics = Supervisor("quota"), Metrics()
+    service = QuotaService(
+        settings, supervisor=supervisor, clock=SystemClock(), chance=random.SystemRandom(), metrics=metrics
+    )
     async with AsyncExitStack() as undo:
         undo.push_async_callback(supervisor.unwind)
+        serve_metrics("regnum-quota", settings.quota_id, settings, metrics, supervisor=supervisor, telemetry=telemetry)
         await service.start()
         undo.pop_all()
     return await supervisor.run_until_stopped()
@@ -29,5 +35,5 @@ async def main(settings: QuotaSettings) -> int:
 if __name__ == "__main__":
     chosen = load(QuotaSettings)
     configure("quota", chosen.log_level)
-    start_traces("regnum-quota", chosen.quota_id, chosen)
-    sys.exit(run(lambda: main(chosen)))
+    spans = start_traces("regnum-quota", chosen.quota_id, chosen)
+    sys.exit(run(lambda: main(chosen, spans)))

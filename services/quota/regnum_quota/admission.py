@@ -132,6 +132,17 @@ class Ledger:
         """Which mutations were charged, as bits: sets of numbers would fill gigabytes."""
 
     @property
+    def bucket_count(self) -> int:
+        """Buckets that are kept."""
+        return len(self._held)
+
+    @property
+    def tokens_least(self) -> float | None:
+        """Fewest tokens of any bucket, as of when it was drawn on last; None without buckets."""
+        # One copy: the loop's thread changes it while another one reads.
+        return min((held.bucket.tokens for held in tuple(self._held.values())), default=None)
+
+    @property
     def keys(self) -> tuple[BucketKey, ...]:
         """Buckets that are known."""
         return tuple(self._held)

@@ -25,6 +25,11 @@ class Office:
         self._known = known
 
     @property
+    def active(self) -> Term | None:
+        """This process's term; None while it is not the active one. Any thread."""
+        return self._term
+
+    @property
     def term(self) -> Term:
         """This process's term. Raises RegnumError NOT_COORDINATOR, which names the active process if it is known."""
         if self._term is not None:

@@ -29,8 +29,10 @@ from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistra
 from regnum_service.settings import advertised
 from regnum_service.store_session import open_told_store
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
 
 from regnum_quota.candidacy import Candidacy, Seat
+from regnum_quota.gauges import show_quotas
 from regnum_quota.office import Office
 from regnum_quota.servicer import QuotaServicer
 from regnum_quota.settings import QuotaSettings
@@ -43,8 +45,18 @@ REOPEN_INTERVAL_S: Final = 0.5
 class QuotaService:
     """One quota process. Healthy as soon as it is registered: whoever stands by serves its purpose."""
 
-    def __init__(self, settings: QuotaSettings, *, supervisor: Supervisor, clock: Clock, chance: random.Random) -> None:
+    def __init__(
+        self,
+        settings: QuotaSettings,
+        *,
+        supervisor: Supervisor,
+        clock: Clock,
+        chance: random.Random,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """``metrics``: what the process shows; None: nobody asks."""
         self._settings = settings
+        self._metrics = metrics or Metrics()
         self._supervisor = supervisor
         self._clock = clock
         self._chance = chance
@@ -52,12 +64,13 @@ class QuotaService:
         self._incarnations = Incarnations(settings.run_dir, f"quota-{self._id}")
         self._office = Office()
         self._log = structlog.get_logger("quota").bind(quota_id=self._id)
+        show_quotas(self._metrics, self._office)
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
             [
                 ServiceRegistration(
                     name="regnum.quota.v1.QuotaService",
-                    servicer=QuotaServicer(self._office, clock),
+                    servicer=QuotaServicer(self._office, clock, self._metrics),
                     add_to_server=quota_pb2_grpc.add_QuotaServiceServicer_to_server,
                 )
             ],
@@ -70,11 +83,11 @@ class QuotaService:
         quiet_poller(asyncio.get_running_loop())
         await self._internal.start()
         self._supervisor.defer("internal listener", self._internal.stop)
-        self._supervisor.start("loop-lag", LoopLag(self._clock).run())
+        self._supervisor.start("loop-lag", LoopLag(self._clock, metrics=self._metrics).run())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
     async def _open_session(self) -> Store:
-        return await open_told_store(self._settings)
+        return await open_told_store(self._settings, metrics=self._metrics)
 
     async def _serve_session(self, store: Store) -> None:
         try:

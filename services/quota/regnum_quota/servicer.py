@@ -8,6 +8,8 @@ from regnum_model.bucket import Bucket
 from regnum_model.quota_matching import BucketKey
 from regnum_service.clock import Clock
 from regnum_service.slices import Turns, slices
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_quota.admission import Verdict
 from regnum_quota.office import Office
@@ -27,7 +29,11 @@ Context = Any
 class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
     """Judges from the ledger of the term."""
 
-    def __init__(self, office: Office, clock: Clock) -> None:
+    def __init__(self, office: Office, clock: Clock, metrics: Metrics | None = None) -> None:
+        """``metrics``: where verdicts are counted; None: nobody asks."""
+        counted = metrics or Metrics()
+        self._admitted: Final = counted.counter(instruments.QUOTA_ADMISSIONS, "admitted")
+        self._throttled: Final = counted.counter(instruments.QUOTA_ADMISSIONS, "throttled")
         self._office: Final = office
         self._clock: Final = clock
 
@@ -51,6 +57,9 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
             # Asked for each time: the term may have ended meanwhile.
             verdicts.append(term.ledger.judge(admission, self._clock.monotonic()))
             await turns.took(1 + len(admission.permits))
+        admitted = sum(sum(verdict.admitted) for verdict in verdicts)
+        self._admitted.add(admitted)
+        self._throttled.add(sum(len(verdict.admitted) for verdict in verdicts) - admitted)
         response = quota_pb2.AdmitResponse(incarnation=term.incarnation)
         async for judged in slices(verdicts, BUCKETS_PER_TURN):
             response.verdicts.extend(

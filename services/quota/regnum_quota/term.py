@@ -60,6 +60,16 @@ class Term:
         return self._incarnation
 
     @property
+    def bucket_count(self) -> int:
+        """Buckets that are kept. Any thread."""
+        return 0 if self._ledger is None else self._ledger.bucket_count
+
+    @property
+    def tokens_least(self) -> float | None:
+        """Fewest tokens of any bucket, as of when it was drawn on last; None without buckets. Any thread."""
+        return None if self._ledger is None else self._ledger.tokens_least
+
+    @property
     def ledger(self) -> Ledger:
         """The buckets, to be used before the next await. Raises RegnumError NOT_COORDINATOR when it may not judge."""
         if self._ledger is None:

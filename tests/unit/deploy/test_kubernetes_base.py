@@ -12,6 +12,7 @@ import yaml
 from regnum_coordination.drivers.etcd.address import EtcdAddress
 from regnum_service.server import LIVENESS
 from regnum_service.settings import ServiceSettings, load
+from regnum_telemetry.scraping import PATH
 
 BASE = Path(__file__).parents[3] / "deploy" / "k8s" / "base"
 SETTINGS = {
@@ -177,3 +178,13 @@ def test_what_is_written_to_lies_on_a_volume(name):
         assert folder is None or any(Path(folder).is_relative_to(mount) for mount in mounts)
     claims = WORKLOADS[name]["spec"].get("volumeClaimTemplates", [])
     assert bool(claims) == (name in {"broker", "etcd"})
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_prometheus_finds_the_metrics_where_they_are(name):
+    annotations = WORKLOADS[name]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/scrape"] == "true"
+    assert annotations["prometheus.io/path"] == PATH
+    assert environment(name)["REGNUM_METRICS_LISTEN"] == f"0.0.0.0:{annotations['prometheus.io/port']}"
+    (port,) = [port for port in container(name)["ports"] if port["name"] == "metrics"]
+    assert str(port["containerPort"]) == annotations["prometheus.io/port"]

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from google.protobuf.message import Message
@@ -21,6 +22,9 @@ from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.decisions.liveness import Listener
+from regnum_election.health.messages import PARTITIONS_NAMED_MAX
+from regnum_election.health.troubles import Trouble
+from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.publication.delta_log import Journal
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.reign.events import IsrsWritten, ReplicasOffline
@@ -45,6 +49,7 @@ pytestmark = pytest.mark.alone
 
 NONE = errors_pb2.ERROR_CODE_NONE
 FOLLOWED_PARTITIONS = 40_000
+SICK_PARTITIONS = 40_000
 
 
 class OneReign:
@@ -205,6 +210,53 @@ def test_quotas_are_altered_and_described() -> None:
             admin_pb2.DescribeClientQuotasResponse,
         )
         assert len(described.quotas) == 200
+
+    in_a_reign(scenario)
+
+
+def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
+    brokers = tuple(map(BrokerId, range(1, 1_001)))
+    topics = [
+        (
+            Topic(name=f"sick-{number}", id=TopicId(f"{number:022d}"), version=0, partitions=tuple(range(1_000))),
+            {
+                partition: Partition(replicas=(brokers[partition], brokers[partition - 1], brokers[partition - 2]))
+                for partition in range(1_000)
+            },
+        )
+        for number in range(SICK_PARTITIONS // 1_000)
+    ]
+
+    async def scenario(reign: Reign) -> None:
+        # A picture of its own: the store has nothing of it, and a controller would look into that.
+        context: Any = SimpleNamespace(
+            reign=reign.controller.reign,
+            picture=Cluster().with_topics(topics),
+            clock=SystemClock(),
+            dispatch=SimpleNamespace(outstanding=list),
+            metadata=SimpleNamespace(version=7, positions=[]),
+        )
+        health = HealthWatch(context, Limits(trouble_s=0.0))
+        office: Any = OneReign(cast("Controller", SimpleNamespace(health=health)))
+        with reign._held.measuring("watching"):
+            watching = asyncio.create_task(health.run())
+            await until(lambda: health.looked_at_all)
+        keys = tuple(context.picture.partitions)
+        with reign._held.measuring("changed"):
+            # As many as are told of in one go: the next turn looks at them, in steps.
+            health.changed(keys, ())
+            await health.turn()
+        assert health.book.count(Trouble.LEADERLESS) == SICK_PARTITIONS
+        described = await reign.call(
+            "DescribeHealth",
+            AdminServicer(office).DescribeHealth,
+            admin_pb2.DescribeHealthRequest(partitions_max=PARTITIONS_NAMED_MAX),
+            admin_pb2.DescribeHealthResponse,
+        )
+        assert len(described.troubled_partitions) == PARTITIONS_NAMED_MAX
+        assert len(described.brokers) == 1_000
+        watching.cancel()
+        await asyncio.wait([watching])
 
     in_a_reign(scenario)
 

@@ -37,7 +37,7 @@ def test_store_first_then_elections_then_brokers():
     plan = make(brokers=2, elections=1)
     assert names(plan) == ["etcd", "election-1", "broker-1", "broker-2"]
     ports = list(plan.ports)
-    assert len(ports) == len(set(ports)) == 2 + 3 + 2 * 2
+    assert len(ports) == len(set(ports)) == 2 + 4 + 2 * 3
 
 
 def test_a_plan_survives_its_file():
@@ -64,7 +64,7 @@ def test_only_a_port_that_somebody_took_is_chosen_anew():
     broker = plan.get("broker-2")
     busy = broker.ports["client"]
     again = make(plan, busy=(busy,), first=20_000)
-    assert again.get("broker-2").ports == {"client": 20_000, "internal": broker.ports["internal"]}
+    assert again.get("broker-2").ports == {**broker.ports, "client": 20_000}
     assert [member for member in again.members if member.name != "broker-2"] == [
         member for member in plan.members if member.name != "broker-2"
     ]
@@ -103,12 +103,13 @@ def test_command_lines():
         *("--traces-dir", "/d/traces"),
         *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15002"),
         *("--internal-listen", "127.0.0.1:15003", "--lifeline-listen", "127.0.0.1:15004"),
+        *("--metrics-listen", "127.0.0.1:15005"),
     ]
     assert command(plan.get("broker-1"), launch) == [
         *("/py", "-P", "-m", "regnum_broker", "--broker-id", "1", "--data-dir", "/d/broker-1"),
         *("--traces-dir", "/d/traces"),
-        *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15005"),
-        *("--internal-listen", "127.0.0.1:15006", "--rack", "a"),
+        *("--coordination", store_url(plan), "--client-listen", "127.0.0.1:15006"),
+        *("--internal-listen", "127.0.0.1:15007", "--metrics-listen", "127.0.0.1:15008", "--rack", "a"),
     ]
 
 

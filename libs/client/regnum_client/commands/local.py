@@ -1,4 +1,4 @@
-"""`regnum up`, `regnum down`, `regnum status`: a cluster on this machine."""
+"""`regnum up`, `regnum down`: a cluster on this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from regnum_client.commands.invocation import CommandFailedError, DebugOption, Failure, Output, OutputOption, note, run
+from regnum_client.commands.invocation import DebugOption, Output, OutputOption, note, run
 from regnum_client.commands.rendering import emit_rows
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line."""
     app.command("up")(up)
     app.command("down")(down)
-    app.command("status")(status)
 
 
 def up(
@@ -56,7 +55,7 @@ def up(
     note(f"starting the cluster in {folder}")
 
     def ready(view: "ClusterView") -> None:
-        emit_rows(_rows(view.processes), output, columns=COLUMNS)
+        emit_rows(process_rows(view.processes), output, columns=COLUMNS)
         typer.echo("", nl=False)  # flushes stdout: whoever waits for the table in a pipe gets it now
         note(f"\nThe cluster is up (bootstrap {','.join(view.bootstrap)}). Ctrl-C stops everything and keeps the data.")
         note(f"coordination store: {view.coordination}")
@@ -95,32 +94,8 @@ def down(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE,
     emit_rows(rows, output, columns=("name", "state"), empty="nothing was running")
 
 
-def status(*, data_dir: DataDirOption = None, output: OutputOption = Output.TABLE, _debug: DebugOption = False) -> None:
-    """Show the processes of the cluster of `regnum up`. Exit status 5 when one of them does not run."""
-
-    async def work() -> "list[ProcessRow]":
-        from regnum_local.lifecycle import read_status  # noqa: PLC0415
-
-        return read_status(data_dir)
-
-    rows = _rows(run(work()))
-    emit_rows(rows, output, columns=COLUMNS)
-    resting = [row["name"] for row in rows if row["state"] != "running"]
-    if resting:
-        back = "`regnum up` with the same folder brings the cluster back"
-        if len(resting) < len(rows):
-            back = "`regnum down`, then `regnum up` with the same folder, brings the whole cluster back"
-        raise CommandFailedError(
-            Failure(
-                code="NOT_RUNNING",
-                message=f"not running: {', '.join(resting)}; {back}",
-                exit_status=5,
-                metadata={},
-            )
-        )
-
-
-def _rows(processes: "Sequence[ProcessRow]") -> list[dict[str, Any]]:
+def process_rows(processes: "Sequence[ProcessRow]") -> list[dict[str, Any]]:
+    """Processes as rows of a table."""
     return [
         {
             "name": process.name,

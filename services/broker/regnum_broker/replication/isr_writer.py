@@ -43,6 +43,8 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.insync import with_isr
 from regnum_model.nodes import BrokerNode, LeaderAndIsr, MalformedNodeError, Membership
 from regnum_service.clock import Clock
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.identity import Identity
 from regnum_broker.replication.leader import IsrChange, Joining, Leadership
@@ -88,7 +90,11 @@ class IsrWriter:
         report: Callable[[WrittenIsr], None],
         step_down: Callable[[Leadership, str], None],
         clock: Clock,
+        metrics: Metrics | None = None,
     ) -> None:
+        counted = metrics or Metrics()
+        self._shrinks: Final = counted.counter(instruments.ISR_SHRINKS)
+        self._expands: Final = counted.counter(instruments.ISR_EXPANDS)
         self._broker: Final = broker
         self._identity: Final = identity
         self._store: Final = store
@@ -222,6 +228,8 @@ class IsrWriter:
     def _take_written(self, attempt: _Attempt, version: int, now_s: float) -> None:
         leadership = attempt.leadership
         before = leadership.state.isr
+        self._shrinks.add(not set(before) <= set(attempt.state.isr))
+        self._expands.add(not set(before) >= set(attempt.state.isr))
         leadership.written(attempt.state, version=version, now_s=now_s)
         self._log.info("isr changed", partition=_name(attempt), before=before, after=attempt.state.isr, version=version)
         self._report_state(attempt, version)

@@ -12,7 +12,7 @@ from regnum_service.errors import Code
 
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
-from regnum_broker.replication.partition import Partition, Role
+from regnum_broker.replication.partition import Following, Partition, Role
 from regnum_broker.replication.purgatory import Signal
 
 
@@ -37,6 +37,7 @@ class Replicas:
         self._topics: Final[dict[TopicId, dict[PartitionKey, None]]] = {}
         self._named: Final[dict[tuple[str, int], Partition]] = {}
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
+        self._following = 0
         self._incomplete: Final[dict[Leadership, None]] = {}
         self._moved: Final[dict[PartitionKey, Partition]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
@@ -101,12 +102,23 @@ class Replicas:
             role.keep_in(self._incomplete)
         if role is not None:
             self._named[partition.topic, partition.key.partition] = partition
+        self._following += isinstance(role, Following) - isinstance(partition.role, Following)
         partition.take_role(role)
 
     def namesake(self, key: PartitionKey, topic: str) -> Partition | None:
         """The replica that has the name now but another topic id; None: nobody, or itself."""
         held = self._named.get((topic, key.partition))
         return held if held is not None and held.key != key else None
+
+    @property
+    def leading_count(self) -> int:
+        """Number of leaderships."""
+        return len(self._leading)
+
+    @property
+    def following_count(self) -> int:
+        """Number of replicas that follow."""
+        return self._following
 
     def leading(self) -> tuple[Leadership, ...]:
         """All leaderships."""

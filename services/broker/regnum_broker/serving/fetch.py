@@ -12,11 +12,14 @@ from typing import Final
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_records.errors import CorruptBatchError
-from regnum_records.header import iterate
+from regnum_records.header import count_records, iterate
 from regnum_records.read import read_records
 from regnum_records.record import Record
+from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns, slices
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.errors import OffsetOutOfRangeError, StorageError
 from regnum_broker.log.replica.replica import ReplicaLog
@@ -78,10 +81,43 @@ class _Read:
     """Where it goes; the thread's alone until it has finished."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What one round of reading found."""
+
+    size_bytes: int = 0
+    records: int = 0
+    """Records in it; of batches as a whole, so a few before the wanted offset may be among them."""
+    failed: bool = False
+    """Whether there is an error among the results."""
+
+
 class FetchHandler:
     """Serves Fetch, Consume and ListOffsets. Belongs to the event loop."""
 
-    def __init__(self, *, replicas: Replicas, leaders: CurrentLeaders, storage: Storage) -> None:
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        leaders: CurrentLeaders,
+        storage: Storage,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            replicas: what is read.
+            leaders: who leads what does not lead here.
+            storage: reads.
+            clock: times the calls; the machine's when None.
+            metrics: where they are counted; None: nobody asks.
+        """
+        counted = metrics or Metrics()
+        self._clock: Final = clock or SystemClock()
+        self._bytes: Final = counted.counter(instruments.BYTES_OUT)
+        self._records: Final = counted.counter(instruments.RECORDS_OUT)
+        self._durations: Final = counted.histogram(instruments.FETCH_DURATION)
         self._replicas: Final = replicas
         self._leaders: Final = leaders
         self._storage: Final = storage
@@ -92,6 +128,7 @@ class FetchHandler:
         Raises:
             RegnumError: the request contradicts itself.
         """
+        began_s = self._clock.monotonic()
         _check(request)
         total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
         response = log_pb2.FetchResponse()
@@ -114,13 +151,19 @@ class FetchHandler:
         signals = [item.partition.committed for item in wanted.values()]
         with LongPoll(signals, wait_s=wait_s) as poll:
             while True:
-                size = await self._read(wanted, results, form=request.form, total_max=total_max)
-                if size is None or size >= request.min_bytes or not wait_s or not await poll.moved():
+                read = await self._read(wanted, results, form=request.form, total_max=total_max)
+                if read.failed or read.size_bytes >= request.min_bytes or not wait_s or not await poll.moved():
                     break
+        self._count(read)
         async for part in slices(results, SLICE):
             for result in part:
                 self._leaders.name_in(result)
+        self._durations.record(self._clock.monotonic() - began_s)
         return response
+
+    def _count(self, found: _Found) -> None:
+        self._bytes.add(found.size_bytes)
+        self._records.add(found.records)
 
     async def consume(self, request: log_pb2.ConsumeRequest) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """The records of one partition from an offset on, until an error ends the stream."""
@@ -214,8 +257,8 @@ class FetchHandler:
         *,
         form: log_pb2.RecordForm.ValueType,
         total_max: int,
-    ) -> int | None:
-        """Read everything that is wanted; returns the bytes found, None when an error is among the results."""
+    ) -> _Found:
+        """Read everything that is wanted."""
         reads: list[_Read] = []
         turns = Turns(SLICE)
         for index, item in wanted.items():
@@ -224,7 +267,7 @@ class FetchHandler:
             if partition.role is not item.leadership or item.leadership.cut_off:
                 result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
                 result.error_message = "this broker was replaced as leader; refresh metadata and go to the leader"
-                return None
+                return _Found(failed=True)
             result.high_watermark = partition.high_watermark
             result.log_start_offset = partition.log.log_start_offset
             if item.offset < partition.high_watermark:
@@ -238,12 +281,12 @@ class FetchHandler:
                     )
                 )
         if not reads:
-            return 0
+            return _Found()
         return await self._storage.read(lambda: _read_logs(reads, form=form, total_max=total_max))
 
     async def _step(self, wanted: _Wanted, result: log_pb2.FetchResult, *, form: log_pb2.RecordForm.ValueType) -> int:
         """One read of a stream; returns the offset to go on from."""
-        await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max)
+        self._count(await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max))
         if result.records:
             return result.records[-1].offset + 1
         if result.record_batches:
@@ -263,13 +306,10 @@ class OffsetLookup:
     """Where the answer goes."""
 
 
-def _read_logs(reads: Sequence[_Read], *, form: log_pb2.RecordForm.ValueType, total_max: int) -> int | None:
-    """On a reader thread: read one log after another until the answer is full; the first always gets its batch.
-
-    Returns the bytes found, None when there is an error among the results.
-    """
+def _read_logs(reads: Sequence[_Read], *, form: log_pb2.RecordForm.ValueType, total_max: int) -> _Found:
+    """On a reader thread: read one log after another until the answer is full; the first always gets its batch."""
     room = total_max
-    size = 0
+    size = records = 0
     for index, item in enumerate(reads):
         result = item.result
         result.ClearField("records")
@@ -290,12 +330,14 @@ def _read_logs(reads: Sequence[_Read], *, form: log_pb2.RecordForm.ValueType, to
         if form == log_pb2.RECORD_FORM_RECORDS:
             _decode(batches, item.offset, result, bytes_max=min(item.bytes_max, room))
             found = result.ByteSize()
+            records += len(result.records)
         else:
             result.record_batches = batches
             found = len(batches)
+            records += count_records(batches)
         room -= found
         size += found
-    return None if any(item.result.error_code for item in reads) else size
+    return _Found(size_bytes=size, records=records, failed=any(item.result.error_code for item in reads))
 
 
 def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> int | NotHere | None:

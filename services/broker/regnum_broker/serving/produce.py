@@ -11,7 +11,7 @@ what was not appended, because a producer may send that under another producer i
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -26,7 +26,8 @@ from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns, slices
 from regnum_service.supervisor import Supervisor
-from regnum_telemetry import conventions, tracing
+from regnum_telemetry import conventions, instruments, tracing
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.errors import DirectoryFailedError, StorageError
 from regnum_broker.log.replica.parts import Appended, AppendOutcome
@@ -76,6 +77,7 @@ class _Done:
     base_offset: int
     last_offset: int
     duplicate: bool
+    size_bytes: int
 
 
 _Outcome = _Refused | _Done
@@ -93,7 +95,13 @@ class ProduceHandler:
         clock: Clock,
         batch_bytes_max: int,
         supervisor: Supervisor,
+        metrics: Metrics | None = None,
     ) -> None:
+        counted = metrics or Metrics()
+        self._bytes: Final = counted.counter(instruments.BYTES_IN)
+        self._records: Final = counted.counter(instruments.RECORDS_IN)
+        self._refused: Final = counted.counter(instruments.BATCHES_REFUSED)
+        self._durations: Final = counted.histogram(instruments.PRODUCE_DURATION)
         self._replicas: Final = replicas
         self._leaders: Final = leaders
         self._storage: Final = storage
@@ -108,6 +116,7 @@ class ProduceHandler:
         Raises:
             RegnumError: the request contradicts itself.
         """
+        began_s = self._clock.monotonic()
         _check(request)
         acks = request.acks or log_pb2.ACKS_ALL
         results: list[log_pb2.ProduceResult] = []
@@ -126,9 +135,13 @@ class ProduceHandler:
             timeout_s = min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000
             deadline_s = asyncio.get_running_loop().time() + timeout_s
             await self._append(admitted, results, acks=acks, deadline_s=deadline_s)
+        refused = 0
         async for part in slices(results, SLICE):
             for result in part:
                 self._leaders.name_in(result)
+                refused += result.error_code != errors_pb2.ERROR_CODE_NONE
+        self._refused.add(refused)
+        self._durations.record(self._clock.monotonic() - began_s)
         return log_pb2.ProduceResponse(results=results)
 
     def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
@@ -229,7 +242,9 @@ class ProduceHandler:
             # Nobody else may be listening: a caller that does not wait, or that is gone.
             raise error
         now_s = self._clock.monotonic()
-        for item, outcome in zip(admitted, appending.result(), strict=True):
+        outcomes = appending.result()
+        self._count(outcomes)
+        for item, outcome in zip(admitted, outcomes, strict=True):
             leadership = item.leadership
             if not isinstance(outcome, _Done) or leadership.partition.role is not leadership:
                 continue
@@ -238,6 +253,16 @@ class ProduceHandler:
                 _record_first_append(leadership, outcome)
             if not outcome.duplicate:
                 leadership.appended(outcome.base_offset, now_s=now_s)
+
+    def _count(self, outcomes: Iterable[_Outcome]) -> None:
+        """What was appended, added up for the whole job: nothing is done for each of its batches but two additions."""
+        records = size = 0
+        for outcome in outcomes:
+            if isinstance(outcome, _Done) and not outcome.duplicate:
+                records += outcome.last_offset - outcome.base_offset + 1
+                size += outcome.size_bytes
+        self._records.add(records)
+        self._bytes.add(size)
 
     async def _wait(
         self,
@@ -323,15 +348,15 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     except StorageError as error:
         # Its own partition's trouble: what was appended to the others is to be told of.
         return _Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
-    return _translate(outcome)
+    return _translate(outcome, len(batch))
 
 
-def _translate(outcome: AppendOutcome) -> _Outcome:
+def _translate(outcome: AppendOutcome, size_bytes: int) -> _Outcome:
     match outcome:
         case Appended(base_offset=base, last_offset=last):
-            return _Done(base_offset=base, last_offset=last, duplicate=False)
+            return _Done(base_offset=base, last_offset=last, duplicate=False, size_bytes=size_bytes)
         case Duplicate(base_offset=base, last_offset=last):
-            return _Done(base_offset=base, last_offset=last, duplicate=True)
+            return _Done(base_offset=base, last_offset=last, duplicate=True, size_bytes=size_bytes)
         case OutOfOrder(expected=expected, found=found):
             return _Refused(
                 code=errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -25,6 +25,8 @@ from regnum_model.bucket import Bucket
 from regnum_model.quota_matching import BucketKey, limits_on
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.kept_buckets import KeptBuckets
 from regnum_election.admission.quota_book import QuotaBook
@@ -82,6 +84,7 @@ class Admissions:
         kept: KeptBuckets,
         stand_in: QuotaStandIn,
         clock: Clock,
+        metrics: Metrics | None = None,
     ) -> None:
         """Only assigns.
 
@@ -92,7 +95,9 @@ class Admissions:
             kept: what he answered last.
             stand_in: who judges while nobody answers.
             clock: source of time.
+            metrics: where decisions are counted; None: nobody asks.
         """
+        self._metrics = metrics or Metrics()
         self._name = name
         self._book = book
         self._process = process
@@ -133,9 +138,16 @@ class Admissions:
         throttle_ms = 0
         for start in range(0, len(costs), MUTATIONS_PER_CALL):
             part = await self._judge(account, costs[start : start + MUTATIONS_PER_CALL])
+            self._count(part)
             admitted.extend(part.admitted)
             throttle_ms = max(throttle_ms, part.throttle_ms)
         return Verdict(admitted=tuple(admitted), throttle_ms=throttle_ms)
+
+    def _count(self, verdict: Verdict) -> None:
+        by = "controller" if self.stands_in else "quota"
+        yes = sum(verdict.admitted)
+        self._metrics.counter(instruments.ADMISSIONS, "admitted", by).add(yes)
+        self._metrics.counter(instruments.ADMISSIONS, "throttled", by).add(len(verdict.admitted) - yes)
 
     async def _judge(self, account: Account, costs: Sequence[Cost]) -> Verdict:
         if self._over:

@@ -8,6 +8,7 @@ from regnum_coordination.port import Store
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
+from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.admissions import Admissions
 from regnum_election.admission.kept_buckets import KeptBuckets
@@ -34,6 +35,7 @@ class Quotas:
         stand_in_limit: Limit | None,
         clock: Clock,
         spawn: Spawn,
+        metrics: Metrics | None = None,
     ) -> None:
         self._spawn = spawn
         self._process = ActiveQuotaProcess(open_channel)
@@ -49,6 +51,7 @@ class Quotas:
             kept=kept,
             stand_in=QuotaStandIn(kept, limit=stand_in_limit),
             clock=clock,
+            metrics=metrics,
         )
         """Who judges."""
         self._tasks: list[asyncio.Task[None]] = []

@@ -88,7 +88,7 @@ async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
         return False
     trace = _begin_trace(context, event)
     try:
-        with tracing.span(conventions.FENCE, parent=trace.context if trace else ""):
+        with tracing.span(conventions.FENCE, parent=trace.context):
             await context.store.multi(
                 (
                     Set(paths.broker_epoch(known.id), FENCED_CONTENT, known.registration),
@@ -97,21 +97,19 @@ async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
             )
     except NodeFailure as error:
         # It went, or came back, by itself: the registrations say which.
-        if trace is not None:
-            trace.reached(conventions.FENCED_UNIX_NANO)
-            trace.seal()
+        trace.reached(conventions.FENCED_UNIX_NANO)
+        trace.seal()
         context.log.info("fence not needed", broker=known.id, reason=str(error), moved=isinstance(error, BadVersion))
         return await look_at_brokers(context, (str(known.id),))
     context.log.warning("broker fenced", broker=known.id, broker_epoch=known.epoch, evidence=event.evidence)
     context.fenced[known.id] = known.epoch
-    if trace is not None:
-        trace.reached(conventions.FENCED_UNIX_NANO)
+    trace.reached(conventions.FENCED_UNIX_NANO)
     await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()), trace, busy=event.busy)
     return True
 
 
-def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace | None:
-    """The trace of a failover that begins with the decision to fence; None when nothing is traced."""
+def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace:
+    """The trace of a failover that begins with the decision to fence."""
     now_unix_nano = tracing.now_unix_nano()
     trace = context.begin_trace(
         event.broker,
@@ -120,9 +118,8 @@ def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace
         noticed_unix_nano=event.noticed_unix_nano or now_unix_nano,
         heard_unix_nano=event.heard_unix_nano,
     )
-    if trace is not None:
-        trace.reached(conventions.DETECTED_UNIX_NANO, now_unix_nano)
-        trace.since("", conventions.DETECTION, {conventions.EVIDENCE: event.evidence})
+    trace.reached(conventions.DETECTED_UNIX_NANO, now_unix_nano)
+    trace.since("", conventions.DETECTION, {conventions.EVIDENCE: event.evidence})
     return trace
 
 

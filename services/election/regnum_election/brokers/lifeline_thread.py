@@ -21,6 +21,7 @@ from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import let_go, quiet_poller
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
 
 from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.decisions.cluster import Broker
@@ -46,6 +47,7 @@ class LifelineThread:
         session_timeout_s: float,
         report: Callable[[ControllerEpoch, ClusterEvent], None],
         fences: bool,
+        metrics: Metrics | None = None,
     ) -> None:
         """Only assigns.
 
@@ -58,6 +60,7 @@ class LifelineThread:
             session_timeout_s: store session time-out.
             report: takes an event and the reign it belongs to; called on the main loop.
             fences: False switches detection off.
+            metrics: where the thread's loop lag is counted.
         """
         self._address = address
         self._clock = clock
@@ -67,6 +70,7 @@ class LifelineThread:
         self._session_timeout_s = session_timeout_s
         self._report = report
         self._fences = fences
+        self._metrics = metrics
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lifelines: Lifelines | None = None
@@ -133,7 +137,7 @@ class LifelineThread:
         loop = asyncio.get_running_loop()
         quiet_poller(loop)
         self._loop, self._stop = loop, asyncio.Event()
-        lag = LoopLag(self._clock, loop_name="lifeline")
+        lag = LoopLag(self._clock, loop_name="lifeline", metrics=self._metrics)
 
         def hand_over(event: ClusterEvent) -> None:
             epoch = self._epoch

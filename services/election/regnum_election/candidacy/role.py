@@ -22,6 +22,11 @@ class ControllerRole:
         self._controller: Controller | None = None
         self._known: KnownController | None = None
 
+    @property
+    def reigning(self) -> Controller | None:
+        """The controller of this process; None while it does not reign. Any thread."""
+        return self._controller
+
     def hold(self, controller: Controller) -> None:
         """This process reigns."""
         self._controller = controller

@@ -8,6 +8,7 @@ controller.
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import structlog
@@ -21,7 +22,8 @@ from regnum_telemetry import tracing
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.failover_trace import FailoverTrace
-from regnum_election.dispatch.outbox import Outbox, StatesCall, Stop, StopsCall
+from regnum_election.dispatch.order_ages import OrderAges
+from regnum_election.dispatch.outbox import Outbox, StatesCall, Stop, StopPlace, StopsCall
 
 T = TypeVar("T")
 
@@ -55,6 +57,17 @@ class ControlChannel(Protocol):
 
     async def close(self) -> None:
         """Hang up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOrders:
+    """What a live broker has been told and has not acknowledged."""
+
+    broker: BrokerId
+    count: int
+    """Orders, those of a full set among them."""
+    oldest_s: float
+    """When the oldest was given; the clock's monotonic seconds."""
 
 
 class DispatchListener(Protocol):
@@ -213,6 +226,21 @@ class Dispatch:
         for key in keys:
             self._awaited.pop(key, None)
 
+    def outstanding(self) -> list[BrokerOrders]:
+        """Brokers that have not acknowledged everything, by id. Costs nothing for each order."""
+        found = (dispatch.outstanding() for _, dispatch in sorted(self._brokers.items()))
+        return [orders for orders in found if orders is not None]
+
+    def given_before(self, id: BrokerId, moment_s: float, *, most: int) -> list[PartitionKey]:
+        """Partitions of whose newest state a broker was told before a moment, without having acknowledged it."""
+        dispatch = self._brokers.get(id)
+        return [] if dispatch is None else dispatch.given_before(moment_s, most=most)
+
+    def cause_of(self, id: BrokerId, key: PartitionKey) -> str:
+        """Place in the trace of what made an order that is not acknowledged; empty: none."""
+        dispatch = self._brokers.get(id)
+        return "" if dispatch is None else dispatch.cause_of(key)
+
     # For BrokerDispatch.
 
     @property
@@ -282,6 +310,10 @@ class BrokerDispatch:
         self._causes: dict[PartitionKey, str] = {}
         """Places in traces of what made the orders that are not acknowledged yet."""
         self._full_set_cause = ""
+        self._full_set_s: float | None = None
+        """When the full set was ordered that is not acknowledged; None: all of it is."""
+        self._states_since: OrderAges[PartitionKey] = OrderAges()
+        self._stops_since: OrderAges[StopPlace] = OrderAges()
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("dispatch").bind(broker=broker.id, broker_epoch=broker.epoch)
 
@@ -300,6 +332,8 @@ class BrokerDispatch:
         """The full set."""
         self._full_set_cause = tracing.current()
         self._outbox.order_full(keys)
+        self._states_since.settled(keys)
+        self._full_set_s = self._owner.clock.monotonic()
         self._control_wake.set()
 
     async def close(self) -> None:
@@ -318,11 +352,14 @@ class BrokerDispatch:
         if cause:
             self._causes.update(dict.fromkeys(named, cause))
         self._outbox.order_states(named)
+        self._states_since.given(named, self._owner.clock.monotonic())
         self._control_wake.set()
 
     def order_stops(self, stops: Iterable[Stop]) -> None:
         """Stop replicas."""
-        self._outbox.order_stops(stops)
+        named = tuple(stops)
+        self._outbox.order_stops(named)
+        self._stops_since.given((stop.place for stop in named), self._owner.clock.monotonic())
         self._control_wake.set()
 
     def note_offline(self, keys: Iterable[PartitionKey]) -> None:
@@ -382,6 +419,7 @@ class BrokerDispatch:
             request, keys = self._owner.book.leader_and_isr(self._owner.picture, self._broker, call)
         if not keys and not call.init:
             self._acknowledge(call)
+            self._settle_states(call)
             return
         try:
             with tracing.within(self._cause_of(call)):
@@ -395,7 +433,39 @@ class BrokerDispatch:
         if call.init and call.part == call.parts - 1:
             self._owner.full_set_taken(self._broker.id)
         self._take_answers(keys, response)
+        self._settle_states(call)
         self._note_refusals()
+
+    def _settle_states(self, call: StatesCall) -> None:
+        """What was told is not outstanding any more, unless it was refused or has changed meanwhile."""
+        now_s = self._owner.clock.monotonic()
+        if call.init:
+            if not self._outbox.full_left:
+                self._full_set_s = None
+            self._states_since.given((key for key in call.keys if key in self._refused), now_s)
+            return
+        self._states_since.settled(call.keys, except_for=self._refused)
+        self._states_since.given((key for key in call.keys if self._outbox.is_pending(key)), now_s)
+
+    def outstanding(self) -> BrokerOrders | None:
+        """What is not acknowledged; None: nothing."""
+        full = self._outbox.full_left
+        since_s = (self._full_set_s if full else None, self._states_since.oldest_s, self._stops_since.oldest_s)
+        moments_s = [moment_s for moment_s in since_s if moment_s is not None]
+        if not moments_s:
+            return None
+        count = full + len(self._states_since) + len(self._stops_since)
+        return BrokerOrders(broker=self._broker.id, count=count, oldest_s=min(moments_s))
+
+    def given_before(self, moment_s: float, *, most: int) -> list[PartitionKey]:
+        """See ``Dispatch.given_before``."""
+        if self._full_set_s is not None and self._full_set_s <= moment_s:
+            return list(self._outbox.full_keys(most))
+        return self._states_since.given_before(moment_s, most=most)
+
+    def cause_of(self, key: PartitionKey) -> str:
+        """Place in a trace of an order that is not acknowledged."""
+        return self._causes.get(key, self._full_set_cause)
 
     def _acknowledge(self, call: StatesCall) -> None:
         self._outbox.acknowledge(call)
@@ -454,6 +524,10 @@ class BrokerDispatch:
                 self._log.warning("stop refused", stop=stop, error=reason_of(code))
                 if stop.delete:
                     self._refused_stops.add(stop)
+        refused = {stop.place for stop in self._refused_stops}
+        self._stops_since.settled(
+            (stop.place for stop in call.stops if not self._outbox.is_stopping(stop.place)), except_for=refused
+        )
         if deleted:
             self._owner.listener.replicas_deleted(self._broker.id, tuple(deleted))
         if partitions:

@@ -5,7 +5,7 @@ What is written and told while it is under way carries its place (``regnum_telem
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final
 
 from regnum_telemetry import conventions, tracing
@@ -18,14 +18,23 @@ PATIENCE_S: Final = 30.0
 class FailoverTrace:
     """One root span. Belongs to the controller's loop."""
 
-    def __init__(self, name: str, *, noticed_unix_nano: int, attributes: dict[str, Value]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        noticed_unix_nano: int,
+        attributes: dict[str, Value],
+        ended: Callable[[str, float], None] = lambda _name, _seconds: None,
+    ) -> None:
         """Begin it.
 
         Args:
             name: conventions.FAILOVER or conventions.SUCCESSION.
             noticed_unix_nano: when the end of the victim was noticed.
             attributes: of the root.
+            ended: takes the name and the seconds since it was noticed, once it is over.
         """
+        self._tell = ended
         self._name = name
         self._noticed_unix_nano = noticed_unix_nano
         self._root: Span = tracing.tracer().start(name, attributes=attributes, at_unix_nano=noticed_unix_nano)
@@ -100,4 +109,6 @@ class FailoverTrace:
         dispatch = conventions.DISPATCH if self._name == conventions.FAILOVER else conventions.INIT_DISPATCH
         tracing.between(dispatch, min(begin, last), last, parent=self.context)
         self._root.set({**self._boundaries, conventions.PARTITIONS: self._partitions, conventions.COMPLETE: complete})
-        self._root.end(max(last, *self._boundaries.values()))
+        over = max(last, *self._boundaries.values())
+        self._root.end(over)
+        self._tell(self._name, max(over - self._noticed_unix_nano, 0) / 1e9)

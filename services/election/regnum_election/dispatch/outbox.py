@@ -12,7 +12,7 @@ has been sent.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 
@@ -22,6 +22,10 @@ PARTITIONS_PER_MESSAGE = 500
 REPLICAS_PER_STOP = 500
 """About how many replicas one StopReplica message is about at most, unless one topic has more: while a broker removes
 their files it takes no other order. A message of so many topics has 150 kB at most, since a name has 249 characters."""
+
+
+StopPlace = tuple[TopicId, int]
+"""Topic id and partition number; -1 for all of the topic id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,11 @@ class Stop:
     """About how many replicas it is about."""
     reassigned: bool = False
     """Whether the partition went to other brokers; the receiver looks for itself whether that still holds."""
+
+    @property
+    def place(self) -> StopPlace:
+        """What it is about, whatever it says of it."""
+        return (self.topic_id, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +95,24 @@ class Outbox:
     def is_empty(self) -> bool:
         """Whether nothing is left to tell."""
         return self._full is None and not self._pending and not self._stops
+
+    @property
+    def full_left(self) -> int:
+        """Partitions in the parts of the full set that are not acknowledged; 1 at least while any part is not."""
+        return 0 if self._full is None else max(1, sum(map(len, self._full[self._part :])))
+
+    def full_keys(self, most: int) -> Iterable[PartitionKey]:
+        """The first of these partitions."""
+        parts = () if self._full is None else self._full[self._part :]
+        return islice(chain.from_iterable(parts), most)
+
+    def is_pending(self, key: PartitionKey) -> bool:
+        """Whether the newest state of a partition is still to be told, apart from a full set."""
+        return key in self._pending
+
+    def is_stopping(self, place: StopPlace) -> bool:
+        """Whether a stop is still to be told."""
+        return place in self._stops
 
     def order_full(self, keys: Sequence[PartitionKey]) -> None:
         """The full set; replaces one that is under way."""

@@ -9,7 +9,7 @@ begins that goes on from another one are taken to have followed that one, and ar
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -111,6 +111,7 @@ class MetadataPublisher:
         self._encodings = Encodings(self._journal, epoch, self._encoded)
         self._first_look = True
         self._wakes: list[Callable[[], None]] = []
+        self._watchers: list[Callable[[Collection[PartitionKey], Collection[TopicId]], None]] = []
         self._processes: dict[MetadataId, Subscriber] = {}
         self._log = structlog.get_logger("publication").bind(epoch=epoch)
 
@@ -128,11 +129,22 @@ class MetadataPublisher:
         self, picture: Cluster, changed: Iterable[PartitionKey] = (), deleted: Mapping[TopicId, str] | None = None
     ) -> None:
         """The picture is now this; see ``Journal.publish``."""
-        self._journal.publish(picture, changed, deleted, traceparent=tracing.current())
+        keys = tuple(changed)
+        self._journal.publish(picture, keys, deleted, traceparent=tracing.current())
+        self.changed(keys, deleted or ())
         for subscriber in self._processes.values():
             subscriber.wake()
         for wake in self._wakes:
             wake()
+
+    def changed(self, keys: Collection[PartitionKey], deleted: Collection[TopicId] = ()) -> None:
+        """Let those who follow changes of the picture look at these; after the picture is what it is now."""
+        for watch in self._watchers if keys or deleted else ():
+            watch(keys, deleted)
+
+    def tell_of_changes(self, watch: Callable[[Collection[PartitionKey], Collection[TopicId]], None]) -> None:
+        """``watch`` is called with what each publication names: partitions that changed, topics that are gone."""
+        self._watchers.append(watch)
 
     def tell_of_publications(self, wake: Callable[[], None]) -> None:
         """``wake`` is called after each publication."""
@@ -183,6 +195,11 @@ class MetadataPublisher:
     def _expected(self) -> PictureVersion:
         base = self._journal.base
         return NO_PICTURE if base is None else base.position
+
+    @property
+    def positions(self) -> list[tuple[MetadataId, int | None]]:
+        """Versions that each metadata process has not acknowledged; None: not known."""
+        return [(id, subscriber.behind) for id, subscriber in sorted(self._processes.items())]
 
     async def everywhere(self, version: int, wait_s: float) -> None:
         """Return when every live broker has a version as far as its metadata process knows, or after that time."""
@@ -289,6 +306,14 @@ class Subscriber:
     def wake(self) -> None:
         """There is a new version."""
         self._wake.set()
+
+    @property
+    def behind(self) -> int | None:
+        """Versions that it has not acknowledged; None: it is of another reign, or has not said where it is."""
+        position = self._position
+        if position is None or position.epoch != self._owner.epoch:
+            return None
+        return max(self._owner.journal.version - position.number, 0)
 
     async def everywhere(self, version: int) -> None:
         """Return when the brokers that this process serves have a version, or when it cannot be asked."""

@@ -190,6 +190,7 @@ class PartitionRecoveries:
             written[write.found.key] = HeldState(state=write.state, version=stat.version)
             call.done[write.found.key.partition] = write.state.leader_epoch
         context.picture = context.picture.with_recovered(written)
+        context.tally.recovered(len(written))
         await self._note(call, written)
         await tell(context, Applied(leader_changes=set(written)))
         return written

@@ -271,6 +271,16 @@ class EventQueue:
         return not (self._cluster or reports or self._mutations)
 
     @property
+    def depths(self) -> tuple[tuple[str, int], ...]:
+        """What waits: events of the cluster, partitions reported, topics reported deleted, mutations. Any thread."""
+        return (
+            ("cluster", len(self._cluster)),
+            ("reported_partitions", len(self._written)),
+            ("deletion_answers", len(self._deleted)),
+            ("mutations", len(self._mutations)),
+        )
+
+    @property
     def is_full(self) -> bool:
         """Whether no mutation would be taken now."""
         return len(self._mutations) >= MUTATIONS_MAX

@@ -18,6 +18,7 @@ from regnum_election.candidacy.role import ControllerRole
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.health.messages import describe_health, partitions_named
 from regnum_election.partitions.addition import Added
 from regnum_election.partitions.removal import Removed
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
@@ -313,6 +314,15 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         _check_count(len(request.resources), RESOURCES_MAX, "resources")
         found = await controller.configs.describe([resource_of(resource) for resource in request.resources])
         return await describe_response(request.resources, found)
+
+    async def DescribeHealth(  # noqa: N802 - the name in the proto
+        self,
+        request: admin_pb2.DescribeHealthRequest,
+        context: Context,  # noqa: ARG002
+    ) -> admin_pb2.DescribeHealthResponse:
+        """What is wrong with the cluster."""
+        controller = await self._role.controller()
+        return await describe_health(controller.health, most=partitions_named(request))
 
 
 def wait_s(timeout_ms: int, context: Context) -> float:

@@ -14,6 +14,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKe
 from regnum_model.insync import may_let_go
 from regnum_service.clock import Clock
 from regnum_telemetry import conventions, tracing
+from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.tracing import Value
 
 from regnum_election.decisions.cluster import Cluster, Partition
@@ -26,6 +27,7 @@ from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.reign.writing import FencedStore
 from regnum_election.state.open_deletions import OpenDeletions
 from regnum_election.state.open_removals import OpenRemovals
+from regnum_election.state.tally import Tally
 from regnum_election.state.unverified import Unverified
 
 Decide = Callable[[Cluster, PartitionKey, Partition], Decision]
@@ -46,6 +48,7 @@ class ControllerContext:
         chance: random.Random,
         defer: Callable[[str, AsyncGenerator[None, None]], None],
         unverified: Unverified,
+        tally: Tally | None = None,
     ) -> None:
         self.reign: Final = reign
         self.store: Final = store
@@ -56,6 +59,8 @@ class ControllerContext:
         self.defer: Final = defer
         """Puts work into the queue whose steps other cluster events may come between."""
         self.log: Final = structlog.get_logger("controller").bind(epoch=reign.epoch)
+        self.tally: Final = tally or Tally(Metrics())
+        """What is counted."""
         self.unverified: Final = unverified
         """Partitions whose state comes from the predecessor and not from the store."""
         self.unpublished: Final = Unpublished()
@@ -94,8 +99,8 @@ class ControllerContext:
 
     def begin_trace(
         self, victim: BrokerId, *, cause: str, evidence: str, noticed_unix_nano: int, heard_unix_nano: int = 0
-    ) -> FailoverTrace | None:
-        """Begin the trace of a broker's failover; None when nothing is traced."""
+    ) -> FailoverTrace:
+        """Begin the trace of a broker's failover."""
         attributes: dict[str, Value] = {
             conventions.CAUSE: cause,
             conventions.EVIDENCE: evidence,
@@ -106,15 +111,18 @@ class ControllerContext:
             attributes[conventions.LAST_HEARD_UNIX_NANO] = heard_unix_nano
         return self.watch_trace(conventions.FAILOVER, attributes, noticed_unix_nano=noticed_unix_nano)
 
-    def watch_trace(self, name: str, attributes: dict[str, Value], *, noticed_unix_nano: int) -> FailoverTrace | None:
-        """Begin a trace that hears of acknowledgements; None when nothing is traced."""
-        if not tracing.tracer().recording:
-            return None
+    def watch_trace(self, name: str, attributes: dict[str, Value], *, noticed_unix_nano: int) -> FailoverTrace:
+        """Begin a trace that hears of acknowledgements; it is timed whether or not spans go anywhere."""
         own: dict[str, Value] = {
             conventions.CONTROLLER_ID: self.reign.controller_id,
             conventions.CONTROLLER_EPOCH: self.reign.epoch,
         }
-        trace = FailoverTrace(name, noticed_unix_nano=noticed_unix_nano, attributes={**own, **attributes})
+        trace = FailoverTrace(
+            name,
+            noticed_unix_nano=noticed_unix_nano,
+            attributes={**own, **attributes},
+            ended=self.tally.failover_ended,
+        )
         self.dispatch.tell_of_acknowledgements(trace)
         return trace
 
@@ -167,6 +175,7 @@ class ControllerContext:
             name = "" if topic is None else topic.name
             self.log.error("partition offline", topic=name, partition=key.partition, reason=reason)
         self.picture = self.picture.with_trouble(troubles)
+        self.metadata.changed(troubles)
 
     def give_way(self, latest: ControllerEpoch) -> None:
         """End the reign if a state is from a later one (safety rule S7).

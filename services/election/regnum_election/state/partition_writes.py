@@ -153,8 +153,10 @@ def _note(context: ControllerContext, key: PartitionKey, change: Change, applied
     context.folders.discard(key)
     if change.kind is ChangeKind.ISR_ONLY:
         applied.isr_changes.add(key)
-    else:
-        applied.leader_changes.add(key)
+        return
+    applied.leader_changes.add(key)
+    known = context.picture.partitions.get(key)
+    context.tally.led(known.held.state if known is not None and known.held is not None else None, change.state)
 
 
 def _worth_repeating(context: ControllerContext, key: PartitionKey, error: Exception) -> bool:

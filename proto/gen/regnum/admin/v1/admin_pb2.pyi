@@ -121,6 +121,34 @@ REASSIGNMENT_PHASE_CANCELLING: ReassignmentPhase.ValueType  # 3
 """It goes back to where it came from."""
 Global___ReassignmentPhase: _TypeAlias = ReassignmentPhase  # noqa: Y015
 
+class _PartitionTrouble:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PartitionTroubleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartitionTrouble.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PARTITION_TROUBLE_UNSPECIFIED: _PartitionTrouble.ValueType  # 0
+    """Not used."""
+    PARTITION_TROUBLE_LEADERLESS: _PartitionTrouble.ValueType  # 1
+    """It has no leader: nobody can produce or consume."""
+    PARTITION_TROUBLE_UNDER_MIN_ISR: _PartitionTrouble.ValueType  # 2
+    """Fewer replicas are in sync than min.insync.replicas: acks=all is refused."""
+    PARTITION_TROUBLE_UNDER_REPLICATED: _PartitionTrouble.ValueType  # 3
+    """An assigned replica is not in sync."""
+
+class PartitionTrouble(_PartitionTrouble, metaclass=_PartitionTroubleEnumTypeWrapper):
+    """What may be wrong with a partition."""
+
+PARTITION_TROUBLE_UNSPECIFIED: PartitionTrouble.ValueType  # 0
+"""Not used."""
+PARTITION_TROUBLE_LEADERLESS: PartitionTrouble.ValueType  # 1
+"""It has no leader: nobody can produce or consume."""
+PARTITION_TROUBLE_UNDER_MIN_ISR: PartitionTrouble.ValueType  # 2
+"""Fewer replicas are in sync than min.insync.replicas: acks=all is refused."""
+PARTITION_TROUBLE_UNDER_REPLICATED: PartitionTrouble.ValueType  # 3
+"""An assigned replica is not in sync."""
+Global___PartitionTrouble: _TypeAlias = PartitionTrouble  # noqa: Y015
+
 @_typing.final
 class CreateTopicsRequest(_message.Message):
     """Asks for new topics."""
@@ -1880,3 +1908,317 @@ class AddedReplica(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddedReplica: _TypeAlias = AddedReplica  # noqa: Y015
+
+@_typing.final
+class DescribeHealthRequest(_message.Message):
+    """Asks what is wrong."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    PARTITIONS_MAX_FIELD_NUMBER: _builtins.int
+    partitions_max: _builtins.int
+    """How many partitions in trouble to name, the worst first. 0 means 20; at most 1000."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        partitions_max: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "partitions_max", b"partitions_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeHealthRequest: _TypeAlias = DescribeHealthRequest  # noqa: Y015
+
+@_typing.final
+class DescribeHealthResponse(_message.Message):
+    """Answers DescribeHealthRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    METADATA_VERSION_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    METADATA_PROCESSES_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
+    TROUBLED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    OVERDUE_ORDERS_FIELD_NUMBER: _builtins.int
+    ORDER_OVERDUE_MS_FIELD_NUMBER: _builtins.int
+    TROUBLE_OVERDUE_MS_FIELD_NUMBER: _builtins.int
+    controller_id: _builtins.int
+    """Election id of the controller."""
+    controller_epoch: _builtins.int
+    """Controller epoch."""
+    metadata_version: _builtins.int
+    """Version of the metadata that it published last."""
+    complete: _builtins.bool
+    """Whether every partition has been looked at since the reign began; until then the counts may be too small."""
+    topics: _builtins.int
+    """Topics."""
+    partitions: _builtins.int
+    """Partitions."""
+    order_overdue_ms: _builtins.int
+    """Age from which on an order is overdue, in milliseconds."""
+    trouble_overdue_ms: _builtins.int
+    """Time from which on a partition has been in trouble for long, in milliseconds."""
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerHealth]:
+        """Brokers that are registered, or have replicas assigned, by id."""
+
+    @_builtins.property
+    def metadata_processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataProcessHealth]:
+        """Metadata processes that are registered, by id."""
+
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedCompositeFieldContainer[Global___TroubleCount]:
+        """One for each trouble, the worst first, also where the count is 0."""
+
+    @_builtins.property
+    def troubled_partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TroubledPartition]:
+        """Partitions in trouble: the worst trouble first, of it those that have had it for longest."""
+
+    @_builtins.property
+    def overdue_orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___OverdueOrders]:
+        """Brokers that have not acknowledged orders in time."""
+
+    def __init__(
+        self,
+        *,
+        controller_id: _builtins.int = ...,
+        controller_epoch: _builtins.int = ...,
+        metadata_version: _builtins.int = ...,
+        complete: _builtins.bool = ...,
+        topics: _builtins.int = ...,
+        partitions: _builtins.int = ...,
+        brokers: _abc.Iterable[Global___BrokerHealth] | None = ...,
+        metadata_processes: _abc.Iterable[Global___MetadataProcessHealth] | None = ...,
+        troubles: _abc.Iterable[Global___TroubleCount] | None = ...,
+        troubled_partitions: _abc.Iterable[Global___TroubledPartition] | None = ...,
+        overdue_orders: _abc.Iterable[Global___OverdueOrders] | None = ...,
+        order_overdue_ms: _builtins.int = ...,
+        trouble_overdue_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue_ms", b"order_overdue_ms", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "topics", b"topics", "trouble_overdue_ms", b"trouble_overdue_ms", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeHealthResponse: _TypeAlias = DescribeHealthResponse  # noqa: Y015
+
+@_typing.final
+class BrokerHealth(_message.Message):
+    """A broker as the controller sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    REGISTERED_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
+    ORDERS_OUTSTANDING_FIELD_NUMBER: _builtins.int
+    OLDEST_ORDER_AGE_MS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Its id."""
+    registered: _builtins.bool
+    """Whether it is registered."""
+    stopping: _builtins.bool
+    """Whether it asked for a controlled shutdown."""
+    replicas: _builtins.int
+    """Replicas that are assigned to it."""
+    offline_replicas: _builtins.int
+    """Those of them that it cannot use: damaged files, or a failed disk."""
+    orders_outstanding: _builtins.int
+    """Orders that it has not acknowledged."""
+    oldest_order_age_ms: _builtins.int
+    """Age of the oldest of them, in milliseconds. 0 when there is none."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        registered: _builtins.bool = ...,
+        stopping: _builtins.bool = ...,
+        replicas: _builtins.int = ...,
+        offline_replicas: _builtins.int = ...,
+        orders_outstanding: _builtins.int = ...,
+        oldest_order_age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "offline_replicas", b"offline_replicas", "oldest_order_age_ms", b"oldest_order_age_ms", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerHealth: _TypeAlias = BrokerHealth  # noqa: Y015
+
+@_typing.final
+class MetadataProcessHealth(_message.Message):
+    """A metadata process as the controller sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_ID_FIELD_NUMBER: _builtins.int
+    VERSIONS_BEHIND_FIELD_NUMBER: _builtins.int
+    metadata_id: _builtins.int
+    """Its id."""
+    versions_behind: _builtins.int
+    """Versions that it has not acknowledged. -1: not known."""
+    def __init__(
+        self,
+        *,
+        metadata_id: _builtins.int = ...,
+        versions_behind: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata_id", b"metadata_id", "versions_behind", b"versions_behind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetadataProcessHealth: _TypeAlias = MetadataProcessHealth  # noqa: Y015
+
+@_typing.final
+class TroubleCount(_message.Message):
+    """How many partitions have a trouble."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    FOR_LONG_FIELD_NUMBER: _builtins.int
+    trouble: Global___PartitionTrouble.ValueType
+    """Which."""
+    partitions: _builtins.int
+    """Partitions that have it."""
+    for_long: _builtins.int
+    """Those of them that have had it for long: trouble_overdue_ms, in this reign."""
+    def __init__(
+        self,
+        *,
+        trouble: Global___PartitionTrouble.ValueType = ...,
+        partitions: _builtins.int = ...,
+        for_long: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_long", b"for_long", "partitions", b"partitions", "trouble", b"trouble"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TroubleCount: _TypeAlias = TroubleCount  # noqa: Y015
+
+@_typing.final
+class TroubledPartition(_message.Message):
+    """A partition in trouble."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    age_ms: _builtins.int
+    """For how long the controller has seen the worst of it, in milliseconds."""
+    @_builtins.property
+    def state(self) -> _types_pb2.PartitionState:
+        """Its number, leader, in-sync replicas and assignment, and why it has no leader if that is known."""
+
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedScalarFieldContainer[Global___PartitionTrouble.ValueType]:
+        """What is wrong with it, the worst first."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        state: _types_pb2.PartitionState | None = ...,
+        troubles: _abc.Iterable[Global___PartitionTrouble.ValueType] | None = ...,
+        age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "state", b"state", "topic", b"topic", "troubles", b"troubles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TroubledPartition: _TypeAlias = TroubledPartition  # noqa: Y015
+
+@_typing.final
+class OverdueOrders(_message.Message):
+    """Orders that a live broker has not acknowledged in time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    ORDERS_FIELD_NUMBER: _builtins.int
+    OLDEST_AGE_MS_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """The broker."""
+    orders: _builtins.int
+    """How many are overdue; of more than 1000 that many."""
+    oldest_age_ms: _builtins.int
+    """Age of the oldest, in milliseconds."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OverduePartition]:
+        """The first partitions that they are about."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        orders: _builtins.int = ...,
+        oldest_age_ms: _builtins.int = ...,
+        partitions: _abc.Iterable[Global___OverduePartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "oldest_age_ms", b"oldest_age_ms", "orders", b"orders", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OverdueOrders: _TypeAlias = OverdueOrders  # noqa: Y015
+
+@_typing.final
+class OverduePartition(_message.Message):
+    """A partition that an overdue order is about."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    leader: _builtins.bool
+    """Whether the broker is to lead it."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        leader: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OverduePartition: _TypeAlias = OverduePartition  # noqa: Y015

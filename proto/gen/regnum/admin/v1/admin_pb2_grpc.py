@@ -96,6 +96,11 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsResponse.FromString,
                 _registered_method=True)
+        self.DescribeHealth = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribeHealth',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -195,6 +200,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeHealth(self, request, context):
+        """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
+        partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -257,6 +270,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListPartitionReassignments,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'DescribeHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeHealth,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -585,6 +603,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/ListPartitionReassignments',
             regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.ListPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribeHealth',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -73,6 +73,10 @@ class AdminServiceStub:
     """
     ListPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListPartitionReassignmentsRequest, _admin_pb2.ListPartitionReassignmentsResponse]
     """Shows open reassignments, how far they are, and what they wait for."""
+    DescribeHealth: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeHealthRequest, _admin_pb2.DescribeHealthResponse]
+    """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
+    partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -119,6 +123,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     ListPartitionReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListPartitionReassignmentsRequest, _admin_pb2.ListPartitionReassignmentsResponse]  # type: ignore[assignment]
     """Shows open reassignments, how far they are, and what they wait for."""
+    DescribeHealth: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeHealthRequest, _admin_pb2.DescribeHealthResponse]  # type: ignore[assignment]
+    """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
+    partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
@@ -234,5 +242,15 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListPartitionReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListPartitionReassignmentsResponse]]:
         """Shows open reassignments, how far they are, and what they wait for."""
+
+    @_abc_1.abstractmethod
+    def DescribeHealth(
+        self,
+        request: _admin_pb2.DescribeHealthRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeHealthResponse, _abc.Awaitable[_admin_pb2.DescribeHealthResponse]]:
+        """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
+        partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,1 @@
+"""What is wrong with a cluster, as its controller sees it."""

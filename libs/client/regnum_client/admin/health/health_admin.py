@@ -1,0 +1,70 @@
+"""Asking what is wrong: through the brokers, or at known election processes, whatever becomes of the brokers."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum.types.v1.types_pb2 import RequestHeader
+from regnum_model.nodes import Address
+from regnum_service.channel import Channels
+from regnum_service.errors import RegnumError
+
+from regnum_client.admin.health.views import HealthView, health_view
+from regnum_client.admin.session import AdminSession, call_s
+from regnum_client.cluster.connections import Connections, call
+
+PARTITIONS_NAMED: Final = 20
+"""Partitions in trouble that are named unless told otherwise."""
+
+
+class HealthAdmin(AdminSession):
+    """What is wrong with the cluster."""
+
+    async def describe_health(self, *, partitions_max: int = PARTITIONS_NAMED) -> HealthView:
+        """What the controller sees, naming that many partitions in trouble, 1 to 1,000.
+
+        Raises NOT_CONTROLLER when there is none, INVALID_REQUEST for another number.
+        """
+        search = self._search()
+        request = _request(self._client_id, partitions_max)
+        while True:
+            address = await search.address()
+            try:
+                answer = await call(self._connections.admin(address).DescribeHealth, request, timeout_s=call_s(search))
+            except RegnumError as error:
+                await search.failed(address, error)
+                continue
+            return health_view(answer)
+
+
+async def ask_elections(
+    elections: Iterable[Address], *, timeout_s: float, client_id: str, partitions_max: int = PARTITIONS_NAMED
+) -> HealthView:
+    """The same from whichever of these election processes is the controller; each is asked once.
+
+    Raises RegnumError: what the last of them answered; NOT_CONTROLLER when none is there.
+
+    Args:
+        elections: their client listeners.
+        timeout_s: of one call.
+        client_id: name of the caller.
+        partitions_max: partitions in trouble to name.
+    """
+    connections = Connections(Channels())
+    last = RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "no election process runs here; start one")
+    try:
+        for address in elections:
+            request = _request(client_id, partitions_max)
+            try:
+                return health_view(await call(connections.admin(address).DescribeHealth, request, timeout_s=timeout_s))
+            except RegnumError as error:
+                # Who is none names the controller, which is among them or known to nobody here.
+                last = error
+        raise last
+    finally:
+        await connections.close()
+
+
+def _request(client_id: str, partitions_max: int) -> admin_pb2.DescribeHealthRequest:
+    return admin_pb2.DescribeHealthRequest(header=RequestHeader(client_id=client_id), partitions_max=partitions_max)

@@ -1,0 +1,222 @@
+"""What the controller says is wrong, as values."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from regnum.admin.v1 import admin_pb2
+
+
+class Trouble(enum.StrEnum):
+    """What is wrong with a partition, the worst first."""
+
+    LEADERLESS = "leaderless"
+    """No leader: nobody can produce or consume."""
+    UNDER_MIN_ISR = "under_min_isr"
+    """Fewer in sync than min.insync.replicas: acks=all is refused."""
+    UNDER_REPLICATED = "under_replicated"
+    """An assigned replica is not in sync."""
+
+
+TROUBLES: Final[Mapping[int, Trouble]] = MappingProxyType(
+    {
+        admin_pb2.PARTITION_TROUBLE_LEADERLESS: Trouble.LEADERLESS,
+        admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR: Trouble.UNDER_MIN_ISR,
+        admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED: Trouble.UNDER_REPLICATED,
+    }
+)
+"""Troubles by their number; one that a newer controller tells of is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHealth:
+    """A broker as the controller sees it."""
+
+    id: int
+    registered: bool
+    """Whether it lives."""
+    stopping: bool
+    """Whether it asked for a controlled shutdown."""
+    replicas: int
+    """Replicas that are assigned to it."""
+    offline_replicas: int
+    """Those of them that it cannot use."""
+    orders_outstanding: int
+    """Orders that it has not acknowledged."""
+    oldest_order_age_s: float
+    """Age of the oldest of them; 0 without any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubleCount:
+    """How many partitions have a trouble."""
+
+    partitions: int
+    """Now."""
+    for_long: int
+    """For longer than the controller's limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroubledPartition:
+    """A partition in trouble."""
+
+    topic: str
+    partition: int
+    troubles: tuple[Trouble, ...]
+    """What is wrong with it, the worst first."""
+    age_s: float
+    """For how long the controller has seen the worst of it."""
+    leader: int
+    """Broker id; -1: none."""
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    reason: str
+    """Why it has no leader, if that is known; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueOrders:
+    """Orders that a live broker has not acknowledged in time."""
+
+    broker: int
+    orders: int
+    """How many; of more than 1,000 that many."""
+    oldest_age_s: float
+    """Seconds since the first of them was given."""
+    partitions: tuple[str, ...]
+    """The first that they are about, as ``topic/partition``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthView:
+    """What the controller says."""
+
+    controller: int
+    """Its election id."""
+    controller_epoch: int
+    metadata_version: int
+    """Version of the metadata that it published last."""
+    complete: bool
+    """Whether it has looked at every partition since its reign began; until then the counts may be too small."""
+    topics: int
+    partitions: int
+    brokers: tuple[BrokerHealth, ...]
+    """All that are registered or have replicas, by id."""
+    metadata_behind: Mapping[int, int | None]
+    """Versions that each metadata process has not acknowledged; None: not known."""
+    troubles: Mapping[Trouble, TroubleCount]
+    """Partitions by trouble."""
+    troubled_partitions: tuple[TroubledPartition, ...]
+    """The worst of them."""
+    overdue_orders: tuple[OverdueOrders, ...]
+    order_overdue_s: float
+    """Age from which on an order is overdue."""
+    trouble_overdue_s: float
+    """Time from which on trouble lasts for long."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What a person should look at, in words; empty: the cluster is healthy.
+
+        A partition that lacks a replica is a problem only when it has for long: with every restart one comes and goes.
+        """
+        found = [
+            *(f"{count} partitions are {_WORDS[trouble]}" for trouble, count in self._counted() if count),
+            *(
+                f"broker {one.broker} has not acknowledged {one.orders} orders for {one.oldest_age_s:.0f} s"
+                for one in self.overdue_orders
+            ),
+        ]
+        away = [broker.id for broker in self.brokers if not broker.registered and broker.replicas]
+        if away:
+            found.append(f"brokers that have replicas are away: {_list(away)}")
+        found.extend(
+            f"broker {broker.id} cannot use {broker.offline_replicas} of its replicas"
+            for broker in self.brokers
+            if broker.offline_replicas
+        )
+        return tuple(found)
+
+    def _counted(self) -> tuple[tuple[Trouble, int], ...]:
+        none = TroubleCount(partitions=0, for_long=0)
+        return (
+            (Trouble.LEADERLESS, self.troubles.get(Trouble.LEADERLESS, none).partitions),
+            (Trouble.UNDER_MIN_ISR, self.troubles.get(Trouble.UNDER_MIN_ISR, none).partitions),
+            (Trouble.UNDER_REPLICATED, self.troubles.get(Trouble.UNDER_REPLICATED, none).for_long),
+        )
+
+
+_WORDS: Final[Mapping[Trouble, str]] = MappingProxyType(
+    {
+        Trouble.LEADERLESS: "without a leader",
+        Trouble.UNDER_MIN_ISR: "under min.insync.replicas",
+        Trouble.UNDER_REPLICATED: "under-replicated for long",
+    }
+)
+
+
+def _list(ids: list[int], most: int = 10) -> str:
+    shown = ", ".join(map(str, ids[:most]))
+    return shown if len(ids) <= most else f"{shown} and {len(ids) - most} more"
+
+
+def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
+    """The values of an answer."""
+    return HealthView(
+        controller=answer.controller_id,
+        controller_epoch=answer.controller_epoch,
+        metadata_version=answer.metadata_version,
+        complete=answer.complete,
+        topics=answer.topics,
+        partitions=answer.partitions,
+        brokers=tuple(map(_broker, answer.brokers)),
+        metadata_behind={
+            process.metadata_id: None if process.versions_behind < 0 else process.versions_behind
+            for process in answer.metadata_processes
+        },
+        troubles={
+            TROUBLES[count.trouble]: TroubleCount(partitions=count.partitions, for_long=count.for_long)
+            for count in answer.troubles
+            if count.trouble in TROUBLES
+        },
+        troubled_partitions=tuple(map(_partition, answer.troubled_partitions)),
+        overdue_orders=tuple(
+            OverdueOrders(
+                broker=one.broker_id,
+                orders=one.orders,
+                oldest_age_s=one.oldest_age_ms / 1000,
+                partitions=tuple(f"{item.topic}/{item.partition}" for item in one.partitions),
+            )
+            for one in answer.overdue_orders
+        ),
+        order_overdue_s=answer.order_overdue_ms / 1000,
+        trouble_overdue_s=answer.trouble_overdue_ms / 1000,
+    )
+
+
+def _broker(message: admin_pb2.BrokerHealth) -> BrokerHealth:
+    return BrokerHealth(
+        id=message.broker_id,
+        registered=message.registered,
+        stopping=message.stopping,
+        replicas=message.replicas,
+        offline_replicas=message.offline_replicas,
+        orders_outstanding=message.orders_outstanding,
+        oldest_order_age_s=message.oldest_order_age_ms / 1000,
+    )
+
+
+def _partition(message: admin_pb2.TroubledPartition) -> TroubledPartition:
+    return TroubledPartition(
+        topic=message.topic,
+        partition=message.state.partition,
+        troubles=tuple(TROUBLES[trouble] for trouble in message.troubles if trouble in TROUBLES),
+        age_s=message.age_ms / 1000,
+        leader=message.state.leader,
+        isr=tuple(message.state.isr),
+        replicas=tuple(message.state.replicas),
+        reason=message.state.offline_reason,
+    )

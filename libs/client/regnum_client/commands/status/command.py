@@ -1,0 +1,122 @@
+"""`regnum status`: the processes of this machine's cluster, and what the controller says is wrong."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from regnum_client.commands.invocation import (
+    BootstrapOption,
+    CommandFailedError,
+    DebugOption,
+    Failure,
+    Output,
+    OutputOption,
+    run,
+)
+from regnum_client.commands.local import DataDirOption, process_rows
+from regnum_client.commands.status.shown import show
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from regnum_local.cluster import ProcessRow
+
+    from regnum_client.admin.health.views import HealthView
+
+TIMEOUT_S: Final = 5.0
+"""How long the controller is waited for unless told otherwise: who looks at a sick cluster wants to see it."""
+
+CLIENT_ID: Final = "regnum-status"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What there is to show."""
+
+    processes: "Sequence[ProcessRow]"
+    """Of the cluster of this machine; none for a cluster that runs elsewhere."""
+    health: "HealthView | None"
+    """What the controller says; None when nobody answered as controller."""
+    reason: str
+    """Why nobody did; empty when somebody did."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the command into the command line."""
+    app.command("status")(status)
+
+
+def status(
+    *,
+    data_dir: DataDirOption = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, max=1000, help="How many partitions in trouble to name.")
+    ] = 20,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for the controller.")
+    ] = TIMEOUT_S,
+    _debug: DebugOption = False,
+) -> None:
+    """Show processes, brokers, partitions in trouble and overdue orders. Exit status 5 unless all is well."""
+    found = run(_find(data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions))
+    rows = process_rows(found.processes)
+    resting = [row["name"] for row in rows if row["state"] != "running"]
+    problems = [
+        *([f"not running: {', '.join(resting)}"] if resting else []),
+        *([f"no controller answers: {found.reason}"] if found.health is None else found.health.problems),
+    ]
+    show(rows, found.health, problems, output)
+    if resting:
+        back = "`regnum up` with the same folder brings the cluster back"
+        if len(resting) < len(rows):
+            back = "`regnum down`, then `regnum up` with the same folder, brings the whole cluster back"
+        raise _failed("NOT_RUNNING", f"not running: {', '.join(resting)}; {back}")
+    if found.health is None:
+        raise _failed("NOT_CONTROLLER", f"no controller answers: {found.reason}; brokers and clients go on meanwhile")
+    if problems:
+        raise _failed("UNHEALTHY", f"the cluster is not healthy: {'; '.join(problems)}")
+
+
+def _failed(code: str, message: str) -> CommandFailedError:
+    return CommandFailedError(Failure(code=code, message=message, exit_status=5, metadata={}))
+
+
+async def _find(data_dir: "Path | None", bootstrap: str | None, *, timeout_s: float, partitions_max: int) -> Found:
+    from regnum_service.errors import RegnumError  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+    processes: Sequence[ProcessRow] = ()
+    if data_dir is not None or bootstrap is None:
+        from regnum_local.lifecycle import read_status  # noqa: PLC0415
+
+        processes = read_status(data_dir)
+    health, reason = None, ""
+    try:
+        if processes:
+            health = await _ask_here(processes, timeout_s, partitions_max)
+        else:
+            from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+            async with Admin(bootstrap, timeout_s=timeout_s, client_id=CLIENT_ID) as admin:
+                health = await admin.describe_health(partitions_max=partitions_max)
+    except RegnumError as error:
+        reason = error.message
+    return Found(processes=processes, health=health, reason=reason)
+
+
+async def _ask_here(processes: "Sequence[ProcessRow]", timeout_s: float, partitions_max: int) -> "HealthView":
+    """Straight from the election processes that run: the brokers may be what is wrong."""
+    from regnum_local.cluster import ProcessState  # noqa: PLC0415
+    from regnum_local.plan import Role  # noqa: PLC0415
+
+    from regnum_client.admin.health.health_admin import ask_elections  # noqa: PLC0415
+
+    elections = [
+        process.addresses["client"]
+        for process in processes
+        if process.role is Role.ELECTION and process.state is ProcessState.RUNNING
+    ]
+    return await ask_elections(elections, timeout_s=timeout_s, client_id=CLIENT_ID, partitions_max=partitions_max)

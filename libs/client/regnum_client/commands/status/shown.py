@@ -1,0 +1,158 @@
+"""What `regnum status` shows: one document for programs, a few tables for people."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regnum_client.commands.invocation import Output, note
+from regnum_client.commands.rendering import emit_one, emit_rows
+
+if TYPE_CHECKING:
+    from regnum_client.admin.health.views import HealthView
+
+PROCESS_COLUMNS = ("name", "role", "state", "pid", "addresses")
+PARTITION_COLUMNS = ("topic", "partition", "troubles", "for_s", "leader", "isr", "replicas", "reason")
+FIELDS = (
+    "controller",
+    "complete",
+    "topics",
+    "partitions",
+    "metadata_version",
+    "metadata_versions_behind",
+    "brokers",
+    "troubles",
+    "troubled_partitions",
+    "overdue_orders",
+    "order_overdue_s",
+    "trouble_overdue_s",
+)
+"""What the controller says, in the document."""
+ORDER_COLUMNS = ("broker", "orders", "oldest_age_s", "partitions")
+BROKER_COLUMNS = ("broker", "state", "replicas", "offline_replicas", "orders_outstanding", "oldest_order_age_s")
+
+
+def show(
+    processes: Sequence[Mapping[str, Any]], health: "HealthView | None", problems: Sequence[str], output: Output
+) -> None:
+    """Show it.
+
+    Args:
+        processes: rows of the processes of this machine's cluster.
+        health: what the controller says; None: nobody answered as controller.
+        problems: what is wrong, in words.
+        output: in which form.
+    """
+    if output is not Output.TABLE:
+        emit_one(document(processes, health, problems), output)
+        return
+    if processes:
+        emit_rows(processes, output, columns=PROCESS_COLUMNS)
+        note("")
+    if health is None:
+        return
+    emit_one(_summary(health), output)
+    _table([row for row in _brokers(health) if _is_worth_a_line(row)], BROKER_COLUMNS)
+    _table(_orders(health), ORDER_COLUMNS)
+    _table(_partitions(health), PARTITION_COLUMNS)
+    if not health.complete:
+        note("the controller is new and has not looked at all partitions yet; look again in a moment")
+
+
+def document(
+    processes: Sequence[Mapping[str, Any]], health: "HealthView | None", problems: Sequence[str]
+) -> dict[str, Any]:
+    """Everything, for programs; what nobody could say is null."""
+    known: dict[str, Any] = dict.fromkeys(FIELDS) if health is None else _fields(health)
+    return {
+        "healthy": not problems,
+        "problems": list(problems),
+        "processes": [dict(row) for row in processes],
+        **known,
+    }
+
+
+def _fields(health: "HealthView") -> dict[str, Any]:
+    values = (
+        {"id": health.controller, "epoch": health.controller_epoch},
+        health.complete,
+        health.topics,
+        health.partitions,
+        health.metadata_version,
+        {str(id): behind for id, behind in health.metadata_behind.items()},
+        _brokers(health),
+        {
+            trouble.value: {"partitions": count.partitions, "for_long": count.for_long}
+            for trouble, count in health.troubles.items()
+        },
+        _partitions(health),
+        _orders(health),
+        health.order_overdue_s,
+        health.trouble_overdue_s,
+    )
+    return dict(zip(FIELDS, values, strict=True))
+
+
+def _summary(health: "HealthView") -> dict[str, Any]:
+    away = sum(not broker.registered for broker in health.brokers)
+    return {
+        "controller": f"{health.controller} (epoch {health.controller_epoch})",
+        "brokers": f"{len(health.brokers) - away} live, {away} away",
+        "topics": health.topics,
+        "partitions": health.partitions,
+        **{
+            trouble.value: f"{count.partitions}, {count.for_long} of them for more than {health.trouble_overdue_s:g} s"
+            for trouble, count in health.troubles.items()
+        },
+        "overdue_orders": sum(one.orders for one in health.overdue_orders),
+    }
+
+
+def _brokers(health: "HealthView") -> list[dict[str, Any]]:
+    return [
+        {
+            "broker": broker.id,
+            "state": "away" if not broker.registered else "stopping" if broker.stopping else "live",
+            "replicas": broker.replicas,
+            "offline_replicas": broker.offline_replicas,
+            "orders_outstanding": broker.orders_outstanding,
+            "oldest_order_age_s": broker.oldest_order_age_s,
+        }
+        for broker in health.brokers
+    ]
+
+
+def _is_worth_a_line(broker: Mapping[str, Any]) -> bool:
+    return broker["state"] != "live" or bool(broker["offline_replicas"] or broker["orders_outstanding"])
+
+
+def _partitions(health: "HealthView") -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "troubles": [trouble.value for trouble in one.troubles],
+            "for_s": round(one.age_s, 1),
+            "leader": None if one.leader < 0 else one.leader,
+            "isr": list(one.isr),
+            "replicas": list(one.replicas),
+            "reason": one.reason or None,
+        }
+        for one in health.troubled_partitions
+    ]
+
+
+def _orders(health: "HealthView") -> list[dict[str, Any]]:
+    return [
+        {
+            "broker": one.broker,
+            "orders": one.orders,
+            "oldest_age_s": round(one.oldest_age_s, 1),
+            "partitions": list(one.partitions),
+        }
+        for one in health.overdue_orders
+    ]
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    if rows:
+        note("")
+        emit_rows(rows, Output.TABLE, columns=columns)

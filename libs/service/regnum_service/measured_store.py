@@ -1,0 +1,164 @@
+"""A store whose calls are timed: how long the coordination store takes, by operation and outcome."""
+
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import Final, TypeVar
+
+from regnum_coordination.errors import CoordinationError
+from regnum_coordination.port import (
+    Check,
+    Children,
+    Created,
+    Group,
+    Node,
+    Operation,
+    OperationResult,
+    Outcome,
+    SessionState,
+    Stat,
+    Store,
+    TreeChange,
+    TreePage,
+    Unknown,
+)
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Histogram, Metrics
+
+from regnum_service.clock import Clock
+
+T = TypeVar("T")
+
+OK: Final = "ok"
+"""Outcome of a call that did not raise; conflicts in a batch are answers."""
+
+CANCELLED: Final = "cancelled"
+"""Outcome of a call that its caller gave up."""
+
+UNKNOWN: Final = "Unknown"
+"""Outcome of a batch of which some group may or may not have happened (safety rule S1)."""
+
+
+class MeasuredStore(Store):
+    """A session like the one it is made of. Watches and walks through trees last as long as they last: not timed."""
+
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics) -> None:
+        """Only assigns."""
+        self._store: Final = store
+        self._clock: Final = clock
+        self._metrics: Final = metrics
+        self._calls: Final[dict[tuple[str, str], Histogram]] = {}
+
+    @property
+    def session_id(self) -> int:
+        """See Store."""
+        return self._store.session_id
+
+    @property
+    def session_state(self) -> SessionState:
+        """See Store."""
+        return self._store.session_state
+
+    async def wait_lost(self) -> None:
+        """See Store."""
+        await self._store.wait_lost()
+
+    def session_states(self) -> AsyncGenerator[SessionState, None]:
+        """See Store."""
+        return self._store.session_states()
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False, make_parents: bool = False
+    ) -> Created:
+        """See Store."""
+        creating = self._store.create(path, data, ephemeral=ephemeral, sequential=sequential, make_parents=make_parents)
+        return await self._timed("create", creating)
+
+    async def get(self, path: str, *, current: bool = False) -> Node:
+        """See Store."""
+        return await self._timed("get", self._store.get(path, current=current))
+
+    async def get_many(self, paths: Sequence[str], *, current: bool = False) -> tuple[Node | None, ...]:
+        """See Store."""
+        return await self._timed("get_many", self._store.get_many(paths, current=current))
+
+    async def exists(self, path: str, *, current: bool = False) -> Stat | None:
+        """See Store."""
+        return await self._timed("exists", self._store.exists(path, current=current))
+
+    async def children(self, path: str, *, current: bool = False) -> Children:
+        """See Store."""
+        return await self._timed("children", self._store.children(path, current=current))
+
+    async def set(self, path: str, data: bytes, *, version: int | None) -> Stat:
+        """See Store."""
+        return await self._timed("set", self._store.set(path, data, version=version))
+
+    async def delete(self, path: str, *, version: int | None) -> None:
+        """See Store."""
+        await self._timed("delete", self._store.delete(path, version=version))
+
+    async def delete_below(self, path: str) -> None:
+        """See Store."""
+        await self._timed("delete_below", self._store.delete_below(path))
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[OperationResult, ...]:
+        """See Store."""
+        return await self._timed("multi", self._store.multi(operations))
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        """See Store."""
+        began_s = self._clock.monotonic()
+        outcome = CANCELLED
+        try:
+            outcomes = await self._store.write_batch(groups, fence=fence)
+            outcome = UNKNOWN if any(isinstance(one, Unknown) for one in outcomes) else OK
+        except CoordinationError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._record("write_batch", outcome, began_s)
+        return outcomes
+
+    def watch_node(self, path: str) -> AsyncGenerator[Node | None, None]:
+        """See Store."""
+        return self._store.watch_node(path)
+
+    def watch_children(self, path: str) -> AsyncGenerator[Children, None]:
+        """See Store."""
+        return self._store.watch_children(path)
+
+    @property
+    def tree_watch_offered(self) -> bool:
+        """See Store."""
+        return self._store.tree_watch_offered
+
+    def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
+        """See Store."""
+        return self._store.read_tree(path, current=current)
+
+    def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
+        """See Store."""
+        return self._store.watch_tree(path, after_revision=after_revision)
+
+    async def close(self) -> None:
+        """See Store."""
+        await self._store.close()
+
+    async def _timed(self, operation: str, call: Awaitable[T]) -> T:
+        began_s = self._clock.monotonic()
+        outcome = CANCELLED
+        try:
+            answer = await call
+            outcome = OK
+        except CoordinationError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._record(operation, outcome, began_s)
+        return answer
+
+    def _record(self, operation: str, outcome: str, began_s: float) -> None:
+        known = self._calls.get((operation, outcome))
+        if known is None:
+            known = self._metrics.histogram(instruments.STORE_CALLS, operation, outcome)
+            self._calls[operation, outcome] = known
+        known.record(self._clock.monotonic() - began_s)

@@ -1,0 +1,32 @@
+"""What a broker shows of itself: numbers that are there, read by the thread that somebody asks."""
+
+from collections.abc import Iterable
+
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Labels, Metrics
+
+from regnum_broker.replication.replicas import Replicas
+from regnum_broker.storage import Storage
+
+
+def show_broker(metrics: Metrics, replicas: Replicas, storage: Storage) -> None:
+    """Let the metrics read these two. What is in trouble is counted when it is asked for; what is well, never."""
+
+    def roles() -> Iterable[tuple[Labels, float]]:
+        leading, following = replicas.leading_count, replicas.following_count
+        yield ("leader",), leading
+        yield ("follower",), following
+        yield ("idle",), max(len(replicas) - leading - following, 0)
+
+    def under_replicated() -> float:
+        return sum(len(one.state.isr) < len(one.replicas) for one in replicas.incomplete())
+
+    def under_min_isr() -> float:
+        return sum(len(one.state.isr) < one.min_insync for one in replicas.incomplete())
+
+    metrics.observe_all(instruments.REPLICAS, roles)
+    metrics.observe(instruments.UNDER_REPLICATED, under_replicated)
+    metrics.observe(instruments.UNDER_MIN_ISR, under_min_isr)
+    metrics.observe(instruments.REPLICAS_OFFLINE, lambda: len(storage.directory.offline))
+    metrics.observe(instruments.WRITER_JOBS, lambda: storage.jobs_pending)
+    metrics.observe(instruments.WRITER_BYTES, lambda: storage.bytes_pending)

@@ -1,0 +1,119 @@
+"""What is wrong with the cluster, in the words of the wire. Costs what is wrong, and an entry for each broker."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId
+from regnum_service.errors import RegnumError
+from regnum_service.slices import slices
+
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.dispatch.control_requests import partition_state
+from regnum_election.dispatch.dispatch import BrokerOrders
+from regnum_election.health.troubles import Trouble, Troubled
+from regnum_election.health.watch import HealthWatch, OverdueOrders
+
+PARTITIONS_NAMED: Final = 20
+"""Partitions in trouble that are named when the caller does not say how many."""
+PARTITIONS_NAMED_MAX: Final = 1_000
+"""Partitions that are named at most."""
+ORDERS_NAMED: Final = 5
+"""Partitions that are named of the overdue orders of a broker."""
+NAMED_AT_ONCE: Final = 200
+"""Partitions, or brokers, put into words between two turns of the event loop (safety rule S22)."""
+
+TROUBLES: Final[Mapping[Trouble, admin_pb2.PartitionTrouble.ValueType]] = MappingProxyType(
+    {
+        Trouble.LEADERLESS: admin_pb2.PARTITION_TROUBLE_LEADERLESS,
+        Trouble.UNDER_MIN_ISR: admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
+        Trouble.UNDER_REPLICATED: admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
+    }
+)
+
+
+def partitions_named(request: admin_pb2.DescribeHealthRequest) -> int:
+    """How many partitions to name. Raises RegnumError."""
+    if not 0 <= request.partitions_max <= PARTITIONS_NAMED_MAX:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            f"partitions_max is {request.partitions_max}; give at most {PARTITIONS_NAMED_MAX}, or 0 for the default",
+        )
+    return request.partitions_max or PARTITIONS_NAMED
+
+
+async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.DescribeHealthResponse:
+    """What is wrong now, naming at most so many partitions in trouble."""
+    context = health.context
+    reign, picture, metadata, now_s = context.reign, context.picture, context.metadata, context.clock.monotonic()
+    response = admin_pb2.DescribeHealthResponse(
+        controller_id=reign.controller_id,
+        controller_epoch=reign.epoch,
+        metadata_version=metadata.version,
+        complete=health.looked_at_all,
+        topics=len(picture.topics),
+        partitions=len(picture.partitions),
+        metadata_processes=[
+            admin_pb2.MetadataProcessHealth(metadata_id=id, versions_behind=-1 if behind is None else behind)
+            for id, behind in metadata.positions
+        ],
+        troubles=[
+            admin_pb2.TroubleCount(
+                trouble=TROUBLES[trouble],
+                partitions=health.book.count(trouble),
+                for_long=health.book.count_long(trouble),
+            )
+            for trouble in Trouble
+        ],
+        overdue_orders=[_overdue(picture, one) for one in health.overdue],
+        order_overdue_ms=round(health.limits.order_s * 1000),
+        trouble_overdue_ms=round(health.limits.trouble_s * 1000),
+    )
+    orders = {one.broker: one for one in health.orders}
+    async for ids in slices(sorted({*picture.brokers, *picture.assigned}), NAMED_AT_ONCE):
+        response.brokers.extend(_broker(picture, id, orders.get(id), now_s) for id in ids)
+    async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
+        response.troubled_partitions.extend(_named(picture, troubled, now_s))
+    return response
+
+
+def _broker(picture: Cluster, id: BrokerId, orders: BrokerOrders | None, now_s: float) -> admin_pb2.BrokerHealth:
+    return admin_pb2.BrokerHealth(
+        broker_id=id,
+        registered=id in picture.brokers,
+        stopping=id in picture.leaving,
+        replicas=len(picture.assigned.get(id, ())),
+        offline_replicas=len(picture.offline.get(id, ())),
+        orders_outstanding=0 if orders is None else orders.count,
+        oldest_order_age_ms=0 if orders is None else _ms(now_s - orders.oldest_s),
+    )
+
+
+def _named(picture: Cluster, found: tuple[Troubled, ...], now_s: float) -> Iterator[admin_pb2.TroubledPartition]:
+    for one in found:
+        topic, partition = picture.topics.get(one.key.topic_id), picture.partitions.get(one.key)
+        if topic is not None and partition is not None:
+            yield admin_pb2.TroubledPartition(
+                topic=topic.name,
+                state=partition_state(one.key.partition, partition, picture.offline_at(one.key)),
+                troubles=[TROUBLES[trouble] for trouble in one.troubles],
+                age_ms=_ms(now_s - one.since_s),
+            )
+
+
+def _overdue(picture: Cluster, overdue: OverdueOrders) -> admin_pb2.OverdueOrders:
+    message = admin_pb2.OverdueOrders(
+        broker_id=overdue.broker, orders=overdue.count, oldest_age_ms=_ms(overdue.oldest_age_s)
+    )
+    for key in overdue.keys[:ORDERS_NAMED]:
+        topic, partition = picture.topics.get(key.topic_id), picture.partitions.get(key)
+        if topic is not None and partition is not None:
+            leads = partition.held is not None and partition.held.state.leader == overdue.broker
+            message.partitions.add(topic=topic.name, partition=key.partition, leader=leads)
+    return message
+
+
+def _ms(seconds: float) -> int:
+    return max(round(seconds * 1000), 0)

@@ -1,0 +1,231 @@
+"""Watches what has been wrong for too long: orders that live brokers do not acknowledge, partitions in trouble.
+
+Goals: an event the moment something is overdue (a line in the log, a span in the trace of what caused it), numbers for
+the metrics at any time, names for those who ask.
+
+Constraints: nothing is done for partitions and orders that are well. What a reign found on its beginning is looked at
+once, in steps that failures go before; how long it had been so before nobody knows, so its time begins there.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+import structlog
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_service.clock import Clock
+from regnum_service.slices import slices
+from regnum_telemetry import conventions, tracing
+
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.dispatch.dispatch import BrokerOrders, Dispatch
+from regnum_election.health.troubles import Trouble, TroubleBook, troubles_of
+from regnum_election.state.context import ControllerContext
+
+INTERVAL_S: Final = 1.0
+"""Time between two looks at the clock."""
+
+LOOKED_AT_ONCE: Final = 1_000
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
+
+LASTED_AT_ONCE: Final = 1_000
+"""Partitions whose trouble is found to have lasted, in one look; the next look finds more."""
+
+COUNTED_MAX: Final = 1_000
+"""Overdue orders of a broker that are counted one by one; where there are more, that many are told of."""
+
+NAMED: Final = 5
+"""Partitions that an event names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When something is overdue."""
+
+    order_s: float = 10.0
+    """An order that a live broker has not acknowledged."""
+    trouble_s: float = 30.0
+    """A partition in trouble."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverdueOrders:
+    """Orders that a live broker has not acknowledged in time."""
+
+    broker: BrokerId
+    count: int
+    """How many; of more than COUNTED_MAX that many."""
+    oldest_age_s: float
+    """Seconds since the first of them was given."""
+    keys: tuple[PartitionKey, ...]
+    """Partitions that they are about, the oldest first; orders to stop replicas are not among them."""
+
+
+class HealthWatch:
+    """One for each reign. On the controller's loop; ``orders`` and the book's counts may be read by any thread."""
+
+    def __init__(self, context: ControllerContext, limits: Limits) -> None:
+        """Only assigns."""
+        self.context: Final = context
+        """The reign."""
+        self.limits: Final = limits
+        """When something is overdue."""
+        self.book: Final = TroubleBook()
+        """Partitions in trouble."""
+        self.orders: Sequence[BrokerOrders] = ()
+        """Orders that are not acknowledged, as of the last look."""
+        self.overdue: Sequence[OverdueOrders] = ()
+        """Those of them that are overdue."""
+        self.looked_at_all = False
+        """Whether every partition has been looked at in this reign."""
+        self._settings: object = None
+        self._begun = False
+        self._later: list[Collection[PartitionKey]] = []
+        self._log: Final = structlog.get_logger("health").bind(epoch=context.reign.epoch)
+
+    def changed(self, keys: Collection[PartitionKey], deleted: Collection[TopicId]) -> None:
+        """Look at partitions that changed, at many of them in the next turn; forget topics that are gone."""
+        if not self._begun:
+            # All of them will be looked at.
+            return
+        for topic_id in deleted:
+            self.book.forget(topic_id)
+        if len(keys) > LOOKED_AT_ONCE:
+            self._later.append(keys)
+        else:
+            self._look_at(keys, self._clock.monotonic())
+
+    async def run(self) -> None:
+        """Look for ever, from the moment when the reign has begun; a task of the supervisor."""
+        await self._look_at_all()
+        while True:
+            await self.turn()
+            await self._clock.sleep(INTERVAL_S)
+
+    async def turn(self) -> None:
+        """One look at the clock."""
+        later, self._later = self._later, []
+        for keys in later:
+            await self._look_in_steps(keys)
+        settings = self.context.picture.settings
+        if settings is not self._settings:
+            # Only what is not whole can be under another min.insync.replicas.
+            self._settings = settings
+            await self._look_in_steps(self.book.keys)
+        now_s = self._clock.monotonic()
+        self._find_overdue(now_s)
+        lasted = self.book.turn(now_s, self.limits.trouble_s, most=LASTED_AT_ONCE)
+        for trouble, found in groupby(lasted, key=lambda one: one[0]):
+            self._tell_of_trouble(trouble, [(key, since_s) for _, key, since_s in found], now_s)
+
+    @property
+    def _clock(self) -> Clock:
+        return self.context.clock
+
+    async def _look_at_all(self) -> None:
+        self._begun = True
+        await self._look_in_steps(self.context.picture.partitions)
+        self.looked_at_all = True
+
+    async def _look_in_steps(self, keys: Iterable[PartitionKey]) -> None:
+        async for part in slices(keys, LOOKED_AT_ONCE):
+            self._look_at(part, self._clock.monotonic())
+
+    def _look_at(self, keys: Iterable[PartitionKey], now_s: float) -> None:
+        picture, book = self.context.picture, self.book
+        for key in keys:
+            partition = picture.partitions.get(key)
+            if partition is None:
+                book.note(key, (), now_s)
+            else:
+                book.note(key, troubles_of(partition, lambda: picture.min_insync(key, partition)), now_s)  # noqa: B023
+
+    def _find_overdue(self, now_s: float) -> None:
+        dispatch, before = self.context.dispatch, {one.broker for one in self.overdue}
+        self.orders = dispatch.outstanding()
+        self.overdue = [
+            _overdue(dispatch, one, now_s, self.limits.order_s)
+            for one in self.orders
+            if now_s - one.oldest_s >= self.limits.order_s
+        ]
+        for one in self.overdue:
+            if one.broker not in before:
+                self._tell_of_orders(one)
+        for broker in before - {one.broker for one in self.overdue}:
+            self._log.info("orders acknowledged again", broker=broker)
+
+    def _tell_of_orders(self, overdue: OverdueOrders) -> None:
+        dispatch, picture = self.context.dispatch, self.context.picture
+        led = sum(_leads(picture, overdue.broker, key) for key in overdue.keys)
+        named = names(picture, overdue.keys[:NAMED])
+        self._log.warning(
+            "orders not acknowledged",
+            broker=overdue.broker,
+            orders=overdue.count,
+            to_lead=led,
+            oldest_age_s=round(overdue.oldest_age_s, 1),
+            first=named,
+        )
+        cause = dispatch.cause_of(overdue.broker, overdue.keys[0]) if overdue.keys else ""
+        self._span(
+            conventions.ORDERS_OVERDUE,
+            overdue.oldest_age_s,
+            cause,
+            {
+                conventions.BROKER: overdue.broker,
+                conventions.PARTITIONS: overdue.count,
+                conventions.FIRST: ",".join(named),
+            },
+        )
+
+    def _tell_of_trouble(self, trouble: Trouble, found: Sequence[tuple[PartitionKey, float]], now_s: float) -> None:
+        named = names(self.context.picture, [key for key, _ in found[:NAMED]])
+        age_s = now_s - found[0][1]
+        self._log.warning(
+            "partitions in trouble for long",
+            trouble=trouble.value,
+            partitions=len(found),
+            all=self.book.count_long(trouble),
+            age_s=round(age_s, 1),
+            first=named,
+        )
+        self._span(
+            conventions.TROUBLE_OVERDUE,
+            age_s,
+            "",
+            {
+                conventions.TROUBLE: trouble.value,
+                conventions.PARTITIONS: len(found),
+                conventions.FIRST: ",".join(named),
+            },
+        )
+
+    def _span(self, name: str, age_s: float, parent: str, attributes: dict[str, tracing.Value]) -> None:
+        """From the beginning of what is overdue until now."""
+        now_unix_nano = tracing.now_unix_nano()
+        own: dict[str, tracing.Value] = {conventions.CONTROLLER_EPOCH: self.context.reign.epoch}
+        begin_unix_nano = now_unix_nano - int(age_s * 1e9)
+        tracing.between(name, begin_unix_nano, now_unix_nano, parent=parent, attributes={**own, **attributes})
+
+
+def names(picture: Cluster, keys: Iterable[PartitionKey]) -> list[str]:
+    """Partitions as people call them: ``orders/3``; those that are gone are left out."""
+    topics = ((picture.topics.get(key.topic_id), key) for key in keys)
+    return [f"{topic.name}/{key.partition}" for topic, key in topics if topic is not None]
+
+
+def _overdue(dispatch: Dispatch, orders: BrokerOrders, now_s: float, limit_s: float) -> OverdueOrders:
+    keys = tuple(dispatch.given_before(orders.broker, now_s - limit_s, most=COUNTED_MAX))
+    return OverdueOrders(
+        broker=orders.broker,
+        # An order to stop a replica counts as one, however many there are: they hold up no producer.
+        count=max(len(keys), 1),
+        oldest_age_s=now_s - orders.oldest_s,
+        keys=keys,
+    )
+
+
+def _leads(picture: Cluster, broker: BrokerId, key: PartitionKey) -> bool:
+    partition = picture.partitions.get(key)
+    return partition is not None and partition.held is not None and partition.held.state.leader == broker

@@ -1,0 +1,61 @@
+"""What a controller counts: leaders elected, and from where; how long failovers last."""
+
+from typing import Final
+
+from regnum_model.ids import NO_LEADER
+from regnum_model.nodes import LeaderAndIsr
+from regnum_telemetry import conventions, instruments
+from regnum_telemetry.metrics import Metrics
+
+FIRST: Final = "first"
+"""A partition's first leader."""
+ISR: Final = "isr"
+"""A member of the in-sync set: nothing can be lost."""
+ELR: Final = "elr"
+"""An eligible replica, which has everything too (KIP-966)."""
+UNCLEAN: Final = "unclean"
+"""Any other replica: acknowledged records may be lost."""
+NOBODY: Final = "none"
+"""Nobody may lead."""
+
+
+class Tally:
+    """Counts of all reigns of a process. On the controller's loop."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Only assigns."""
+        self._elections: Final = {
+            kind: metrics.counter(instruments.ELECTIONS, kind) for kind in (FIRST, ISR, ELR, UNCLEAN, NOBODY)
+        }
+        self._failovers: Final = {
+            conventions.FAILOVER: metrics.histogram(instruments.FAILOVER_DURATION, "broker"),
+            conventions.SUCCESSION: metrics.histogram(instruments.FAILOVER_DURATION, "controller"),
+        }
+
+    def led(self, before: LeaderAndIsr | None, after: LeaderAndIsr) -> None:
+        """A state was written that begins a leader epoch, or ends one without a leader."""
+        self._elections[source_of(before, after)].add()
+
+    def recovered(self, partitions: int) -> None:
+        """So many partitions that nobody could lead got a leader because a person accepts what is lost."""
+        self._elections[UNCLEAN].add(partitions)
+
+    def failover_ended(self, name: str, seconds: float) -> None:
+        """A failover or succession is over: every new leader, or broker, has acknowledged, or was waited for in vain.
+
+        Args:
+            name: conventions.FAILOVER or conventions.SUCCESSION.
+            seconds: since it was noticed.
+        """
+        self._failovers[name].record(seconds)
+
+
+def source_of(before: LeaderAndIsr | None, after: LeaderAndIsr) -> str:
+    """Where a leader comes from, as the state before has it."""
+    if after.leader == NO_LEADER:
+        return NOBODY
+    if before is None:
+        return FIRST
+    if after.leader in before.isr:
+        return ISR
+    return ELR if after.leader in before.elr else UNCLEAN

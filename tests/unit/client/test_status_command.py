@@ -1,0 +1,188 @@
+"""`regnum status` of a cluster that runs elsewhere: what it says is wrong, in every form, and how it ends."""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import types_pb2
+from regnum_client import Admin
+from regnum_client.admin.health.health_admin import ask_elections
+from regnum_client.admin.health.views import HealthView, Trouble, health_view
+from regnum_service.errors import RegnumError
+from regnum_testing.command_here import CommandHere
+from regnum_testing.fake_cluster import FakeCluster
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        running.health = answer()
+        yield running
+
+
+@pytest.fixture
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
+
+
+def answer(**changed: object) -> admin_pb2.DescribeHealthResponse:
+    """A cluster that is well, apart from what is said."""
+    response = admin_pb2.DescribeHealthResponse(
+        complete=True,
+        topics=2,
+        partitions=40,
+        metadata_version=7,
+        brokers=[admin_pb2.BrokerHealth(broker_id=id, registered=True, replicas=40) for id in (1, 2, 3)],
+        metadata_processes=[admin_pb2.MetadataProcessHealth(metadata_id=1, versions_behind=-1)],
+        troubles=[
+            admin_pb2.TroubleCount(trouble=trouble)
+            for trouble in (
+                admin_pb2.PARTITION_TROUBLE_LEADERLESS,
+                admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
+                admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
+            )
+        ],
+        order_overdue_ms=10_000,
+        trouble_overdue_ms=30_000,
+    )
+    response.MergeFrom(admin_pb2.DescribeHealthResponse(**changed))  # type: ignore[arg-type]
+    return response
+
+
+def sick() -> admin_pb2.DescribeHealthResponse:
+    """Two partitions without a leader, one broker away, one that owes orders."""
+    response = answer(
+        troubled_partitions=[
+            admin_pb2.TroubledPartition(
+                topic="orders",
+                state=types_pb2.PartitionState(partition=3, leader=-1, isr=[2], replicas=[2, 1], offline_reason="gone"),
+                troubles=[admin_pb2.PARTITION_TROUBLE_LEADERLESS, admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR],
+                age_ms=61_000,
+            ),
+            admin_pb2.TroubledPartition(
+                topic="orders",
+                state=types_pb2.PartitionState(partition=4, leader=1, isr=[1], replicas=[2, 1]),
+                troubles=[admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED],
+            ),
+        ],
+        overdue_orders=[
+            admin_pb2.OverdueOrders(
+                broker_id=1,
+                orders=12,
+                oldest_age_ms=14_000,
+                partitions=[admin_pb2.OverduePartition(topic="orders", partition=9, leader=True)],
+            )
+        ],
+    )
+    response.troubles[0].partitions, response.troubles[0].for_long = 2, 1
+    response.brokers[1].registered = False
+    return response
+
+
+async def test_a_cluster_that_is_well_ends_with_0(regnum: CommandHere) -> None:
+    ran = await regnum("status", "-o", "json")
+    assert (ran.status, ran.err) == (0, "")
+    shown = json.loads(ran.out)
+    assert (shown["healthy"], shown["problems"], shown["processes"]) == (True, [], [])
+    assert (shown["controller"], shown["topics"], shown["partitions"]) == ({"id": 1, "epoch": 1}, 2, 40)
+    assert shown["metadata_versions_behind"] == {"1": None}
+    assert shown["troubles"]["leaderless"] == {"partitions": 0, "for_long": 0}
+    table = await regnum("status")
+    assert table.status == 0
+    assert "3 live, 0 away" in table.out
+
+
+async def test_what_is_wrong_is_said_and_the_status_is_5(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.health = sick()
+    ran = await regnum("status", "-o", "json")
+    assert (ran.status, ran.error["code"]) == (5, "UNHEALTHY")
+    shown = json.loads(ran.out)
+    assert shown["healthy"] is False
+    assert shown["problems"] == [
+        "2 partitions are without a leader",
+        "broker 1 has not acknowledged 12 orders for 14 s",
+        "brokers that have replicas are away: 2",
+    ]
+    assert shown["overdue_orders"] == [
+        {"broker": 1, "orders": 12, "oldest_age_s": 14.0, "partitions": ["orders/9"]},
+    ]
+    assert shown["troubled_partitions"][0] == {
+        "topic": "orders",
+        "partition": 3,
+        "troubles": ["leaderless", "under_min_isr"],
+        "for_s": 61.0,
+        "leader": None,
+        "isr": [2],
+        "replicas": [2, 1],
+        "reason": "gone",
+    }
+    table = await regnum("status")
+    assert table.status == 5
+    for line in ("2, 1 of them for more than 30 s", "orders/9", "leaderless,under_min_isr", "2 live, 1 away"):
+        assert line in table.out
+    lines = await regnum("status", "-o", "jsonl")
+    assert json.loads(lines.out) == shown
+
+
+async def test_as_many_partitions_are_named_as_are_asked_for(cluster: FakeCluster, regnum: CommandHere) -> None:
+    cluster.health = sick()
+    ran = await regnum("status", "--partitions", "1", "-o", "json")
+    assert [one["partition"] for one in json.loads(ran.out)["troubled_partitions"]] == [3]
+    assert (await regnum("status", "--partitions", "0")).status == 2
+
+
+async def test_without_a_controller_it_says_so_and_ends(cluster: FakeCluster, regnum: CommandHere) -> None:
+    for election in cluster.elections.values():
+        await election.stop()
+    ran = await regnum("status", "--timeout", "0.5", "-o", "json")
+    assert (ran.status, ran.error["code"]) == (5, "NOT_CONTROLLER")
+    shown = json.loads(ran.out)
+    assert shown["controller"] is None
+    assert shown["brokers"] is None
+    assert shown["problems"][0].startswith("no controller answers: ")
+
+
+async def test_partitions_that_lack_a_replica_are_a_problem_only_when_it_lasts() -> None:
+    response = answer()
+    response.troubles[2].partitions = 40
+    assert health_view(response).problems == ()
+    response.troubles[2].for_long = 3
+    assert health_view(response).problems == ("3 partitions are under-replicated for long",)
+
+
+async def test_replicas_that_cannot_be_used_and_many_brokers_that_are_away_are_said_shortly() -> None:
+    response = answer()
+    response.brokers[0].offline_replicas = 4
+    response.brokers.extend(admin_pb2.BrokerHealth(broker_id=100 + number, replicas=1) for number in range(30))
+    # One that has no replicas any more is nobody's problem.
+    response.brokers.add(broker_id=900)
+    away, unusable = health_view(response).problems
+    assert away == ("brokers that have replicas are away: 100, 101, 102, 103, 104, 105, 106, 107, 108, 109 and 20 more")
+    assert unusable == "broker 1 cannot use 4 of its replicas"
+
+
+async def test_a_trouble_that_is_not_known_here_is_left_out() -> None:
+    response = answer()
+    response.troubles.add(trouble=77, partitions=3)  # type: ignore[arg-type]
+    assert set(health_view(response).troubles) == set(Trouble)
+
+
+async def test_the_sdk_asks_the_controller_wherever_it_is(cluster: FakeCluster) -> None:
+    cluster.health = sick()
+    cluster.controller = 2
+    async with Admin(cluster.bootstrap) as admin:
+        found = await admin.describe_health()
+        assert isinstance(found, HealthView)
+        assert (found.controller, len(found.troubled_partitions)) == (2, 2)
+        assert len((await admin.describe_health(partitions_max=1)).troubled_partitions) == 1
+
+
+async def test_election_processes_are_asked_one_after_another_whatever_the_brokers_do(cluster: FakeCluster) -> None:
+    cluster.controller = 2
+    for broker in cluster.brokers.values():
+        await broker.stop()
+    addresses = [election.address for election in cluster.elections.values()]
+    assert (await ask_elections(addresses, timeout_s=5.0, client_id="test")).controller == 2
+    with pytest.raises(RegnumError, match="no election process runs here"):
+        await ask_elections([], timeout_s=5.0, client_id="test")

@@ -1,0 +1,136 @@
+"""The endpoint that Prometheus scrapes: its answers, and what others cannot do to it."""
+
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from regnum_telemetry.scraping import CONNECTIONS_MAX, HEAD_BYTES_MAX, OPENMETRICS, MetricsEndpoint
+from regnum_testing.waiting import DEADLINE_S
+
+
+@contextmanager
+def endpoint(
+    render: Callable[[str], tuple[bytes, str]] = lambda accept: (f"for {accept!r}\n".encode(), "text/plain"),
+    *,
+    deadline_s: float = DEADLINE_S,
+) -> Iterator[MetricsEndpoint]:
+    serving = MetricsEndpoint("127.0.0.1", 0, render, deadline_s=deadline_s)
+    serving.start()
+    try:
+        yield serving
+    finally:
+        serving.close()
+
+
+def fetched(serving: MetricsEndpoint, path: str = "/metrics", **headers: str) -> tuple[int, bytes]:
+    request = urllib.request.Request(f"http://127.0.0.1:{serving.port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def connected(serving: MetricsEndpoint) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", serving.port), timeout=DEADLINE_S)
+
+
+def raw(serving: MetricsEndpoint, request: bytes) -> bytes:
+    with closing(connected(serving)) as connection:
+        connection.sendall(request)
+        answer = b""
+        while part := connection.recv(65_536):
+            answer += part
+    return answer
+
+
+def test_metrics_are_where_prometheus_looks_for_them_in_the_form_it_asks_for() -> None:
+    with endpoint() as serving:
+        assert fetched(serving) == (200, b"for ''\n")
+        assert fetched(serving, Accept="application/openmetrics-text;version=1.0.0;q=0.6,*/*;q=0.1") == (
+            200,
+            f"for {OPENMETRICS!r}\n".encode(),
+        )
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", 404),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", 405),
+        (b"GET /metrics?x=1 HTTP/1.1\r\n\r\n", 200),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", 200),
+        (b"PRI * HTTP/2.0\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\xfc\r\n\r\n", 400),
+    ],
+)
+def test_other_requests_are_told_what_there_is(request_head: bytes, status: int) -> None:
+    with endpoint() as serving:
+        answer = raw(serving, request_head)
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert answer.endswith(b"\r\n\r\n") == request_head.startswith(b"HEAD")
+
+
+def test_who_asks_a_thousand_times_a_second_gets_the_same_text() -> None:
+    with endpoint() as serving:
+        assert {fetched(serving) for _ in range(20)} == {(200, b"for ''\n")}
+        # One for each half second that this took, however slow the machine.
+        assert serving.renderings < 20
+
+
+def test_silent_connections_keep_nobody_out_for_ever_and_more_of_them_are_closed_at_once() -> None:
+    with endpoint(deadline_s=1.0) as serving:
+        silent = [connected(serving) for _ in range(CONNECTIONS_MAX)]
+        with closing(connected(serving)) as late:
+            # Before any of the silent ones has been given up: nothing was sent, and the end comes.
+            assert late.recv(1) == b""
+        for connection in silent:
+            assert connection.recv(1) == b""
+            connection.close()
+        assert fetched(serving)[0] == 200
+
+
+def test_a_head_without_end_is_cut_off() -> None:
+    with endpoint() as serving, closing(connected(serving)) as connection:
+        try:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * HEAD_BYTES_MAX)
+            assert connection.recv(1) == b""
+        except ConnectionError:
+            return
+
+
+def test_a_text_is_made_by_one_thread_at_a_time_and_not_by_the_one_that_accepts() -> None:
+    busy, most, threads = 0, 0, set()
+
+    def render(_accept: str) -> tuple[bytes, str]:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        threads.add(threading.current_thread().name)
+        busy -= 1
+        return b"", "text/plain"
+
+    with endpoint(render) as serving:
+        asking = [threading.Thread(target=fetched, args=(serving,)) for _ in range(CONNECTIONS_MAX)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+    assert (most, threads) == (1, {"metrics-answer"})
+
+
+def test_a_port_that_is_taken_is_an_error_at_the_start() -> None:
+    with endpoint() as serving, pytest.raises(OSError, match="in use"):
+        MetricsEndpoint("127.0.0.1", serving.port, lambda _accept: (b"", "")).start()
+
+
+def test_nobody_is_answered_after_the_end() -> None:
+    with endpoint() as serving:
+        port = serving.port
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
