@@ -50,7 +50,7 @@ async def members(ensemble: EtcdEnsemble) -> AsyncIterator[EtcdEnsemble]:
 
 @asynccontextmanager
 async def _session(url: str) -> AsyncIterator[Store]:
-    store = await open_store(url, operation_timeout_s=OPERATION_TIMEOUT_S)
+    store = await open_store(url, session_timeout_s=30.0, operation_timeout_s=OPERATION_TIMEOUT_S)
     try:
         yield store
     finally:

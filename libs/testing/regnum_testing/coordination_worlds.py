@@ -175,7 +175,7 @@ class EtcdWorld(World):
         proxy = TcpProxy(upstream_port=self.server.port)
         await proxy.start()
         store = await open_store(
-            f"etcd://127.0.0.1:{proxy.port}{self.prefix}", session_timeout_s=5.0, operation_timeout_s=5.0
+            f"etcd://127.0.0.1:{proxy.port}{self.prefix}", session_timeout_s=20.0, operation_timeout_s=5.0
         )
         self._proxies[store.session_id] = proxy
         return store

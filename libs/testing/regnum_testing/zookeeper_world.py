@@ -56,7 +56,7 @@ class ZooKeeperWorld(World):
         proxy = TcpProxy(upstream_port=self.server.port)
         await proxy.start()
         store = await open_store(
-            f"zookeeper://127.0.0.1:{proxy.port}{self.chroot}", session_timeout_s=5.0, operation_timeout_s=5.0
+            f"zookeeper://127.0.0.1:{proxy.port}{self.chroot}", session_timeout_s=20.0, operation_timeout_s=5.0
         )
         self._proxies[store.session_id] = proxy
         return store
