@@ -327,6 +327,41 @@ async def test_a_recreated_topic_is_not_read_on_with_old_positions(cluster: Fake
         assert caught.value.code == errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID
 
 
+async def test_a_subscription_takes_up_new_partitions_and_lets_go_of_removed_ones(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=2)
+    async with consumer_of(cluster) as consumer:
+        assert await consumer.subscribe("wide") == (TopicPartition("wide", 0), TopicPartition("wide", 1))
+        cluster.add_partitions("wide", 3)
+        write(cluster, 0, 5, topic="wide", partition=2)
+        # A minute later by itself; anything that fails brings it sooner.
+        consumer._metadata.request()  # type: ignore[union-attr]
+        records = await read(consumer, 5)
+        assert {(record.partition, record.offset) for record in records} == {(2, offset) for offset in range(5)}
+        cluster.remove_partitions("wide", 1)
+        consumer._metadata.request()  # type: ignore[union-attr]
+        async with asyncio.timeout(DEADLINE_S):
+            while consumer._fetcher.cursors.keys() != {TopicPartition("wide", 0)}:  # type: ignore[union-attr]
+                await asyncio.sleep(0.005)
+        write(cluster, 0, 1, topic="wide")
+        assert [record.partition for record in await read(consumer, 1)] == [0]
+
+
+async def test_a_partition_that_was_assigned_and_is_removed_is_an_error_until_it_is_let_go(
+    cluster: FakeCluster,
+) -> None:
+    cluster.create("wide", partitions=2)
+    async with consumer_of(cluster) as consumer:
+        await consumer.assign("wide")
+        cluster.remove_partitions("wide", 1)
+        consumer._metadata.request()  # type: ignore[union-attr]
+        with pytest.raises(RegnumError, match="was removed") as raised:
+            await read(consumer, 1)
+        assert raised.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+        consumer.unassign(TopicPartition("wide", 1))
+        write(cluster, 0, 1, topic="wide")
+        assert [record.partition for record in await read(consumer, 1)] == [0]
+
+
 async def test_ends_are_asked_of_leaders(cluster: FakeCluster) -> None:
     cluster.create("wide", partitions=3)
     write(cluster, 0, 7, topic="wide", partition=1)

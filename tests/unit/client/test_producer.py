@@ -443,3 +443,36 @@ async def test_no_broker_answers(cluster: FakeCluster) -> None:
     with pytest.raises(RegnumError) as caught:
         await producer_to(cluster, topic_wait_s=0.3).start()
     assert caught.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+
+
+async def test_records_without_a_key_go_to_new_partitions_too(cluster: FakeCluster) -> None:
+    async with producer_to(cluster, linger_ms=0.0) as producer:
+        await (await producer.send("t", b"x"))
+        cluster.add_partitions("t", 3)
+        producer._metadata.request()  # type: ignore[union-attr]
+        await until(lambda: len(producer._metadata.view.topics["t"].partitions) == 3)  # type: ignore[union-attr]
+        for _ in range(6):
+            await (await producer.send("t", b"x"))
+        assert all(cluster.values("t", number) for number in range(3))
+
+
+async def test_records_for_a_partition_that_is_removed_end_with_a_clear_error(cluster: FakeCluster) -> None:
+    cluster.create("wide", partitions=2)
+    async with producer_to(cluster) as producer:
+        await (await producer.send("wide", b"x", partition=1))
+        # It waits for its leader, which is gone with the partition.
+        cluster.remove_partitions("wide", 1)
+        late = [await producer.send("wide", b"y", partition=1) for _ in range(3)]
+        for delivery in late:
+            with pytest.raises(RegnumError, match="was removed") as raised:
+                await asyncio.wait_for(delivery, DEADLINE_S)
+            assert raised.value.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(RegnumError, match="has no partition 1"):
+            await producer.send("wide", b"z", partition=1)
+        await (await producer.send("wide", b"ok", partition=0))
+        # Added again, it is written to again.
+        cluster.add_partitions("wide", 2)
+        producer._metadata.request()  # type: ignore[union-attr]
+        await until(lambda: len(producer._metadata.view.topics["wide"].partitions) == 2)  # type: ignore[union-attr]
+        await (await producer.send("wide", b"again", partition=1))
+        assert cluster.values("wide", 1) == [b"again"]

@@ -134,6 +134,14 @@ class ClusterView:
             return None
         return LeaderTerm(view.topic_id, state.leader, state.leader_epoch)
 
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Whether the topic is there and has no such partition: it was removed, since there was one once.
+
+        A broker that has not heard of a new partition yet says nothing of this: its answer is behind.
+        """
+        view = self.topics.get(partition.topic)
+        return view is not None and partition.partition not in view.partitions
+
     def address_of(self, broker: BrokerId) -> Address | None:
         """Client listener of a live broker."""
         view = self.brokers.get(broker)

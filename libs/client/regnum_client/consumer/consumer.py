@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from regnum.types.v1 import errors_pb2
+from regnum_model.ids import TopicId
 from regnum_records.errors import CorruptBatchError
 from regnum_records.read import read_records
 from regnum_records.record import Record
@@ -149,6 +150,8 @@ class Consumer:
         self._fetcher: Fetcher | None = None
         self._reading: _Reading | None = None
         self._handed_out = 0
+        self._subscribed: dict[str, tuple[TopicId, set[int]]] = {}
+        """Topics of which all partitions are read: their ids, and partitions that were taken up."""
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
@@ -183,6 +186,7 @@ class Consumer:
             buffer_bytes=settings.buffer_bytes,
             request_timeout_s=settings.request_timeout_s,
         )
+        metadata.listen(self._follow_topics)
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
         self._fetcher.start()
@@ -236,6 +240,38 @@ class Consumer:
             fetcher.unassign(partition)
             fetcher.assign(Cursor(partition, view.topic_id, offsets[partition]))
         return chosen
+
+    async def subscribe(self, *topics: str, start: Start = EARLIEST) -> tuple[TopicPartition, ...]:
+        """Read all partitions of topics, those that are added later from their beginning (within a minute).
+
+        One that is removed is left out from then on, with what was fetched of it and not read. There is no group: every
+        consumer that subscribes reads everything. Raises as ``assign``.
+        """
+        chosen: list[TopicPartition] = []
+        for topic in topics:
+            assigned = await self.assign(topic, start=start)
+            view = self._open()[0].view.topics.get(topic)
+            if view is not None:
+                self._subscribed[topic] = (view.topic_id, {one.partition for one in assigned})
+            chosen.extend(assigned)
+        self._follow_topics()
+        return tuple(chosen)
+
+    def _follow_topics(self) -> None:
+        """There may be news of topics: take partitions up that were added, and let go of those that were removed."""
+        metadata, fetcher = self._metadata, self._fetcher
+        if metadata is None or fetcher is None:
+            return
+        for topic, (id, known) in self._subscribed.items():
+            view = metadata.view.topics.get(topic)
+            if view is None or view.topic_id != id:
+                continue
+            for number in known - view.partitions.keys():
+                fetcher.unassign(TopicPartition(topic, number))
+                known.discard(number)
+            for number in sorted(view.partitions.keys() - known):
+                known.add(number)
+                fetcher.assign(Cursor(TopicPartition(topic, number), view.topic_id, 0))
 
     def unassign(self, partition: TopicPartition) -> None:
         """Stop reading a partition; nothing happens when it is not assigned."""

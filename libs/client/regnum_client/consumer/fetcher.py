@@ -232,6 +232,14 @@ class Fetcher:
                 f"topic {partition.topic!r} was deleted and created again, so positions in it mean nothing; "
                 "assign it anew",
             )
+        elif known is not None and view.lacks(partition):
+            self._departures.wait_for_answer(partition, cursor)
+            self._intake.give_up(
+                cursor,
+                errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {partition.topic!r} has no partition {partition.partition} any more, it was removed; "
+                "unassign() it",
+            )
         elif known is None and cursor.trouble.lasted_s(now_s) > GONE_S:
             self._departures.wait_for_answer(partition, cursor)
             self._intake.give_up(

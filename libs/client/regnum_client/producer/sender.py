@@ -214,6 +214,9 @@ class Sender:
 
     def _term(self, partition: TopicPartition, route: Route, view: ClusterView, now_s: float) -> LeaderTerm | None:
         """The leadership to send to; None: not now, and the partition waits for what it lacks."""
+        if view.lacks(partition):
+            self._give_up(partition, route)
+            return None
         if route.lane.lacks_identity and not self._identities.give(route):
             self._departures.wait_for_identity(partition, route)
             return None
@@ -232,6 +235,21 @@ class Sender:
             self._departures.wait_for_pause(partition, route, pause_until_s)
             return None
         return term
+
+    def _give_up(self, partition: TopicPartition, route: Route) -> None:
+        """The partition is there no more; what is under way ends with its answer."""
+        self._departures.leave(partition)
+        batches = route.lane.drain()
+        if (ready := self._accumulator.take(partition)) is not None:
+            batches.append(ready)
+        for batch in batches:
+            again = "may have been written before" if batch.maybe_written else "was not written"
+            self._outcomes.refused(
+                partition,
+                batch,
+                errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+                f"the topic has this partition no more, it was removed; the record {again}",
+            )
 
     def _enter(self, partition: TopicPartition, route: Route, *, answered: bool = False) -> None:
         self._departures.enter(partition, route, answered=answered)

@@ -213,6 +213,7 @@ class Lane(Generic[R]):
                 self._line.remove(batch)
                 self._broken = self._idempotent
         self._new.clear()
+        self._mend()
         return given_up
 
     def _send(self, batch: Batch[R]) -> Batch[R]:
