@@ -221,6 +221,9 @@ class Consumer:
         metadata, fetcher = self._open()
         view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
         numbers = sorted(view.partitions) if partitions is None else list(partitions)
+        if any(number not in view.partitions for number in numbers):
+            # It may have been added since.
+            view = (await metadata.topics([topic], timeout_s=self._settings.topic_wait_s)).get(topic, view)
         for number in numbers:
             if number not in view.partitions:
                 raise RegnumError(

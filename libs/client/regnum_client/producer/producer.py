@@ -199,6 +199,10 @@ class Producer:
         view = metadata.view.topics.get(topic)
         if view is None:
             view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
+        if partition is not None and partition not in view.partitions:
+            # It may have been added since.
+            known = await metadata.topics([topic], timeout_s=self._settings.topic_wait_s)
+            view = known.get(topic, view)
         size_bytes = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         if headers:
             size_bytes += sum(len(name) + len(content or b"") for name, content in headers)
