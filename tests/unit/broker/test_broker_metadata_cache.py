@@ -236,3 +236,13 @@ async def test_another_life_of_a_topic_keeps_nothing_of_the_former() -> None:
     await receiver.give(0, 5, topic("a", (0, 1), (1, 1), id="first"))
     await receiver.give(5, 6, topic("a", (0, 2), id="second"))
     assert list(receiver.cache.topics["a"].partitions) == [0]
+
+
+async def test_a_removed_partition_is_known_no_more() -> None:
+    receiver = Receiver()
+    states = [types_pb2.PartitionState(partition=number, leader=2) for number in range(2)]
+    await receiver.give(0, 1, types_pb2.TopicState(name="t", topic_id="a", partitions=states))
+    removed = types_pb2.PartitionState(partition=1, leader=-1, removed=True)
+    await receiver.give(1, 2, types_pb2.TopicState(name="t", topic_id="a", partitions=[removed]))
+    assert receiver.cache.knows("t", 0)
+    assert not receiver.cache.knows("t", 1)

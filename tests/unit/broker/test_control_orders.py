@@ -394,3 +394,12 @@ async def test_a_replaced_controller_and_one_that_means_an_earlier_life_hear_not
     assert error.code == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
     error = await refusal(logs(world, *[PartitionKey(TOPIC_ID, 0)] * 1_001, controller_epoch=7))
     assert error.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
+async def test_an_order_to_delete_a_removed_partition_leaves_one_alone_that_was_added_since(world: BrokerWorld) -> None:
+    """It carries the leader epoch of the tombstone (safety rule S2)."""
+    await world.elect(1, [1], epoch=3)
+    assert await stop(world, leader_epoch=2) == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+    assert world.brokers[BrokerId(1)].leads()
+    assert await stop(world, leader_epoch=4) == errors_pb2.ERROR_CODE_NONE
+    assert world.brokers[BrokerId(1)].broker.replicas.get(PartitionKey(TOPIC_ID, 0)) is None

@@ -12,10 +12,12 @@ from regnum_client import (
     Admin,
     CreatedTopic,
     DeletedTopic,
+    NewPartitions,
     NewTopic,
     QuotaAlteration,
     QuotaEntity,
     ThrottlingQuotaExceededError,
+    TopicPartitions,
     Waiting,
 )
 from regnum_service.errors import RegnumError
@@ -217,3 +219,51 @@ async def test_without_retries_the_refusal_names_the_wait(cluster: FakeCluster) 
     async with Admin(cluster.bootstrap, client_id="another") as admin:
         await admin.create_topic("refused")
     assert sorted(cluster.topic_ids) == ["paid", "refused"]
+
+
+async def test_partitions_are_added_and_removed(cluster: FakeCluster) -> None:
+    cluster.create("t", partitions=2)
+    async with admin_of(cluster) as admin:
+        assert (await admin.create_partitions("t", 4, validate_only=True)).partitions == 4
+        assert cluster.count("t") == 2
+        assert (await admin.create_partitions("t", 4)).partitions == 4
+        assert (await admin.create_partitions("t", assignment={4: [1], 5: [2]})).partitions == 6
+        assert (await admin.delete_partitions("t", [4, 5])).partitions == 4
+        with pytest.raises(RegnumError, match="highest"):
+            await admin.delete_partitions("t", [0])
+        with pytest.raises(RegnumError, match="already"):
+            await admin.create_partitions("t", 3)
+        answers = await admin.create_partitions_of_topics(
+            [NewPartitions(topic="t", total=5), NewPartitions(topic="nowhere", total=5)]
+        )
+        assert answers["t"] == TopicPartitions(name="t", partitions=5)
+        assert isinstance(answers["nowhere"], RegnumError)
+
+
+async def test_partitions_are_changed_once_though_the_answer_is_lost(cluster: FakeCluster) -> None:
+    cluster.create("t", partitions=2)
+    async with admin_of(cluster) as admin:
+        cluster.elections[cluster.controller].silent_answers = 1
+        assert (await admin.create_partitions("t", 4)).partitions == 4
+        cluster.elections[cluster.controller].silent_answers = 1
+        assert (await admin.delete_partitions("t", [3])).partitions == 3
+    assert (cluster.calls["CreatePartitions"], cluster.calls["DeletePartitions"]) == (2, 2)
+
+
+async def test_partitions_that_a_quota_refuses_are_sent_again_unless_the_caller_wants_to_know(
+    cluster: FakeCluster,
+) -> None:
+    cluster.create("t")
+    cluster.create("u")
+    async with admin_of(cluster) as admin:
+        await admin.alter_client_quota(QuotaEntity(client_id="regnum-admin"), set={RATE: 40.0, BURST: 4.0})
+        answers = await admin.create_partitions_of_topics(
+            [NewPartitions(topic="t", total=11), NewPartitions(topic="u", total=11)]
+        )
+        assert {one.partitions for one in answers.values() if isinstance(one, TopicPartitions)} == {11}
+        assert cluster.calls["CreatePartitions"] >= 2
+        await admin.alter_client_quota(QuotaEntity(client_id="regnum-admin"), set={RATE: 0.1, BURST: 1.0})
+        calls = cluster.calls["CreatePartitions"]
+        with pytest.raises(ThrottlingQuotaExceededError):
+            await admin.create_partitions("u", 15, retry_on_quota_violation=False)
+        assert cluster.calls["CreatePartitions"] == calls + 1

@@ -459,3 +459,30 @@ def test_a_part_that_names_a_topic_twice_is_no_picture() -> None:
     only.topics.add().CopyFrom(only.topics[0])
     with pytest.raises(GapError, match="twice"):
         FollowedPicture().take(only)
+
+
+def test_removed_partitions_are_gone_from_what_is_followed() -> None:
+    """More of them than one part has, and others that changed: what is gone comes first."""
+    journal = Journal(EPOCH)
+    picture = picture_of("a", "large", partitions=3 * PART_PARTITIONS)
+    journal.publish(picture)
+    followed = FollowedPicture()
+    for part in change(journal, 0):
+        followed.take(part)
+    id = picture.names["large"]
+    gone = range(PART_PARTITIONS, 3 * PART_PARTITIONS)
+    after = picture.without_partitions({id: gone})
+    journal.publish(after, [PartitionKey(id, number) for number in (0, 1, *gone)])
+    parts = change(journal, 1)
+    assert len(parts) > 2
+    for part in parts:
+        followed.take(part)
+    assert followed.whole.picture.partitions == after.partitions
+    assert followed.whole.picture.topics == after.topics
+    assert followed.whole.picture.assigned == after.assigned
+    # Added again, and removed in a change that is not followed by itself.
+    journal.publish(picture, [PartitionKey(id, number) for number in gone])
+    journal.publish(after, [PartitionKey(id, gone[-1])])
+    for part in change(journal, 2):
+        followed.take(part)
+    assert followed.whole.picture.partitions == after.partitions

@@ -9,6 +9,9 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Children, Group, Node, Outcome
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.partitions.addition import Added
+from regnum_election.partitions.removal import Removed
+from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted, DeletionOutcome
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
@@ -339,3 +342,43 @@ async def test_a_topic_that_nobody_can_lead_is_known_nevertheless() -> None:
     await controller.topics.create([request], validate_only=False, wait_s=0.2, account=ANYBODY)
     assert cluster.metadata.topics["t"] == {0: NO_LEADER}
     await cluster.close()
+
+
+@pytest.mark.parametrize("partitions", [10, 200])
+async def test_partitions_are_added_and_removed_with_a_few_calls_to_the_store(
+    cluster: FakeCluster, partitions: int
+) -> None:
+    controller = await cluster.reign()
+    await create(controller, 1, partitions=1)
+    await until(lambda: at_rest(cluster))
+    store = counted(cluster)
+    store.calls.clear()
+    request = AdditionRequest(name="t0", total=1 + partitions, assignment=(), mutation=None)
+    added = await controller.partitions.add([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    assert added.outcomes == (Added(total=1 + partitions),)
+    # The topic node with what is in the way; then states, and the topic node twice: marked and unmarked.
+    assert (store.calls["write_batch"], store.calls["get_many"], store.calls["children"]) == (3, 2, 0)
+    store.calls.clear()
+    removal = RemovalRequest(name="t0", topic_id="", partitions=range(1, 1 + partitions), mutation=None)
+    removed = await controller.partitions.remove([removal], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    assert removed.outcomes == (Removed(total=1),)
+    await until(lambda: not len(controller._context.removals), what="every broker confirmed")
+    await until(lambda: at_rest(cluster))
+    # The topic node twice, read and written; tombstones with records. Records go together; then their folder.
+    assert store.calls["write_batch"] <= 3 + len(BROKERS) + 1, store.calls
+    assert (store.calls["get_many"], store.calls["children"]) == (2, 0), store.calls
+
+
+async def test_added_partitions_cost_nothing_for_other_topics(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    await create(controller, TOPICS)
+    await until(lambda: at_rest(cluster))
+    brokers = {id: len(cluster.brokers[BrokerId(id)].states) for id in BROKERS}
+    published = sum(len(topic.partitions) for message in cluster.metadata.messages for topic in message.topics)
+    request = AdditionRequest(name="t0", total=6, assignment=(), mutation=None)
+    await controller.partitions.add([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    assert {id: len(cluster.brokers[BrokerId(id)].states) - count for id, count in brokers.items()} == dict.fromkeys(
+        BROKERS, 2
+    )
+    after = sum(len(topic.partitions) for message in cluster.metadata.messages for topic in message.topics)
+    assert after - published == 2

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_election.decisions.placement import Assignment, PlacementError, alternate_racks, place
+from regnum_election.decisions.placement import Assignment, PlacementError, alternate_racks, place, place_more
 from regnum_model.ids import BrokerId
 
 RACKS = {0: "r1", 1: "r2", 2: "r2", 3: "r3", 4: "r3", 5: "r1"}
@@ -125,3 +125,38 @@ def test_replicas_are_distinct_whatever_the_racks(racks: dict[int, str], partiti
         assert all(len(set(ids)) == factor for ids in placed.values())
         counts = leaders(placed)
         assert max(counts.values()) - min(counts.get(id, 0) for id in racks) <= 1
+
+
+@given(
+    count=st.integers(1, 12),
+    factor=st.integers(1, 4),
+    existing=st.integers(1, 40),
+    added=st.integers(1, 40),
+    start=st.integers(0, 11),
+    shift=st.integers(0, 30),
+)
+def test_partitions_added_on_the_same_brokers_are_where_creation_would_have_put_them(
+    count: int, factor: int, existing: int, added: int, start: int, shift: int
+) -> None:
+    factor = min(factor, count)
+    whole = place(bare(count), partitions=existing + added, replication_factor=factor, start=start % count, shift=shift)
+    more = place_more(bare(count), whole[0], existing=existing, partitions=added)
+    assert more == {number: whole[number] for number in range(existing, existing + added)}
+
+
+def test_with_racks_the_leaders_go_on_in_the_ring_and_racks_stay_distinct() -> None:
+    whole = place(brokers(RACKS), partitions=12, replication_factor=3, start=2, shift=1)
+    more = place_more(brokers(RACKS), whole[0], existing=6, partitions=6)
+    assert [ids[0] for ids in more.values()] == [whole[number][0] for number in range(6, 12)]
+    assert racks_of(more, RACKS) == [3] * 6
+    assert set(load(more).values()) == {3}
+
+
+def test_where_the_first_broker_is_gone_the_next_higher_one_begins() -> None:
+    """Kafka's rule: the first broker with an id not below that of partition 0's first replica, or the lowest."""
+    left = {BrokerId(id): None for id in (0, 1, 4, 5)}
+    more = place_more(left, (BrokerId(2), BrokerId(3)), existing=0, partitions=1)
+    assert more[0][0] == 4
+    assert place_more(left, (BrokerId(9),), existing=0, partitions=1)[0][0] == 0
+    with pytest.raises(PlacementError, match="does not fit"):
+        place_more(left, tuple(map(BrokerId, range(5))), existing=1, partitions=1)

@@ -1,6 +1,7 @@
 """The image: what applies, what does not, and what it becomes (safety rule S17)."""
 
 import pytest
+from regnum.types.v1 import types_pb2
 from regnum_metadata.image import PARTITIONS_PER_STEP, Image, Verdict
 from regnum_testing.metadata_values import broker, change, done, gone, image, leaders, topic
 
@@ -93,3 +94,14 @@ def test_a_large_change_gives_the_loop_its_turns() -> None:
     assert sum(1 for _ in many) == 5
     wide = Image().with_change(change(0, 1, *(topic(f"t{n}", *[1] * PARTITIONS_PER_STEP) for n in range(5))))
     assert sum(1 for _ in wide) == 5
+
+
+def test_a_removed_partition_is_gone_and_its_topic_stays() -> None:
+    before = image(change(0, 1, topic("a", 1, 2, 3)))
+    removed = types_pb2.PartitionState(partition=2, leader=-1, removed=True)
+    state = types_pb2.TopicState(name="a", topic_id="id-a", partitions=[removed])
+    after = done(before.with_change(change(1, 2, state)))
+    assert leaders(after) == {"a": {0: 1, 1: 2}}
+    # Also for whoever never heard of it.
+    again = done(after.with_change(change(2, 3, state)))
+    assert leaders(again) == {"a": {0: 1, 1: 2}}

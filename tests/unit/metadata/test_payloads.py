@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from regnum.broker.v1 import control_pb2
-from regnum_metadata.differences import named_by
+from regnum.types.v1 import types_pb2
+from regnum_metadata.differences import compared, named_by
 from regnum_metadata.image import Change, Image
 from regnum_metadata.payload import PART_BYTES, Payload, PayloadBuilder, question
 from regnum_testing.metadata_values import broker, change, done, gone, image, topic
@@ -152,3 +153,20 @@ def test_a_large_payload_gives_the_loop_its_turns() -> None:
     news = done(named_by(wide, Image()))
     after = image(wide)
     assert sum(1 for _ in PayloadBuilder().interval(after, news, after.position, 1)) >= 4
+
+
+def test_a_partition_that_was_removed_is_named_as_such_and_left_out_of_full_pictures() -> None:
+    first = change(0, 3, topic("a", 1, 2), brokers=[broker(1)], epoch=5)
+    removed = types_pb2.PartitionState(partition=1, leader=-1, removed=True)
+    second = change(3, 4, types_pb2.TopicState(name="a", topic_id="id-a", partitions=[removed]), epoch=5, newest=1)
+    (message,) = read(interval(PayloadBuilder(), image(first), second))
+    assert [(state.partition, state.removed) for state in message.topics[0].partitions] == [(1, True)]
+    _, part = read(done(PayloadBuilder().full(image(first, second))))
+    assert [(state.partition, state.removed) for state in part.topics[0].partitions] == [(0, False)]
+
+
+def test_a_full_image_of_the_next_reign_names_what_was_removed_meanwhile() -> None:
+    before = image(change(0, 3, topic("a", 1, 2), topic("b", 1), epoch=5))
+    after = image(change(0, 1, topic("a", 1), topic("b", 1), epoch=6))
+    found = done(compared(before, after, ""))
+    assert {id: item.partitions for id, item in found.news.topics.items()} == {"id-a": {1}}

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from regnum_model import nodes
 from regnum_model.ids import (
+    NO_LEADER,
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
@@ -174,3 +175,69 @@ def test_text_that_no_message_can_carry_is_malformed() -> None:
     with pytest.raises(nodes.MalformedNodeError, match="lone surrogate"):
         nodes.TopicIdNode.decode(b'{"version":1,"topic":"\\ud800"}')
     assert nodes.TopicIdNode.decode(b'{"version":1,"topic":"\\ud83d\\ude00"}').topic == "\U0001f600"
+
+
+def test_a_topic_node_names_partitions_that_are_being_removed_and_the_last_changes() -> None:
+    node = nodes.TopicNode(
+        topic_id=TopicId("A" * 22),
+        partitions={0: (BrokerId(1), BrokerId(2))},
+        removing={1: (BrokerId(2),), 2: ()},
+        partition_mutations=("a", "b"),
+    )
+    assert nodes.TopicNode.decode(node.encode()) == node
+    plain = nodes.TopicNode(topic_id=TopicId("A" * 22), partitions={0: (BrokerId(1),)})
+    assert b"removing" not in plain.encode()
+    assert b"partition_mutations" not in plain.encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"removing": []}, "removing is not a JSON object"),
+        ({"removing": {"0": [1]}}, "stand in partitions and in removing"),
+        ({"removing": {"x": [1]}}, "removed partition 'x'"),
+        ({"removing": {"1": "1"}}, "not a list of broker ids"),
+        ({"partition_mutations": "a"}, "not a short list"),
+        ({"partition_mutations": [1]}, "not a short string"),
+    ],
+)
+def test_malformed_removals_say_what_is_wrong(change: dict[str, object], says: str) -> None:
+    content = {"version": 1, "topic_id": "A" * 22, "partitions": {"0": [1]}, **change}
+    with pytest.raises(nodes.MalformedNodeError, match=says):
+        nodes.TopicNode.decode(json.dumps(content).encode())
+
+
+def test_a_tombstone_has_nobody_in_it_and_no_other_state_is_without_an_isr() -> None:
+    tombstone = nodes.LeaderAndIsr(
+        topic_id=TopicId("A" * 22),
+        leader=NO_LEADER,
+        leader_epoch=LeaderEpoch(3),
+        isr=(),
+        elr=(),
+        members={},
+        controller_epoch=ControllerEpoch(1),
+        removed=True,
+    )
+    assert nodes.LeaderAndIsr.decode(tombstone.encode()) == tombstone
+    content = json.loads(tombstone.encode())
+    # What does not know tombstones elects nobody from one.
+    with pytest.raises(nodes.MalformedNodeError, match="isr is empty"):
+        nodes.LeaderAndIsr.decode(json.dumps({**content, "removed": False}).encode())
+    with pytest.raises(nodes.MalformedNodeError, match="neither true nor false"):
+        nodes.LeaderAndIsr.decode(json.dumps({**content, "removed": 1}).encode())
+    with pytest.raises(nodes.MalformedNodeError, match="neither isr nor elr"):
+        nodes.LeaderAndIsr.decode(json.dumps({**content, "isr": [1], "members": {"1": [1, "L"]}}).encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "ids"), [(b"", ()), (b" ", ()), (b"[3,1]", (3, 1)), (b'{"replicas":[2]}', (2,)), (b"{}", ())]
+)
+def test_replicas_of_a_partition_added_by_hand(content: bytes, ids: tuple[int, ...]) -> None:
+    assert nodes.decode_added_replicas(content) == ids
+
+
+def test_the_record_of_a_removed_partition_is_read_back() -> None:
+    record = nodes.PartitionDeletionNode(
+        topic="t", brokers=frozenset({BrokerId(1), BrokerId(2)}), leader_epoch=LeaderEpoch(7)
+    )
+    assert nodes.PartitionDeletionNode.decode(record.encode()) == record

@@ -1,8 +1,10 @@
 """Ends the futures of records, and keeps the account of what is still open: buffer, batches, the producer itself."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
+from regnum.types.v1 import errors_pb2
 from regnum_service.errors import Code, RegnumError
 
 from regnum_client.errors import BufferFullError, ClientClosedError, DeliveryTimeoutError, SequenceBrokenError
@@ -102,6 +104,14 @@ class Outcomes:
         """The leader will not take the batch."""
         where = {"topic": partition.topic, "partition": str(partition.partition)}
         self._fail(batch, RegnumError(code, f"{partition.topic}-{partition.partition}: {message}", metadata=where))
+
+    def gone(self, partition: TopicPartition, batches: Iterable[Batch[Receipt] | None]) -> None:
+        """The topic has the partition no more."""
+        for batch in batches:
+            if batch is not None:
+                earlier = "may have been written before" if batch.maybe_written else "was not written"
+                message = f"the topic has this partition no more, it was removed; the record {earlier}"
+                self.refused(partition, batch, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def timed_out(self, partition: TopicPartition, batch: Batch[Receipt], *, last: str) -> None:
         """Nobody acknowledged the batch in time."""

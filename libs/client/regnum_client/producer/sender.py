@@ -239,17 +239,7 @@ class Sender:
     def _give_up(self, partition: TopicPartition, route: Route) -> None:
         """The partition is there no more; what is under way ends with its answer."""
         self._departures.leave(partition)
-        batches = route.lane.drain()
-        if (ready := self._accumulator.take(partition)) is not None:
-            batches.append(ready)
-        for batch in batches:
-            again = "may have been written before" if batch.maybe_written else "was not written"
-            self._outcomes.refused(
-                partition,
-                batch,
-                errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                f"the topic has this partition no more, it was removed; the record {again}",
-            )
+        self._outcomes.gone(partition, (*route.lane.drain(), self._accumulator.take(partition)))
 
     def _enter(self, partition: TopicPartition, route: Route, *, answered: bool = False) -> None:
         self._departures.enter(partition, route, answered=answered)
