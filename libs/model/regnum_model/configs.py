@@ -20,16 +20,27 @@ TOPICS: Final = "/config/topics"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 DEFAULT_REPLICATION_FACTOR: Final = "default.replication.factor"
 
+LEADER_THROTTLE_RATE: Final = "leader.replication.throttled.rate"
+"""Bytes in a second that a broker sends at most to new replicas of partitions that are being reassigned; 0: any."""
+FOLLOWER_THROTTLE_RATE: Final = "follower.replication.throttled.rate"
+"""The same that it takes for such replicas of its own."""
+
 DEFAULTS: Final[Mapping[str, int]] = MappingProxyType({MIN_INSYNC_REPLICAS: 2, DEFAULT_REPLICATION_FACTOR: 3})
-"""Every setting of the cluster, and what it is unless somebody says otherwise."""
+"""Every setting that the cluster has at any time, and what it is unless somebody says otherwise."""
 
 TOPIC_KEYS: Final = frozenset({MIN_INSYNC_REPLICAS})
 """Settings that a topic may have of its own."""
 
 VALUE_MAX: Final = 2**15 - 1
-"""Largest value; Kafka counts replicas with 16 bits."""
+"""Largest number of replicas; Kafka counts them with 16 bits."""
 
-_VALUE: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+RATE_MAX: Final = 10**12
+"""Largest rate, bytes in a second."""
+
+RATES: Final = frozenset({LEADER_THROTTLE_RATE, FOLLOWER_THROTTLE_RATE})
+"""Settings of the cluster that are bytes in a second, and that it need not have; the others are numbers of replicas."""
+
+_VALUE: Final = re.compile(r"[0-9]{1,13}", re.ASCII)
 
 
 def topic_config(name: str) -> str:
@@ -38,10 +49,11 @@ def topic_config(name: str) -> str:
 
 
 def parse_value(key: str, text: str) -> int:
-    """A number of replicas; raises MalformedNodeError."""
-    value = int(text) if _VALUE.fullmatch(text) else 0
-    if not 1 <= value <= VALUE_MAX:
-        raise MalformedNodeError(f"{key} is a whole number from 1 to {VALUE_MAX}, not {text[:40]!r}")
+    """A number of replicas, or a rate; raises MalformedNodeError."""
+    low, high = (0, RATE_MAX) if key in RATES else (1, VALUE_MAX)
+    value = int(text) if _VALUE.fullmatch(text) else -1
+    if not low <= value <= high:
+        raise MalformedNodeError(f"{key} is a whole number from {low} to {high}, not {text[:40]!r}")
     return value
 
 

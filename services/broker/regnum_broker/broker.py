@@ -42,8 +42,10 @@ from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower import Fetchers, LeaderStream
 from regnum_broker.replication.follower_streams import FollowerStreams
 from regnum_broker.replication.isr_writer import IsrWriter
+from regnum_broker.replication.moving import MovingReplicas
 from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.throttle import ReplicationThrottle
 from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.log import LogServicer
@@ -93,6 +95,7 @@ class Broker:
         """Set once the broker has registered for the first time."""
         self._storage: Storage | None = None
         self.replicas: Final = Replicas(self._id)
+        self._throttle: Final = ReplicationThrottle(clock)
         self._sessions: Final = Sessions(open_session, clock)
         self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
 
@@ -109,7 +112,6 @@ class Broker:
         """
         quiet_poller(asyncio.get_running_loop())
         supervisor, clock, replicas, fence = self._supervisor, self._clock, self.replicas, self.fence
-        lag_s = self._settings.replica_lag_s
         channels = Channels()
         supervisor.defer("channels", channels.close)
         storage = self._storage = await self._open_storage()
@@ -146,14 +148,7 @@ class Broker:
         )
         fetchers = Fetchers(lambda leader: self._leader_stream(leader, channels, storage), supervisor)
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
-        orders = Orders(
-            replicas=replicas,
-            fetchers=fetchers,
-            storage=storage,
-            store=lambda: sessions.store,
-            lag_s=lag_s,
-            clock=clock,
-        )
+        orders = self._make_orders(fetchers, storage, lifeline)
 
         internal = self._server(
             "internal",
@@ -174,6 +169,7 @@ class Broker:
                         caught_up=writer.wake,
                         storage=storage,
                         clock=clock,
+                        throttle=self._throttle.sending,
                     ),
                     replicas=replicas,
                 ),
@@ -265,6 +261,22 @@ class Broker:
         expiry = ProducerExpiry(storage=storage, expiration_ms=expiration_ms, clock=self._clock)
         self._supervisor.start("producer expiry", expiry.run())
 
+    def _make_orders(self, fetchers: Fetchers, storage: Storage, lifeline: Lifeline) -> Orders:
+        """What carries orders out, and tells of partitions that move as these say."""
+        moving = MovingReplicas(replicas=self.replicas, tell=lifeline.report_moving, clock=self._clock)
+        self._supervisor.start("moving replicas", moving.run())
+        sessions = self._sessions
+        return Orders(
+            replicas=self.replicas,
+            fetchers=fetchers,
+            storage=storage,
+            store=lambda: sessions.store,
+            lag_s=self._settings.replica_lag_s,
+            clock=self._clock,
+            throttle=self._throttle,
+            note_moving=moving.note,
+        )
+
     def _start_stray_watch(self, orders: Orders) -> None:
         """What deletes replicas that were reassigned while this broker was away (safety rule S13)."""
         fence = self.fence
@@ -304,6 +316,7 @@ class Broker:
             channels=channels,
             storage=storage,
             clock=self._clock,
+            throttle=self._throttle.taking,
         )
 
     async def _open_storage(self) -> Storage:

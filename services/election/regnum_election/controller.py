@@ -48,6 +48,7 @@ from regnum_election.publication.metadata_processes import (
     PropagationChannel,
 )
 from regnum_election.reassignment.agent import MOVING_MAX, Reassigner
+from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.recovery.calls import PartitionRecoveries
 from regnum_election.reign.event_times import EventTimes
@@ -196,6 +197,9 @@ class Controller:
             orders=self._orders_by_hand,
             configs=self._config_book,
             reassigner=self._reassigner,
+            reassignments=ReassignmentsByHand(
+                self._context, self._reassignments, patience_s=2 * corrections_interval_s
+            ),
             balance_interval_s=balance_interval_s,
             corrections_interval_s=corrections_interval_s,
         )

@@ -41,7 +41,7 @@ from regnum_election.dispatch.broker_channel import GrpcControlChannel
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.watch import Limits
 from regnum_election.publication.propagation_channel import GrpcPropagationChannel
-from regnum_election.reign.events import ClusterEvent
+from regnum_election.reign.events import ClusterEvent, ReplicasMoving
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
@@ -280,7 +280,7 @@ class ElectionService:
         store = self._store
         return store is not None and store.session_state is SessionState.CONNECTED
 
-    def _report(self, epoch: ControllerEpoch, event: ClusterEvent) -> None:
+    def _report(self, epoch: ControllerEpoch, event: ClusterEvent | ReplicasMoving) -> None:
         self._role.report(epoch, event)
 
     async def _serve(self, *, serving: bool) -> None:

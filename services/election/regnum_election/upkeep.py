@@ -12,6 +12,7 @@ from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
 from regnum_election.reassignment.agent import Reassigner
+from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
 from regnum_election.state.context import ControllerContext
@@ -37,6 +38,7 @@ class Upkeep:
         orders: OrdersByHand,
         configs: ConfigBook,
         reassigner: Reassigner,
+        reassignments: ReassignmentsByHand,
         balance_interval_s: float,
         corrections_interval_s: float,
     ) -> None:
@@ -49,6 +51,7 @@ class Upkeep:
         self._orders: Final = orders
         self._config_book: Final = configs
         self._reassigner: Final = reassigner
+        self._reassignments: Final = reassignments
         self._balance_interval_s: Final = balance_interval_s
         self._corrections_interval_s: Final = corrections_interval_s
         self._log: Final = structlog.get_logger("controller").bind(epoch=context.reign.epoch)
@@ -105,12 +108,15 @@ class Upkeep:
         """A watch shows new topics only: what is written below one that stands is seen by looking."""
         try:
             waiting = await self._orders.are_there()
+            moving = await self._reassignments.are_there()
         except DeposedError as error:
             # The reign's own task finds out by itself.
             self._log.info("orders by hand not read", reason=str(error))
             return
         if waiting:
             self._put_internal("partitions by hand", self._orders.look())
+        if moving:
+            self._put_internal("reassignments by hand", self._reassignments.look())
 
     async def _look_for_settings(self) -> None:
         try:

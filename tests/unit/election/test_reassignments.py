@@ -7,15 +7,18 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Outcome
+from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.partitions.requests import RemovalRequest
 from regnum_election.reassignment.calls import ReassignmentRequest
-from regnum_election.reign.events import IsrsWritten
+from regnum_election.reassignment.messages import list_response
+from regnum_election.reign.events import IsrsWritten, LogSize, ReplicasMoving
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
+from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
@@ -336,3 +339,108 @@ async def test_a_partition_that_moves_can_be_removed_and_its_move_ends_with_it(c
     assert (set(node.partitions), node.reassigning) == ({0}, {})
     await until(lambda: all(cluster.brokers[BrokerId(n)].stops for n in (1, 2, 3)))
     assert controller.picture.topics[id].partitions == (0,)
+
+
+SOON_S = 0.05
+"""How often the store is looked at in these tests."""
+
+
+async def wish(cluster: FakeCluster, partition: str, data: bytes, topic: str = "t") -> str:
+    path = f"{paths.PARTITIONS_REASSIGNED}/{topic}/{partition}"
+    await cluster.outside.create(path, data, make_parents=True)
+    return path
+
+
+async def is_gone(cluster: FakeCluster, path: str) -> None:
+    async def gone() -> bool:
+        return await cluster.outside.exists(path) is None
+
+    await until(gone, what=f"{path} is deleted")
+
+
+async def test_a_node_in_the_store_moves_a_partition_and_goes_when_it_has_arrived(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    await created(controller, "t", (1, 2))
+    path = await wish(cluster, "0", b"[2,3]")
+    await grown(cluster, "t", 0, 1, 2, 3)
+    assert await cluster.outside.exists(path) is not None
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 2, 3)
+    await is_gone(cluster, path)
+    await is_gone(cluster, f"{paths.PARTITIONS_REASSIGNED}/t")
+
+
+@pytest.mark.parametrize(
+    ("partition", "data", "topic"),
+    [("0", b"[2,9]", "t"), ("0", b"?", "t"), ("7", b"[1]", "t"), ("x", b"[1]", "t"), ("0", b"[1]", "nowhere")],
+)
+async def test_a_node_that_cannot_be_followed_changes_nothing_and_goes(
+    cluster: FakeCluster, partition: str, data: bytes, topic: str
+) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    await created(controller, "t", (1, 2))
+    await is_gone(cluster, await wish(cluster, partition, data, topic))
+    assert (await cluster.topic("t")).partitions == {0: ids(1, 2)}
+    assert not controller.picture.reassigning
+
+
+async def test_a_move_called_back_by_command_is_not_begun_again_by_its_node(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    await created(controller, "t", (1, 2))
+    path = await wish(cluster, "0", b"[2,3]")
+    await grown(cluster, "t", 0, 1, 2, 3)
+    assert await ask(controller, "t", {0: None}) == [None]
+    await is_gone(cluster, path)
+    await arrived(cluster, "t", 0, 1, 2)
+    assert not controller.picture.reassigning
+
+
+async def test_how_far_a_move_is_comes_from_what_its_brokers_say(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2)), 0)
+    await ask(controller, "t", {0: (2, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    await until(lambda: len(controller.picture.partitions[key].replicas) == 3)
+    (one,) = (await controller.reassignments.ongoing((), page="")).reassignments
+    assert (one.moved.total, one.moved.done) == (None, 0)
+    for id, size in ((1, 200), (3, 50), (9, 7)):
+        said = ReplicasMoving(broker=BrokerId(id), sizes=((key, LogSize(log_end_offset=size, size_bytes=size)),))
+        controller.reassignments.heard_of(said)
+    (one,) = (await controller.reassignments.ongoing((), page="")).reassignments
+    assert (one.moved.total, one.moved.done) == (200, 50)
+    assert set(one.sizes) == {1, 3}, "who has no part in it is not heard"
+    response = await list_response(await controller.reassignments.ongoing((), page=""), controller.picture)
+    (message,) = response.reassignments
+    assert (message.bytes_total, message.bytes_done, message.added[0].log_end_offset) == (200, 50, 50)
+
+
+async def test_brokers_of_partitions_that_move_hear_of_the_throttle_and_of_every_change_of_it(
+    cluster: FakeCluster,
+) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2), (1, 2)), 0)
+    await ask(controller, "t", {0: (2, 3)})
+    await until(lambda: cluster.all_told((1, 2, 3), key, 1))
+    assert (cluster.told(1)[key].leader_throttle_rate, cluster.told(3)[key].follower_throttle_rate) == (0, 0)
+    alteration = Alteration(
+        resource=Resource(type=ResourceType.CLUSTER),
+        operations=(
+            Operation(key=LEADER_THROTTLE_RATE, value="5000000"),
+            Operation(key=FOLLOWER_THROTTLE_RATE, value="4000000"),
+        ),
+    )
+    assert await controller.configs.alter([alteration], validate_only=False, wait_s=DEADLINE_S) == (None,)
+    await until(
+        lambda: all(
+            (cluster.told(id)[key].leader_throttle_rate, cluster.told(id)[key].follower_throttle_rate)
+            == (5_000_000, 4_000_000)
+            for id in (1, 3)
+        )
+    )
+    resting = PartitionKey(key.topic_id, 1)
+    assert cluster.told(1)[resting].leader_throttle_rate == 0

@@ -12,7 +12,7 @@ for; when that changes, a new stream is opened. The controller may answer that t
 import asyncio
 import contextlib
 import enum
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, assert_never
 
@@ -29,6 +29,7 @@ from regnum_broker.cluster.lifeline_stream import LifelineStream
 from regnum_broker.cluster.reports import Reports
 from regnum_broker.identity import Identity
 from regnum_broker.replication.isr_writer import WrittenIsr
+from regnum_broker.replication.moving import MovingReplica
 
 BEAT_INTERVAL_S: Final = 0.1
 """Time between two beats, unless the controller names a longer one."""
@@ -99,6 +100,10 @@ class Lifeline:
     def report_busy(self, keys: frozenset[PartitionKey]) -> None:
         """Tell the controller, with the next beat, which partitions are busy from now on."""
         self._speaker.call(lambda: self._speaker.set_busy(keys))
+
+    def report_moving(self, replicas: Sequence[MovingReplica]) -> None:
+        """Tell the controller, with the next beat, how far replicas of partitions are that move."""
+        self._speaker.call(lambda: self._speaker.set_moving(replicas))
 
     @property
     def is_open(self) -> bool:
@@ -212,6 +217,10 @@ class _Speaker:
     def set_busy(self, keys: frozenset[PartitionKey]) -> None:
         """Other busy partitions: a hint, which can wait for the next beat."""
         self._reports.set_busy(keys)
+
+    def set_moving(self, replicas: Sequence[MovingReplica]) -> None:
+        """How far moving partitions are: a hint, which can wait for the next beat."""
+        self._reports.set_moving(replicas)
 
     async def _speak(self) -> None:
         while not self._stopped:

@@ -23,6 +23,8 @@ from regnum_model.nodes import MAX_EPOCH, MAX_PARTITIONS, LeaderAndIsr, Membersh
 from regnum_model.sharing import MemberKey, Shared, broker_ids, memberships
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
+from regnum_broker.replication.throttle import ThrottleRates
+
 SHARED_MAX: Final = 1_024
 """Values of one kind that are kept to be shared."""
 
@@ -45,6 +47,8 @@ class Order:
     """Effective min.insync.replicas."""
     adding: tuple[BrokerId, ...] = ()
     """Replicas that a reassignment brings in."""
+    throttle: ThrottleRates | None = None
+    """How fast these may be filled; None: the order says nothing of it."""
 
 
 class OrderReader:
@@ -94,10 +98,15 @@ class OrderReader:
             replicas=replicas,
             min_insync=max(1, message.min_insync_replicas),
             adding=adding,
+            throttle=_rates(message) if adding else None,
         )
 
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:
         return self._members[tuple([(member.broker_id, member.broker_epoch, member.log_id) for member in members])]
+
+
+def _rates(message: control_pb2.LeaderAndIsrPartition) -> ThrottleRates:
+    return ThrottleRates(leader=max(message.leader_throttle_rate, 0), follower=max(message.follower_throttle_rate, 0))
 
 
 def _checked_topic(key: tuple[str, str]) -> tuple[str, TopicId] | None:

@@ -40,6 +40,7 @@ from regnum_broker.replication.follower import Fetchers
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.throttle import ReplicationThrottle
 from regnum_broker.storage import Storage
 
 SLICE: Final = 100
@@ -53,6 +54,10 @@ MESSAGES_MAX: Final = 64
 
 NONE: Final = errors_pb2.ERROR_CODE_NONE
 UNSEEN: Final = Standing(leader_epoch=NO_EPOCH, version=-1, recorded_epoch=NO_EPOCH, active=False)
+
+
+def _nobody_is_told(_key: PartitionKey, _moves: bool) -> None:  # noqa: FBT001 - a callback
+    """Where nobody wants to hear which partitions move."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,11 @@ class Orders:
         store: Callable[[], Store | None],
         lag_s: float,
         clock: Clock,
+        throttle: ReplicationThrottle | None = None,
+        note_moving: Callable[[PartitionKey, bool], None] = _nobody_is_told,
     ) -> None:
+        self._note_moving: Final = note_moving
+        self._throttle: Final = throttle or ReplicationThrottle(clock)
         self._store: Final = store
         self._replicas: Final = replicas
         self._fetchers: Final = fetchers
@@ -190,6 +199,9 @@ class Orders:
         return order.state.leader_epoch <= await recorded_leader_epoch(self._store(), order.topic, order.key)
 
     def _judge(self, order: Order) -> tuple[Verdict, Code]:
+        self._note_moving(order.key, bool(order.adding))
+        if order.throttle is not None:
+            self._throttle.set_rates(order.throttle)
         directory = self._storage.directory
         if directory.failed or order.key in directory.offline:
             return Verdict.KNOWN, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
@@ -255,6 +267,7 @@ class Orders:
                 now_s=self._clock.monotonic(),
                 replicas=order.replicas,
                 min_insync=order.min_insync,
+                adding=order.adding,
             )
 
     def _take_settings(self, order: Order) -> None:
@@ -262,7 +275,10 @@ class Orders:
         partition = self._replicas.get(order.key)
         if partition is not None and isinstance(partition.role, Leadership):
             partition.role.take_settings(
-                min_insync=order.min_insync, replicas=order.replicas, now_s=self._clock.monotonic()
+                min_insync=order.min_insync,
+                replicas=order.replicas,
+                adding=order.adding,
+                now_s=self._clock.monotonic(),
             )
 
     def _record_roles(self, orders: Sequence[Order], began_unix_nano: int, cause: str) -> None:
@@ -294,6 +310,7 @@ class Orders:
                         version=order.version,
                         replicas=order.replicas,
                         min_insync=order.min_insync,
+                        adding=order.adding,
                         epoch_start=starts[order.key],
                         broker=self._replicas.broker,
                         lag_s=self._lag_s,

@@ -10,7 +10,7 @@ nothing of it. What changes all the time and is short (who fetches from whom, wh
 has changed, and is not acknowledged.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from regnum_model.ids import PartitionKey, TopicId
 
 from regnum_broker.cluster.contacts import FetchContacts
 from regnum_broker.replication.isr_writer import WrittenIsr
+from regnum_broker.replication.moving import MovingReplica
 
 REPORTS_MAX: Final = 1_000
 """Reports in one batch."""
@@ -47,6 +48,8 @@ class Reports:
         self._contacts_due = False
         self._busy: frozenset[PartitionKey] = frozenset()
         self._busy_due = False
+        self._moving: tuple[MovingReplica, ...] = ()
+        """Said once."""
         self._batch: _Batch | None = None
         self._sent = False
         self._number = 0
@@ -72,6 +75,10 @@ class Reports:
         """Partitions that are busy from now on."""
         self._busy, self._busy_due = keys, True
 
+    def set_moving(self, replicas: Sequence[MovingReplica]) -> None:
+        """How far moving partitions are now."""
+        self._moving = tuple(replicas)
+
     def begin_stream(self) -> None:
         """A stream was opened: what is under way goes out again, and all that is so."""
         self._sent = False
@@ -90,6 +97,15 @@ class Reports:
         if self._busy_due:
             self._busy_due = False
             message.busy.CopyFrom(_busy(self._busy))
+        moving, self._moving = self._moving, ()
+        for one in moving:
+            message.moving_replicas.add(
+                topic_id=one.key.topic_id,
+                partition=one.key.partition,
+                log_start_offset=one.log_start_offset,
+                log_end_offset=one.log_end_offset,
+                size_bytes=one.size_bytes,
+            )
         if self._batch is None and self.has_due:
             self._batch = self._next()
             self._sent = False

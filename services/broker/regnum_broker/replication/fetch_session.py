@@ -36,6 +36,7 @@ from regnum_broker.replication.follower_streams import FollowerStreams
 from regnum_broker.replication.leader import FollowerStream, Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.purgatory import Signal
+from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
 
 ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -69,7 +70,11 @@ class FetchSession:
         caught_up: Callable[[Leadership], None],
         storage: Storage,
         clock: Clock,
+        throttle: Meter | None = None,
     ) -> None:
+        self._throttle: Final = throttle or Meter(clock)
+        self._throttled_max = UNLIMITED
+        """Bytes of new replicas that the present request takes."""
         self._find: Final = find
         self._arrivals: Final = arrivals
         self._streams: Final = streams
@@ -86,6 +91,8 @@ class FetchSession:
         self._skipped = False
         """Whether the last request was answered with nothing because another waited."""
         self._stream: FollowerStream | None = None
+        self._pause_s = 0.0
+        """After which what the throttle held back is looked at again; 0: it held nothing back."""
         arrivals.attach(self._wake)
 
     def push(self, request: replication_pb2.FetchReplicaRequest) -> None:
@@ -127,6 +134,7 @@ class FetchSession:
         stream = self._identify(request)
         await self._take_positions(request, stream)
         bytes_max = min(max(request.max_bytes, 1), ANSWER_BYTES_MAX)
+        self._throttled_max = max(request.throttled_bytes_max, 0) if request.HasField("throttled_bytes_max") else -1
         deadline_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
         loop = asyncio.get_running_loop()
         answer = replication_pb2.FetchReplicaResponse()
@@ -142,12 +150,13 @@ class FetchSession:
             if remaining_s <= 0:
                 break
             # A timer, and no time-out: idle streams are what a broker at rest spends its time on.
-            patience = loop.call_later(remaining_s, self._wake.set)
+            pause_s = min(remaining_s, self._pause_s) if self._pause_s else remaining_s
+            patience = loop.call_later(pause_s, self._wake.set)
             try:
                 await self._wake.wait()
             finally:
                 patience.cancel()
-            if loop.time() >= patience.when():
+            if loop.time() >= patience.when() and pause_s == remaining_s:
                 break
         self._add_watermarks(answer)
         return answer
@@ -240,6 +249,7 @@ class FetchSession:
         """Everything new that needs an answer now; what did not fit stays for the next one."""
         answer = replication_pb2.FetchReplicaResponse()
         reads: list[Read] = []
+        self._pause_s = 0.0
         turns = Turns(SLICE)
         looking, self._dirty = iter(self._dirty), {}
         for key in looking:
@@ -259,9 +269,36 @@ class FetchSession:
                 self._look(answer, reads, position, partition)
             if len(reads) + len(answer.partitions) >= CHANGES_MAX:
                 self._dirty = dict.fromkeys((*looking, *self._dirty))
-        if reads:
+        throttled = [read for read in reads if self._is_throttled(read)]
+        if throttled:
+            free = [read for read in reads if not self._is_throttled(read)]
+            room = await self._read(answer, free, bytes_max) if free else bytes_max
+            await self._read_throttled(answer, throttled, room)
+        elif reads:
             await self._read(answer, reads, bytes_max)
         return answer
+
+    def _is_throttled(self, read: Read) -> bool:
+        return self._stream is not None and read.leadership.is_throttled(self._stream.broker)
+
+    async def _read_throttled(
+        self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int
+    ) -> None:
+        """What goes to new replicas, as far as this broker and the follower allow."""
+        allowed = [self._throttle.allowance(), self._throttled_max, bytes_max]
+        room = min(one for one in allowed if one != UNLIMITED)
+        if room <= 0:
+            # Whoever is not read now is looked at when there is room again, or with the next request.
+            self._dirty.update(dict.fromkeys(read.position.key for read in reads))
+            self._pause_s = self._throttle.pause_s()
+            return
+        first = len(answer.partitions)
+        await self._read(answer, reads, room)
+        sent = 0
+        for item in answer.partitions[first:]:
+            item.throttled = bool(item.records)
+            sent += len(item.records)
+        self._throttle.count(sent)
 
     def _look(
         self,
@@ -302,9 +339,11 @@ class FetchSession:
         position.sent_high_watermark = UNSENT
         position.awaited = True
 
-    async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int) -> None:
+    async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int) -> int:
+        """Add records to an answer; how many bytes of what it may have are left."""
         wanted = [(read.partition.log, read.position.offset) for read in reads]
         found = await self._storage.read(lambda: read_logs(wanted, bytes_max))
+        left = bytes_max
         turns = Turns(SLICE)
         for index, read in enumerate(reads):
             await turns.took()
@@ -320,8 +359,10 @@ class FetchSession:
                 if data:
                     add_to(answer, position, partition).records = data
                     position.awaited = True
+                    left -= len(data)
             else:
                 self._refuse(answer, position, partition, data)
+        return left
 
     def _add_watermarks(self, answer: replication_pb2.FetchReplicaResponse) -> None:
         """Add high watermarks that moved since they were sent; more than fit ride on the next answers."""

@@ -37,6 +37,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_broker.identity import Identity
 from regnum_broker.replication.followed import Followed, Outcome, store, take_high_watermark, take_truncations
 from regnum_broker.replication.partition import Following, Partition
+from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
 
 MAX_WAIT_MS: Final = 500
@@ -84,7 +85,9 @@ class LeaderStream:
         channels: Channels,
         storage: Storage,
         clock: Clock,
+        throttle: Meter | None = None,
     ) -> None:
+        self._throttle: Final = throttle or Meter(clock)
         self._leader: Final = leader
         self._broker: Final = broker
         self._address: Final = address
@@ -241,6 +244,10 @@ class LeaderStream:
             )
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
         wait_ms = MAX_WAIT_MS if soonest_s == math.inf else min(MAX_WAIT_MS, math.ceil((soonest_s - now_s) * 1000))
+        allowance = self._throttle.allowance()
+        if allowance == 0:
+            # A request that takes nothing of new replicas is to be followed by one that does.
+            wait_ms = min(wait_ms, math.ceil(self._throttle.pause_s() * 1000))
         return replication_pb2.FetchReplicaRequest(
             replica_id=self._broker,
             broker_epoch=identity.broker_epoch,
@@ -250,6 +257,7 @@ class LeaderStream:
             max_bytes=REQUEST_BYTES_MAX,
             positions=positions,
             forgotten=forgotten,
+            throttled_bytes_max=None if allowance == UNLIMITED else allowance,
         )
 
     async def _take(self, answers: Sequence[replication_pb2.FetchedPartition]) -> None:
@@ -271,6 +279,8 @@ class LeaderStream:
                     refused.setdefault(answer.error_code, []).append(followed)
                 continue
             followed.refused_with = errors_pb2.ERROR_CODE_NONE
+            if answer.throttled:
+                self._throttle.count(len(answer.records))
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
                 work.append((followed, answer))
             else:

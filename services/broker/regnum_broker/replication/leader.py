@@ -63,6 +63,7 @@ class Leadership(Role):
         "_progress",
         "_removed_s",
         "_streams",
+        "adding",
         "began_s",
         "began_unix_nano",
         "broker",
@@ -94,6 +95,7 @@ class Leadership(Role):
         now_s: float,
         cause: str = "",
         began_unix_nano: int = 0,
+        adding: Sequence[BrokerId] = (),
     ) -> None:
         self.partition: Final = partition
         self.state = state
@@ -104,6 +106,8 @@ class Leadership(Role):
         """Assigned replicas."""
         self.min_insync = min_insync
         """Effective min.insync.replicas."""
+        self.adding = tuple(adding)
+        """Replicas that a reassignment brings in."""
         self.cause: Final = cause
         """Place in the trace of the failover that made this leadership; empty: none."""
         self.began_unix_nano: Final = began_unix_nano
@@ -267,8 +271,19 @@ class Leadership(Role):
             return None
         return IsrChange(leaving=leaving, joining=joining)
 
+    def is_throttled(self, broker: BrokerId) -> bool:
+        """Whether what a follower fetches counts as a reassignment's; never that of a member of the ISR."""
+        return broker in self.adding and broker not in self.state.isr and broker not in (self.proposed_isr or ())
+
     def take(
-        self, state: LeaderAndIsr, *, version: int, now_s: float, replicas: Sequence[BrokerId], min_insync: int
+        self,
+        state: LeaderAndIsr,
+        *,
+        version: int,
+        now_s: float,
+        replicas: Sequence[BrokerId],
+        min_insync: int,
+        adding: Sequence[BrokerId] | None = None,
     ) -> None:
         """Take a newer state of the same leader epoch, from the controller or read in the store.
 
@@ -287,14 +302,19 @@ class Leadership(Role):
                 self._streams.pop(id, None)
         self.replicas = tuple(replicas)
         self.min_insync = min_insync
+        if adding is not None:
+            self.adding = tuple(adding)
         self._settle(state, version, now_s)
 
-    def take_settings(self, *, min_insync: int, replicas: Sequence[BrokerId], now_s: float) -> None:
+    def take_settings(
+        self, *, min_insync: int, replicas: Sequence[BrokerId], now_s: float, adding: Sequence[BrokerId] = ()
+    ) -> None:
         """Take up another min.insync.replicas, or another assignment, under a state that stays.
 
         A write on its way may still happen, so whoever it adds stays for the time being, as every member of the ISR
         does. Members go with a new leader epoch only.
         """
+        self.adding = tuple(adding)
         if tuple(replicas) != self.replicas:
             self._take_replicas(replicas, now_s)
         if min_insync != self.min_insync:

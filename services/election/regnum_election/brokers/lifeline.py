@@ -34,7 +34,15 @@ from regnum_election.decisions.liveness import (
 )
 from regnum_election.decisions.registrations import ended_epochs, is_over
 from regnum_election.decisions.relief import FetchContacts, cut_leaders
-from regnum_election.reign.events import BrokerDead, ClusterEvent, IsrsWritten, LeaderCutOff, ReplicasOffline
+from regnum_election.reign.events import (
+    BrokerDead,
+    ClusterEvent,
+    IsrsWritten,
+    LeaderCutOff,
+    LogSize,
+    ReplicasMoving,
+    ReplicasOffline,
+)
 
 UNREGISTERED: Final = BrokerEpoch(0)
 """Broker epoch in the hello of a broker without registration."""
@@ -50,6 +58,9 @@ PEERS_MAX: Final = 10_000
 
 BUSY_MAX: Final = 1_000
 """Busy partitions that are taken from one broker."""
+
+MOVING_MAX: Final = 1_000
+"""Moving replicas that are taken from one message."""
 
 WITHOUT_STREAM_S: Final = 0.3
 """Time between two looks at a live broker that has no stream."""
@@ -98,7 +109,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         *,
         clock: Clock,
         probe: Probe,
-        report: Callable[[ClusterEvent], None],
+        report: Callable[[ClusterEvent | ReplicasMoving], None],
         listening: Callable[[], Listener],
         spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         fences: bool,
@@ -266,6 +277,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             )
         if request.HasField("busy"):
             stream.busy = request.busy
+        if request.moving_replicas:
+            self._report(_moving(stream.broker, request))
         if request.report_number > stream.report:
             self._take_up(stream, request)
             stream.report = request.report_number
@@ -396,6 +409,19 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         elif verdict is not before:
             # Once for each reason: it is looked at ten times a second.
             self._log.warning("silent broker not fenced", broker=broker.id, why=verdict.value)
+
+
+def _moving(broker: BrokerId, request: controller_pb2.BrokerLifelineRequest) -> ReplicasMoving:
+    return ReplicasMoving(
+        broker=broker,
+        sizes=tuple(
+            (
+                PartitionKey(TopicId(item.topic_id), item.partition),
+                LogSize(log_end_offset=max(item.log_end_offset, 0), size_bytes=max(item.size_bytes, 0)),
+            )
+            for item in islice(request.moving_replicas, MOVING_MAX)
+        ),
+    )
 
 
 def _brokers(ids: Iterable[int]) -> frozenset[BrokerId]:

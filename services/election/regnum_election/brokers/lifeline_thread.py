@@ -26,7 +26,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.liveness import SILENCE_S, Listener
-from regnum_election.reign.events import ClusterEvent
+from regnum_election.reign.events import ClusterEvent, ReplicasMoving
 
 SERVICE_NAME: Final = "regnum.election.v1.LifelineService"
 START_TIMEOUT_S: Final = 10.0
@@ -45,7 +45,7 @@ class LifelineThread:
         main_lag: LoopLag,
         session_connected: Callable[[], bool],
         session_timeout_s: float,
-        report: Callable[[ControllerEpoch, ClusterEvent], None],
+        report: Callable[[ControllerEpoch, ClusterEvent | ReplicasMoving], None],
         fences: bool,
         metrics: Metrics | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class LifelineThread:
         self._loop, self._stop = loop, asyncio.Event()
         lag = LoopLag(self._clock, loop_name="lifeline", metrics=self._metrics)
 
-        def hand_over(event: ClusterEvent) -> None:
+        def hand_over(event: ClusterEvent | ReplicasMoving) -> None:
             epoch = self._epoch
             if epoch is not None and not main.is_closed():
                 main.call_soon_threadsafe(self._report, epoch, event)

@@ -9,7 +9,7 @@ from regnum_service.errors import RegnumError
 
 from regnum_election.candidacy.candidacy import KnownController
 from regnum_election.controller import Controller
-from regnum_election.reign.events import ClusterEvent
+from regnum_election.reign.events import ClusterEvent, ReplicasMoving
 
 READY_PATIENCE_S: Final = 5.0
 """How long a call waits for a reign that has just begun to have read everything."""
@@ -39,9 +39,13 @@ class ControllerRole:
         """Somebody else reigns, or nobody."""
         self._known = known
 
-    def report(self, epoch: ControllerEpoch, event: ClusterEvent) -> None:
+    def report(self, epoch: ControllerEpoch, event: ClusterEvent | ReplicasMoving) -> None:
         """An event for the controller of that reign; dropped when the reign is over."""
-        if self._controller is not None and self._controller.reign.epoch == epoch:
+        if self._controller is None or self._controller.reign.epoch != epoch:
+            return
+        if isinstance(event, ReplicasMoving):
+            self._controller.reassignments.heard_of(event)
+        else:
             self._controller.queue.put(event)
 
     async def controller(self) -> Controller:

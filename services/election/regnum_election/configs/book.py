@@ -20,7 +20,7 @@ from regnum_service.slices import Turns
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
-from regnum_election.state.partition_writes import change
+from regnum_election.state.partition_writes import Applied, change
 from regnum_election.state.telling import tell
 
 ROUNDS_MAX: Final = 20
@@ -63,7 +63,7 @@ class ConfigBook:
                 in_force=reading.values[key],
                 advice="settings live in the store; change them with `regnum configs alter --cluster`",
             )
-        settings = Settings(cluster=reading.values)
+        settings = Settings(cluster=reading.values, rates=reading.rates)
         names = await self._context.store.names(TOPICS)
         self._take(await self._read_topics(settings, names))
 
@@ -77,7 +77,7 @@ class ConfigBook:
         reading = await self._read_cluster(known.cluster)
         standing = await context.store.names(TOPICS)
         gone = set(known.topics).difference(standing)
-        settings = replace(known, cluster=reading.values).of_topics(dict.fromkeys(gone))
+        settings = replace(known, cluster=reading.values, rates=reading.rates).of_topics(dict.fromkeys(gone))
         settings = await self._read_topics(settings, self._next_names(standing, known))
         for path in [path for path in self._reported if path != CLUSTER and path.rpartition("/")[2] not in standing]:
             del self._reported[path]
@@ -108,6 +108,8 @@ class ConfigBook:
         """
         context = self._context
         before = self._take(settings)
+        if before.throttle_rates != settings.throttle_rates:
+            await self._tell_rates()
         keys: list[PartitionKey] = []
         turns = Turns(TOPICS_PER_TURN)
         for topic in tuple(context.picture.topics.values()):
@@ -120,6 +122,17 @@ class ConfigBook:
             applied.isr_changes.update(key for key in some if key not in applied.leader_changes)
             await tell(context, applied)
             yield
+
+    async def _tell_rates(self) -> None:
+        """Brokers of partitions that move hear of another throttle."""
+        context = self._context
+        moving = [
+            key
+            for key in context.picture.reassigning
+            if (partition := context.picture.partitions[key]).reassignment is not None
+            and set(partition.replicas) != set(partition.reassignment.origin)
+        ]
+        await tell(context, Applied(leader_changes=set(moving)))
 
     def _take(self, settings: Settings) -> Settings:
         context = self._context

@@ -178,7 +178,8 @@ def _described(
         return resource
     if resource.type is ResourceType.CLUSTER:
         entries = (
-            Entry(key=key, value=str(value), source=Source.CLUSTER) for key, value in sorted(settings.cluster.items())
+            Entry(key=key, value=str(value), source=Source.CLUSTER)
+            for key, value in sorted({**settings.cluster, **settings.rates}.items())
         )
         return resource, tuple(entries)
     if resource.name not in picture.names:
@@ -205,7 +206,7 @@ def _in_force(settings: Settings, resource: Resource, config: Mapping[str, str])
     reading = read_cluster(data, settings.cluster)
     if reading.problem:
         raise MalformedNodeError(reading.problem)
-    return replace(settings, cluster=reading.values)
+    return replace(settings, cluster=reading.values, rates=reading.rates)
 
 
 def _no_such_topic(name: str) -> Rejection:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import DEFAULTS, TOPIC_KEYS, parse_value
+from regnum_model.configs import DEFAULTS, RATES, TOPIC_KEYS, parse_value
 from regnum_model.nodes import MalformedNodeError
 
 from regnum_election.decisions.rejection import Rejection
@@ -89,7 +89,7 @@ def check_alteration(alteration: Alteration, *, repeated: frozenset[Resource]) -
 
 def keys_of(resource: Resource) -> Collection[str]:
     """Settings that a resource may have."""
-    return DEFAULTS.keys() if resource.type is ResourceType.CLUSTER else TOPIC_KEYS
+    return DEFAULTS.keys() | RATES if resource.type is ResourceType.CLUSTER else TOPIC_KEYS
 
 
 def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]:
@@ -102,7 +102,7 @@ def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]
     for operation in alteration.operations:
         if operation.value is not None:
             after[operation.key] = str(parse_value(operation.key, operation.value))
-        elif alteration.resource.type is ResourceType.CLUSTER:
+        elif operation.key in DEFAULTS and alteration.resource.type is ResourceType.CLUSTER:
             after[operation.key] = str(DEFAULTS[operation.key])
         else:
             after.pop(operation.key, None)

@@ -12,7 +12,10 @@ from immutables import Map
 from regnum_model.configs import (
     DEFAULT_REPLICATION_FACTOR,
     DEFAULTS,
+    FOLLOWER_THROTTLE_RATE,
+    LEADER_THROTTLE_RATE,
     MIN_INSYNC_REPLICAS,
+    RATES,
     decode_config,
     parse_value,
 )
@@ -28,6 +31,8 @@ class Settings:
 
     cluster: Mapping[str, int] = field(default_factory=lambda: DEFAULTS)
     """Every setting of the cluster."""
+    rates: Mapping[str, int] = field(default_factory=dict)
+    """Rates that the cluster has."""
     topics: Map[str, int] = field(default_factory=Map)
     """min.insync.replicas of topics that have one of their own, by name."""
 
@@ -35,6 +40,11 @@ class Settings:
     def default_replication_factor(self) -> int:
         """Replicas of each partition of a topic that does not say how many it wants."""
         return self.cluster[DEFAULT_REPLICATION_FACTOR]
+
+    @property
+    def throttle_rates(self) -> tuple[int, int]:
+        """Bytes in a second that a broker sends, and takes, for new replicas of partitions that move; 0: any number."""
+        return self.rates.get(LEADER_THROTTLE_RATE, 0), self.rates.get(FOLLOWER_THROTTLE_RATE, 0)
 
     def min_insync(self, topic: str) -> int:
         """min.insync.replicas of a topic, as it is set."""
@@ -61,6 +71,8 @@ class ClusterReading:
 
     values: Mapping[str, int]
     """Every setting, what cannot be read as it was before."""
+    rates: Mapping[str, int] = field(default_factory=dict)
+    """Rates that the cluster has."""
     missing: tuple[str, ...] = ()
     """Settings that are not named and have to be written."""
     problem: str = ""
@@ -75,14 +87,15 @@ def read_cluster(data: bytes | None, known: Mapping[str, int]) -> ClusterReading
         return ClusterReading(values=known, problem=str(error))
     values = dict(known)
     problems: list[str] = []
-    for key in DEFAULTS:
+    rates: dict[str, int] = {}
+    for key in (*DEFAULTS, *sorted(RATES)):
         if key in config:
             try:
-                values[key] = parse_value(key, config[key])
+                (rates if key in RATES else values)[key] = parse_value(key, config[key])
             except MalformedNodeError as error:
                 problems.append(str(error))
     missing = tuple(key for key in DEFAULTS if key not in config)
-    return ClusterReading(values=values, missing=missing, problem="; ".join(problems))
+    return ClusterReading(values=values, rates=rates, missing=missing, problem="; ".join(problems))
 
 
 def read_topic(data: bytes) -> int | None:

@@ -1,6 +1,7 @@
 """The picture in the words of the wire: what control messages say of brokers and partitions."""
 
 from collections.abc import Collection, Container, Iterable, Sequence
+from typing import Final
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
@@ -81,6 +82,13 @@ def _is_from_before(state: LeaderAndIsr, broker: Broker) -> bool:
     return state.leader == broker.id and state.members[broker.id].broker_epoch != broker.epoch
 
 
+NO_RATES: Final = (0, 0)
+"""Rates of partitions that do not move."""
+
+_Built = tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, tuple[int, int], bytes]
+"""A message, behind what it was built of."""
+
+
 class ControlRequests:
     """Builds control messages of one reign.
 
@@ -98,7 +106,7 @@ class ControlRequests:
         """
         self._reign = reign
         self._unverified = unverified
-        self._built: dict[PartitionKey, tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, bytes]] = {}
+        self._built: dict[PartitionKey, _Built] = {}
 
     def leader_and_isr(
         self, picture: Cluster, broker: Broker, call: StatesCall
@@ -132,8 +140,10 @@ class ControlRequests:
         min_insync = picture.min_insync(key, partition)
         replicas, move = partition.replicas, partition.reassignment
         built = self._built.get(key)
-        if built is not None and built[0] is held and built[1:4] == (min_insync, replicas, move):
-            return built[4]
+        adding = () if move is None else tuple(id for id in move.adding if id in replicas)
+        rates = picture.settings.throttle_rates if adding else NO_RATES
+        if built is not None and built[0] is held and built[1:5] == (min_insync, replicas, move, rates):
+            return built[5]
         state = held.state
         message = control_pb2.LeaderAndIsrPartition(
             topic=picture.topics[key.topic_id].name,
@@ -147,10 +157,12 @@ class ControlRequests:
             min_insync_replicas=min_insync,
             # No election since the first: a complete log that lacks the partition never had a record of it.
             is_new=state.leader_epoch == 0,
-            adding_replicas=() if move is None else [id for id in move.adding if id in replicas],
+            adding_replicas=adding,
+            leader_throttle_rate=rates[0],
+            follower_throttle_rate=rates[1],
         )
         data = control_pb2.LeaderAndIsrRequest(partitions=[message]).SerializeToString()
-        self._built[key] = (held, min_insync, replicas, move, data)
+        self._built[key] = (held, min_insync, replicas, move, rates, data)
         return data
 
     def replica_log_info(

@@ -6,7 +6,7 @@ does the rest. It is absolute, so a call may be sent twice.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,8 +20,10 @@ from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.decisions import Assigned, Wait, is_grown, requested
+from regnum_election.reassignment.progress import Bytes, MovingLogs
 from regnum_election.reassignment.writing import AssignmentChange, write_assignments
 from regnum_election.reign.beside import PARTITION_WEIGHT, beside
+from regnum_election.reign.events import LogSize, ReplicasMoving
 from regnum_election.reign.request_queue import RequestQueue
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
@@ -66,6 +68,10 @@ class Ongoing:
     """As the picture has it."""
     waits_for: str
     """What it waits for, for people; empty: nothing."""
+    moved: Bytes
+    """How far it is."""
+    sizes: Mapping[BrokerId, LogSize]
+    """What its brokers said that they have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,15 @@ class PartitionReassignments:
         self._context: Final = context
         self._agent: Final = agent
         self._requests: Final = requests
+        self._progress: Final = MovingLogs()
+
+    def heard_of(self, said: ReplicasMoving) -> None:
+        """A broker said how far its replicas are of partitions that move."""
+        self._progress.take(self._context.picture, said.broker, said.sizes)
+
+    def wake(self) -> None:
+        """Something was asked for: look soon."""
+        self._agent.wake()
 
     async def alter(
         self, requests: Sequence[ReassignmentRequest], *, validate_only: bool, who: str, wait_s: float
@@ -194,6 +209,8 @@ class PartitionReassignments:
                     key=key,
                     partition=partition,
                     waits_for=step.reason if isinstance(step, Wait) else "",
+                    moved=self._progress.bytes_of(key, partition),
+                    sizes=dict(self._progress.sizes(key)),
                 )
             )
         next_page = "" if len(rest) <= PAGE_PARTITIONS else f"{shown[-1].topic}/{shown[-1].key.partition}"

@@ -77,11 +77,18 @@ def _ongoing(one: Ongoing, picture: Cluster) -> admin_pb2.OngoingReassignment:
         since_ms=move.since_ms,
         leader=NO_LEADER if held is None else held.state.leader,
         isr=isr,
-        bytes_total=-1,
-        bytes_done=0,
+        bytes_total=-1 if one.moved.total is None else one.moved.total,
+        bytes_done=one.moved.done,
     )
     for id in move.adding:
-        message.added.add(broker_id=id, live=id in picture.brokers, in_sync=id in isr, log_end_offset=-1, bytes=-1)
+        size = one.sizes.get(id)
+        message.added.add(
+            broker_id=id,
+            live=id in picture.brokers,
+            in_sync=id in isr,
+            log_end_offset=-1 if size is None else size.log_end_offset,
+            bytes=-1 if size is None else size.size_bytes,
+        )
     return message
 
 

@@ -138,6 +138,24 @@ class PartitionsDeleted:
     """Each partition once, and whether its replica is deleted there."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogSize:
+    """What a replica has."""
+
+    log_end_offset: int
+    """Offset after the last record."""
+    size_bytes: int
+    """Bytes of its records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasMoving:
+    """How far a broker's replicas are of partitions that are being reassigned: not for the queue, nothing follows."""
+
+    broker: BrokerId
+    sizes: tuple[tuple[PartitionKey, LogSize], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
     """Somebody has seen a later controller epoch (safety rule S7)."""

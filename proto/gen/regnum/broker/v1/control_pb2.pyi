@@ -88,6 +88,8 @@ class LeaderAndIsrPartition(_message.Message):
     MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
     IS_NEW_FIELD_NUMBER: _builtins.int
     ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
+    LEADER_THROTTLE_RATE_FIELD_NUMBER: _builtins.int
+    FOLLOWER_THROTTLE_RATE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -98,6 +100,12 @@ class LeaderAndIsrPartition(_message.Message):
     """min.insync.replicas of the topic, at most the replication factor."""
     is_new: _builtins.bool
     """True while the partition is being created: the receiver may make an empty replica."""
+    leader_throttle_rate: _builtins.int
+    """Bytes in a second that the receiver sends at most, as leader, to such replicas of all partitions together. 0 means
+    any number. Named with adding_replicas only; the newest order counts.
+    """
+    follower_throttle_rate: _builtins.int
+    """The same that it takes for such replicas of its own."""
     @_builtins.property
     def state(self) -> _types_pb2.PartitionState:
         """Leader, ISR, replicas, eligible replicas and the version of the leaderAndISR node."""
@@ -123,10 +131,12 @@ class LeaderAndIsrPartition(_message.Message):
         min_insync_replicas: _builtins.int = ...,
         is_new: _builtins.bool = ...,
         adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        leader_throttle_rate: _builtins.int = ...,
+        follower_throttle_rate: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "is_new", b"is_new", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "follower_throttle_rate", b"follower_throttle_rate", "is_new", b"is_new", "leader_throttle_rate", b"leader_throttle_rate", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"regnum/broker/v1/replication.proto\x12\x10regnum.broker.v1\x1a\x1cregnum/types/v1/errors.proto\"\xfd\x01\n\x13\x46\x65tchReplicaRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x14\n\x0cregistration\x18\x03 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12\x11\n\tmin_bytes\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x32\n\tpositions\x18\x07 \x03(\x0b\x32\x1f.regnum.broker.v1.FetchPosition\x12\x37\n\tforgotten\x18\x08 \x03(\x0b\x32$.regnum.broker.v1.ForgottenPartition\"\x9e\x01\n\rFetchPosition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\"9\n\x12\x46orgottenPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"N\n\x14\x46\x65tchReplicaResponse\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32\".regnum.broker.v1.FetchedPartition\"\xfd\x01\n\x10\x46\x65tchedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x03\x12\x39\n\x0f\x64iverging_epoch\x18\x07 \x01(\x0b\x32 .regnum.broker.v1.DivergingEpoch\x12\x0f\n\x07records\x18\x08 \x01(\x0c\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"`\n\x1bOffsetForLeaderEpochRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12-\n\x07queries\x18\x02 \x03(\x0b\x32\x1c.regnum.broker.v1.EpochQuery\"e\n\nEpochQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"H\n\x1cOffsetForLeaderEpochResponse\x12(\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x1a.regnum.broker.v1.EpochEnd\"\x89\x01\n\x08\x45pochEnd\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x32\xee\x01\n\x12ReplicationService\x12\x61\n\x0c\x46\x65tchReplica\x12%.regnum.broker.v1.FetchReplicaRequest\x1a&.regnum.broker.v1.FetchReplicaResponse(\x01\x30\x01\x12u\n\x14OffsetForLeaderEpoch\x12-.regnum.broker.v1.OffsetForLeaderEpochRequest\x1a..regnum.broker.v1.OffsetForLeaderEpochResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"regnum/broker/v1/replication.proto\x12\x10regnum.broker.v1\x1a\x1cregnum/types/v1/errors.proto\"\xb7\x02\n\x13\x46\x65tchReplicaRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x14\n\x0cregistration\x18\x03 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12\x11\n\tmin_bytes\x18\x05 \x01(\x05\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x12\x32\n\tpositions\x18\x07 \x03(\x0b\x32\x1f.regnum.broker.v1.FetchPosition\x12\x37\n\tforgotten\x18\x08 \x03(\x0b\x32$.regnum.broker.v1.ForgottenPartition\x12 \n\x13throttled_bytes_max\x18\t \x01(\x03H\x00\x88\x01\x01\x42\x16\n\x14_throttled_bytes_max\"\x9e\x01\n\rFetchPosition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_fetched_epoch\x18\x05 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\"9\n\x12\x46orgottenPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"N\n\x14\x46\x65tchReplicaResponse\x12\x36\n\npartitions\x18\x01 \x03(\x0b\x32\".regnum.broker.v1.FetchedPartition\"\x90\x02\n\x10\x46\x65tchedPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x03\x12\x39\n\x0f\x64iverging_epoch\x18\x07 \x01(\x0b\x32 .regnum.broker.v1.DivergingEpoch\x12\x0f\n\x07records\x18\x08 \x01(\x0c\x12\x11\n\tthrottled\x18\t \x01(\x08\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"`\n\x1bOffsetForLeaderEpochRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12-\n\x07queries\x18\x02 \x03(\x0b\x32\x1c.regnum.broker.v1.EpochQuery\"e\n\nEpochQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"H\n\x1cOffsetForLeaderEpochResponse\x12(\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x1a.regnum.broker.v1.EpochEnd\"\x89\x01\n\x08\x45pochEnd\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x12\n\nend_offset\x18\x05 \x01(\x03\x32\xee\x01\n\x12ReplicationService\x12\x61\n\x0c\x46\x65tchReplica\x12%.regnum.broker.v1.FetchReplicaRequest\x1a&.regnum.broker.v1.FetchReplicaResponse(\x01\x30\x01\x12u\n\x14OffsetForLeaderEpoch\x12-.regnum.broker.v1.OffsetForLeaderEpochRequest\x1a..regnum.broker.v1.OffsetForLeaderEpochResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,25 +33,25 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.broker.v1.replicatio
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FETCHREPLICAREQUEST']._serialized_start=87
-  _globals['_FETCHREPLICAREQUEST']._serialized_end=340
-  _globals['_FETCHPOSITION']._serialized_start=343
-  _globals['_FETCHPOSITION']._serialized_end=501
-  _globals['_FORGOTTENPARTITION']._serialized_start=503
-  _globals['_FORGOTTENPARTITION']._serialized_end=560
-  _globals['_FETCHREPLICARESPONSE']._serialized_start=562
-  _globals['_FETCHREPLICARESPONSE']._serialized_end=640
-  _globals['_FETCHEDPARTITION']._serialized_start=643
-  _globals['_FETCHEDPARTITION']._serialized_end=896
-  _globals['_DIVERGINGEPOCH']._serialized_start=898
-  _globals['_DIVERGINGEPOCH']._serialized_end=949
-  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_start=951
-  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_end=1047
-  _globals['_EPOCHQUERY']._serialized_start=1049
-  _globals['_EPOCHQUERY']._serialized_end=1150
-  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_start=1152
-  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_end=1224
-  _globals['_EPOCHEND']._serialized_start=1227
-  _globals['_EPOCHEND']._serialized_end=1364
-  _globals['_REPLICATIONSERVICE']._serialized_start=1367
-  _globals['_REPLICATIONSERVICE']._serialized_end=1605
+  _globals['_FETCHREPLICAREQUEST']._serialized_end=398
+  _globals['_FETCHPOSITION']._serialized_start=401
+  _globals['_FETCHPOSITION']._serialized_end=559
+  _globals['_FORGOTTENPARTITION']._serialized_start=561
+  _globals['_FORGOTTENPARTITION']._serialized_end=618
+  _globals['_FETCHREPLICARESPONSE']._serialized_start=620
+  _globals['_FETCHREPLICARESPONSE']._serialized_end=698
+  _globals['_FETCHEDPARTITION']._serialized_start=701
+  _globals['_FETCHEDPARTITION']._serialized_end=973
+  _globals['_DIVERGINGEPOCH']._serialized_start=975
+  _globals['_DIVERGINGEPOCH']._serialized_end=1026
+  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_start=1028
+  _globals['_OFFSETFORLEADEREPOCHREQUEST']._serialized_end=1124
+  _globals['_EPOCHQUERY']._serialized_start=1126
+  _globals['_EPOCHQUERY']._serialized_end=1227
+  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_start=1229
+  _globals['_OFFSETFORLEADEREPOCHRESPONSE']._serialized_end=1301
+  _globals['_EPOCHEND']._serialized_start=1304
+  _globals['_EPOCHEND']._serialized_end=1441
+  _globals['_REPLICATIONSERVICE']._serialized_start=1444
+  _globals['_REPLICATIONSERVICE']._serialized_end=1682
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,7 @@ class FetchReplicaRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    THROTTLED_BYTES_MAX_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.int
     """Broker id of the follower."""
     broker_epoch: _builtins.int
@@ -45,6 +46,10 @@ class FetchReplicaRequest(_message.Message):
     """The answer is sent as soon as this many bytes of records are there."""
     max_bytes: _builtins.int
     """The answer carries about this many bytes at most; one batch always fits."""
+    throttled_bytes_max: _builtins.int
+    """How many bytes of records the follower takes now of partitions in which it is a new replica that a reassignment
+    brings in and that is not in the ISR; where there are any, one batch always fits. Absent: any number.
+    """
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPosition]:
         """Partitions that are new in the session or whose position changed."""
@@ -64,12 +69,15 @@ class FetchReplicaRequest(_message.Message):
         max_bytes: _builtins.int = ...,
         positions: _abc.Iterable[Global___FetchPosition] | None = ...,
         forgotten: _abc.Iterable[Global___ForgottenPartition] | None = ...,
+        throttled_bytes_max: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_throttled_bytes_max", b"_throttled_bytes_max", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "positions", b"positions", "registration", b"registration", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_throttled_bytes_max", b"_throttled_bytes_max", "broker_epoch", b"broker_epoch", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "positions", b"positions", "registration", b"registration", "replica_id", b"replica_id", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__throttled_bytes_max: _TypeAlias = _typing.Literal["throttled_bytes_max"]  # noqa: Y015
+    _WhichOneofArgType__throttled_bytes_max: _TypeAlias = _typing.Literal["_throttled_bytes_max", b"_throttled_bytes_max"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__throttled_bytes_max) -> _WhichOneofReturnType__throttled_bytes_max | None: ...
 
 Global___FetchReplicaRequest: _TypeAlias = FetchReplicaRequest  # noqa: Y015
 
@@ -179,6 +187,7 @@ class FetchedPartition(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    THROTTLED_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     """Topic id."""
     partition: _builtins.int
@@ -193,6 +202,8 @@ class FetchedPartition(_message.Message):
     """Log end offset of the leader."""
     records: _builtins.bytes
     """Record batches v2, one after another, offsets and leader epochs as the leader wrote them."""
+    throttled: _builtins.bool
+    """Whether these bytes count in throttled_bytes_max."""
     @_builtins.property
     def diverging_epoch(self) -> Global___DivergingEpoch:
         """Set when the follower's log diverges; records is then empty and the high watermark must not be taken."""
@@ -208,10 +219,11 @@ class FetchedPartition(_message.Message):
         log_end_offset: _builtins.int = ...,
         diverging_epoch: Global___DivergingEpoch | None = ...,
         records: _builtins.bytes = ...,
+        throttled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "records", b"records", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "high_watermark", b"high_watermark", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "records", b"records", "throttled", b"throttled", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -182,6 +182,7 @@ class BrokerLifelineRequest(_message.Message):
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     FETCH_CONTACTS_FIELD_NUMBER: _builtins.int
     BUSY_FIELD_NUMBER: _builtins.int
+    MOVING_REPLICAS_FIELD_NUMBER: _builtins.int
     beat: _builtins.int
     """Number of this beat, growing by one."""
     probe_answered: _builtins.int
@@ -212,6 +213,12 @@ class BrokerLifelineRequest(_message.Message):
     def busy(self) -> Global___BusyPartitions:
         """Partitions whose records somebody waits for, so that a failover takes these first. Absent: as this stream said last."""
 
+    @_builtins.property
+    def moving_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___MovingReplica]:
+        """Replicas of the sender of partitions that are being reassigned, with what they have: once in a second while there
+        are any, at most 500. A hint for people; it decides nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -223,14 +230,53 @@ class BrokerLifelineRequest(_message.Message):
         offline_replicas: _abc.Iterable[Global___OfflineReplica] | None = ...,
         fetch_contacts: Global___FetchContacts | None = ...,
         busy: Global___BusyPartitions | None = ...,
+        moving_replicas: _abc.Iterable[Global___MovingReplica] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "fetch_contacts", b"fetch_contacts", "hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "busy", b"busy", "fetch_contacts", b"fetch_contacts", "hello", b"hello", "isr_reports", b"isr_reports", "moving_replicas", b"moving_replicas", "offline_replicas", b"offline_replicas", "probe_answered", b"probe_answered", "report_number", b"report_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerLifelineRequest: _TypeAlias = BrokerLifelineRequest  # noqa: Y015
+
+@_typing.final
+class MovingReplica(_message.Message):
+    """A replica of a partition that moves."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Topic id."""
+    partition: _builtins.int
+    """Partition number."""
+    log_start_offset: _builtins.int
+    """First offset."""
+    log_end_offset: _builtins.int
+    """Offset after the last record."""
+    size_bytes: _builtins.int
+    """Bytes of its records."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        log_end_offset: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "size_bytes", b"size_bytes", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MovingReplica: _TypeAlias = MovingReplica  # noqa: Y015
 
 @_typing.final
 class LifelineHello(_message.Message):

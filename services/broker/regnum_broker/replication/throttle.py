@@ -1,0 +1,100 @@
+"""How fast replicas that a reassignment brings in may be filled, at this broker (Kafka's replication throttle, KIP-73).
+
+Goals: moving partitions takes no more of a broker's network and disks than it was given, as leader and as follower;
+members of the ISR are never slowed down, for acknowledgements wait for them.
+
+Constraints: only the leader knows who is in the ISR at a moment. So the follower says in each request how much it will
+take, and the leader, which has a rate of its own, decides what it sends; it marks what counted, so that the follower
+can count it as well.
+
+Algorithm: a token bucket for each direction (``regnum_model.bucket``), which holds BURST_S of its rate. Whoever has
+tokens may send or take as much as the tokens say, and a whole batch in any case, which the next ones pay for: over
+seconds the rate is held exactly. Where the tokens are used up, one waits until PAUSE_S of the rate have flowed in, so
+that not every batch is a request of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from regnum_model.bucket import Bucket, Limit, charge, full, refill
+from regnum_service.clock import Clock
+
+BURST_S: Final = 1.0
+"""Seconds of the rate that may be sent at once after quiet."""
+
+PAUSE_S: Final = 0.1
+"""Seconds of the rate that are waited for when nothing is left."""
+
+UNLIMITED: Final = -1
+"""In place of a number of bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrottleRates:
+    """Bytes in a second; 0: no throttle."""
+
+    leader: int = 0
+    """What this broker may send to new replicas of partitions that it leads."""
+    follower: int = 0
+    """What it may take for new replicas of its own."""
+
+
+class Meter:
+    """One direction of one broker. Belongs to the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Only assigns: there is no throttle."""
+        self._clock: Final = clock
+        self._limit: Limit | None = None
+        self._bucket = Bucket(0.0, 0.0)
+        self.counted = 0
+        """Bytes that were counted since the broker started, with a throttle or without one."""
+
+    def set_rate(self, rate: int) -> None:
+        """Another rate from now on; what was overdrawn stays so."""
+        now_s = self._clock.monotonic()
+        if rate <= 0:
+            self._limit = None
+            return
+        limit = Limit(rate=float(rate), burst=rate * BURST_S)
+        if self._limit is None:
+            self._bucket = full(limit, now_s)
+        elif limit != self._limit:
+            self._bucket = refill(refill(self._bucket, self._limit, now_s), limit, now_s)
+        self._limit = limit
+
+    def allowance(self) -> int:
+        """Bytes that may be counted now; UNLIMITED: any number; 0: none, see ``pause_s``."""
+        if self._limit is None:
+            return UNLIMITED
+        self._bucket = refill(self._bucket, self._limit, self._clock.monotonic())
+        return int(self._bucket.tokens) if self._bucket.tokens >= 1.0 else 0
+
+    def pause_s(self) -> float:
+        """Seconds until there is something worth a request; 0: there is."""
+        if self._limit is None or self.allowance() > 0:
+            return 0.0
+        wanted = self._limit.rate * PAUSE_S
+        return (wanted - self._bucket.tokens) / self._limit.rate
+
+    def count(self, size_bytes: int) -> None:
+        """Bytes were sent, or taken."""
+        self.counted += size_bytes
+        if self._limit is not None and size_bytes:
+            self._bucket = charge(self._bucket, self._limit, size_bytes, self._clock.monotonic())
+
+
+class ReplicationThrottle:
+    """Both directions of one broker. Belongs to the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Only assigns."""
+        self.sending: Final = Meter(clock)
+        """As leader."""
+        self.taking: Final = Meter(clock)
+        """As follower."""
+
+    def set_rates(self, rates: ThrottleRates) -> None:
+        """What the newest order says."""
+        self.sending.set_rate(rates.leader)
+        self.taking.set_rate(rates.follower)

@@ -1,0 +1,77 @@
+"""Partitions are moved to other brokers while they are written, and the controller is killed meanwhile (seed 001 F)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from regnum_client import Admin, Producer, TopicPartition
+from regnum_local.cluster import LocalCluster
+from regnum_local.demo.replicas import replica_logs
+from regnum_local.demo.verdict import unequal_replicas
+from regnum_local.demo.workload import read_everything
+from regnum_testing.under_load import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+PARTITIONS = 4
+RECORDS = 600
+
+
+async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_the_way(tmp_path: Path) -> None:
+    acknowledged: list[int] = []
+    moving = asyncio.Event()
+
+    async def produce(producer: Producer) -> None:
+        number = 0
+        while number < RECORDS or not moving.is_set():
+            delivery = await producer.send("moved", str(number).encode(), partition=number % PARTITIONS)
+            await delivery
+            acknowledged.append(number)
+            number += 1
+
+    async with (
+        LocalCluster(tmp_path, brokers=4, elections=2, metadata=1, report=lambda _text: None) as cluster,
+        Admin(cluster.bootstrap) as admin,
+        Producer(cluster.bootstrap) as producer,
+    ):
+        await admin.create_topic("moved", partitions=0, assignment=dict.fromkeys(range(PARTITIONS), (1, 2)))
+        writing = asyncio.create_task(produce(producer))
+        await until(lambda: _holds(len(acknowledged) > 50))
+        view = await admin.describe_cluster()
+        assert view.controller is not None
+        targets = {("moved", number): (3, 4) for number in range(PARTITIONS)}
+        outcomes = await admin.alter_partition_reassignments(targets)
+        assert list(outcomes.values()) == [None] * PARTITIONS
+        await cluster.kill(f"election-{view.controller.id}")
+
+        async def arrived() -> bool:
+            return not await admin.list_partition_reassignments()
+
+        await until(arrived)
+        moving.set()
+        await writing
+        topic = await admin.describe_topic("moved")
+        assert {state.replicas for state in topic.partitions.values()} == {(3, 4)}
+        assert {state.leader for state in topic.partitions.values()} <= {3, 4}
+
+        async def deleted() -> bool:
+            return not _folders(tmp_path, 1) and not _folders(tmp_path, 2)
+
+        # Where the controller died between a switch and its last order, brokers find out after the grace time.
+        await until(deleted, within_s=150.0)
+        partitions = [TopicPartition("moved", number) for number in range(PARTITIONS)]
+        logs = await read_everything(cluster.bootstrap, partitions)
+    found = {number for log in logs.values() for _, number in log}
+    assert found >= set(acknowledged), "nothing that was acknowledged is lost"
+    files = {name: logs for name, logs in replica_logs(tmp_path).items() if name.startswith("moved")}
+    assert all(set(logs) == {"broker-3", "broker-4"} for logs in files.values())
+    assert unequal_replicas(files) == ()
+
+
+async def _holds(condition: bool) -> bool:
+    return condition
+
+
+def _folders(data_dir: Path, broker: int) -> list[Path]:
+    """Folders of the topic's partitions on a broker's disk."""
+    return [path for path in (data_dir / f"broker-{broker}").rglob("moved*") if path.is_dir()]
