@@ -185,7 +185,7 @@ class Orders:
             orders = [order for order in orders if order.key in starts]
             await self._give_roles(orders, starts, cause)
             if cause:
-                self._record_roles(orders, began_unix_nano, cause)
+                _record_roles(orders, began_unix_nano, cause, broker=self._replicas.broker)
         return results
 
     def _is_plausible(self, order: Order) -> bool:
@@ -281,15 +281,6 @@ class Orders:
                 now_s=self._clock.monotonic(),
             )
 
-    def _record_roles(self, orders: Sequence[Order], began_unix_nano: int, cause: str) -> None:
-        leading = sum(1 for order in orders if order.state.leader == self._replicas.broker)
-        now_unix_nano = tracing.now_unix_nano()
-        counts = ((conventions.BECOME_LEADER, leading), (conventions.BECOME_FOLLOWER, len(orders) - leading))
-        for name, count in counts:
-            if count:
-                attributes = {conventions.BROKER: self._replicas.broker, conventions.PARTITIONS: count}
-                tracing.between(name, began_unix_nano, now_unix_nano, parent=cause, attributes=attributes)
-
     async def _give_roles(self, orders: Sequence[Order], starts: dict[PartitionKey, int], cause: str) -> None:
         added = False
         async for part in slices(orders, SLICE):
@@ -331,7 +322,7 @@ class Orders:
         results: list[Code] = [NONE] * len(partitions)
         deleting: dict[PartitionKey, int] = {}
         offline = await self._offline_by_topic()
-        assignments = await self._assignments(partitions)
+        assignments = await assignments_of(self._store(), _reassigned(partitions), broker=self._replicas.broker)
         turns = Turns(SLICE)
         for index, message in enumerate(partitions):
             if not is_topic_id(message.topic_id) or not -1 <= message.partition < MAX_PARTITIONS:
@@ -354,17 +345,6 @@ class Orders:
         for index in await self._delete(deleting):
             results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
         return results
-
-    async def _assignments(
-        self, partitions: Sequence[control_pb2.StopReplicaPartition]
-    ) -> dict[PartitionKey, Assignment]:
-        """What the store says, as of now, of partitions that are said to have been reassigned (safety rule S13)."""
-        keys = [
-            PartitionKey(TopicId(message.topic_id), message.partition)
-            for message in partitions
-            if message.reassigned and is_topic_id(message.topic_id) and 0 <= message.partition < MAX_PARTITIONS
-        ]
-        return await assignments_of(self._store(), keys, broker=self._replicas.broker)
 
     async def remove_strays(self, keys: Sequence[PartitionKey], *, broker_epoch: BrokerEpoch) -> int:
         """Delete those of these replicas that have no role and that the store assigns to other brokers (S13).
@@ -449,3 +429,22 @@ def _record(directory: LogDirectory, orders: Sequence[Order], *, broker: BrokerI
     if leading:
         directory.record_leader_epochs(leading)
     return ends
+
+
+def _record_roles(orders: Sequence[Order], began_unix_nano: int, cause: str, *, broker: BrokerId) -> None:
+    leading = sum(1 for order in orders if order.state.leader == broker)
+    now_unix_nano = tracing.now_unix_nano()
+    counts = ((conventions.BECOME_LEADER, leading), (conventions.BECOME_FOLLOWER, len(orders) - leading))
+    for name, count in counts:
+        if count:
+            attributes = {conventions.BROKER: broker, conventions.PARTITIONS: count}
+            tracing.between(name, began_unix_nano, now_unix_nano, parent=cause, attributes=attributes)
+
+
+def _reassigned(partitions: Sequence[control_pb2.StopReplicaPartition]) -> list[PartitionKey]:
+    """Replicas of which the store is asked before they are deleted (safety rule S13)."""
+    return [
+        PartitionKey(TopicId(message.topic_id), message.partition)
+        for message in partitions
+        if message.reassigned and is_topic_id(message.topic_id) and 0 <= message.partition < MAX_PARTITIONS
+    ]
