@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from regnum_model.quotas import DEFAULT, QuotaEntity
+    from regnum_model.topic_filter import TopicFilter, Trouble
 
     from regnum_client.admin.admin import Admin
     from regnum_client.admin.configs import CLUSTER_CONFIG, ConfigAlteration, ConfigEntry, ConfigResource, ConfigSource
+    from regnum_client.admin.describing.topics import TopicSummary
     from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.admin.topic_mutation import Waiting
@@ -44,6 +46,9 @@ _HOMES: Final = {
     "ConfigEntry": "admin.configs",
     "ConfigResource": "admin.configs",
     "ConfigSource": "admin.configs",
+    "TopicFilter": "admin.describing.topics",
+    "TopicSummary": "admin.describing.topics",
+    "Trouble": "admin.describing.topics",
     "Consumer": "consumer.consumer",
     "ConsumerSettings": "consumer.consumer",
     "BufferFullError": "errors",
@@ -103,8 +108,11 @@ __all__ = [
     "ResetPolicy",
     "SequenceBrokenError",
     "ThrottlingQuotaExceededError",
+    "TopicFilter",
     "TopicPartition",
     "TopicPartitions",
+    "TopicSummary",
+    "Trouble",
     "UnreadableBatchError",
     "Waiting",
 ]

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -23,6 +23,8 @@ from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
 from regnum_records.read import read_records
 from regnum_service.clock import SystemClock
 from regnum_service.errors import Code, RegnumError
+from regnum_service.name_order import NameOrder
+from regnum_service.topic_pages import TopicPages
 
 from regnum_testing.fake_configs import FakeConfigs
 from regnum_testing.fake_election import FakeElection
@@ -123,6 +125,8 @@ class FakeCluster:
         self.health = admin_pb2.DescribeHealthResponse(complete=True)
         """What the controller says is wrong; its id and epoch are filled in."""
         self.before_produce: ProduceHook | None = None
+        self.after_page: Callable[[], None] | None = None
+        """Called when a page of topics was answered."""
         self.failures: list[tuple[str, BaseException]] = []
 
     async def __aenter__(self) -> Self:
@@ -200,6 +204,16 @@ class FakeCluster:
         return one if one.leader == broker else errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedTopic:
+    """A topic as a broker describes it."""
+
+    name: str
+    topic_id: str
+    partitions: Mapping[int, types_pb2.PartitionState]
+    """States by number."""
+
+
 class FakeBroker(
     FakeMember,
     log_pb2_grpc.LogServiceServicer,
@@ -257,6 +271,25 @@ class FakeBroker(
         else:
             self.cluster.broker_lists_sent += 1
         return answer
+
+    async def DescribeTopics(  # noqa: N802
+        self, request: metadata_pb2.DescribeTopicsRequest, _context: Context
+    ) -> metadata_pb2.DescribeTopicsResponse:
+        """A page, as real brokers make it."""
+        self.cluster.calls["DescribeTopics"] += 1
+        await self._answering()
+        known = self.stale or self._metadata([])
+        views = {
+            item.topic.name: DescribedTopic(
+                item.topic.name, item.topic.topic_id, {one.partition: one for one in item.topic.partitions}
+            )
+            for item in known.topics
+        }
+        head = metadata_pb2.DescribeTopicsResponse(cluster_id=known.cluster_id, version=known.version)
+        page = await TopicPages(lambda: views, NameOrder()).page(request, lambda: head)
+        if self.cluster.after_page is not None:
+            self.cluster.after_page()
+        return metadata_pb2.DescribeTopicsResponse.FromString(page)
 
     def _metadata(self, topics: list[str], *, none: bool = False) -> metadata_pb2.GetMetadataResponse:
         cluster = self.cluster

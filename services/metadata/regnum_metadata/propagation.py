@@ -18,6 +18,7 @@ from regnum_model.picture_line import PictureVersion, TopicNews
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.letting_go import values_gone
+from regnum_service.name_order import NameOrder
 from regnum_service.slices import slices
 
 from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience
@@ -80,6 +81,8 @@ class Propagation:
         self._patience = Patience() if patience is None else patience
         self._builder = PayloadBuilder()
         self._image = Image()
+        self.names: Final = NameOrder()
+        """Names of the image's topics, in order."""
         self._intervals = Intervals()
         self._receivers: dict[BrokerId, Receiver] = {}
         self._unsettled: set[BrokerId] = set()
@@ -178,6 +181,10 @@ class Propagation:
             )
         # Nobody sees one without the other: there is no await between them.
         self._image = image
+        if change.is_full:
+            self.names.forget()
+        else:
+            self.names.note(topic.name for topic in change.topics)
         if news is None or (change.is_full and image.controller_epoch == before.controller_epoch):
             # Numbers of this epoch in between may have had what is in neither image.
             self._intervals.restarted(image.position)

@@ -78,7 +78,7 @@ class MetadataService:
             [
                 ServiceRegistration(
                     name="regnum.metadata.v1.MetadataService",
-                    servicer=MetadataServicer(lambda: self._propagation.image),
+                    servicer=MetadataServicer(lambda: self._propagation.image, self._propagation.names),
                     add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
                 )
             ],

@@ -122,7 +122,7 @@ async def test_one_failure_does_not_hide_the_other_topics(regnum: CommandHere, c
     assert [row["name"] for row in json.loads(ran.out)] == ["new"]
     described = await regnum("topics", "describe", "nowhere", "old", "new", "-o", "json")
     assert (described.status, described.error["code"]) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
-    assert [row["name"] for row in json.loads(described.out)] == ["old", "new"]
+    assert [row["name"] for row in json.loads(described.out)] == ["new", "old"]
 
 
 async def test_an_assignment_says_the_number_of_partitions_itself(regnum: CommandHere) -> None:

@@ -159,7 +159,7 @@ def test_an_image_comes_changes_and_is_shown(count: int, partitions: int) -> Non
         await world.publish("a change of every partition", other, 1, 2, 3)
         await world.publish("another reign, where nothing differs", other, 2, 0, 4)
         await world.publish("another reign, where everything differs", one, 3, 0, 5)
-        servicer = MetadataServicer(lambda: world.propagation.image)
+        servicer = MetadataServicer(lambda: world.propagation.image, world.propagation.names)
         for what, request in (("by nobody's name", metadata_pb2.GetMetadataRequest()), ("by name", named)):
             with held.measuring(f"all topics are asked for {what}"):
                 answer = await servicer.GetMetadata(request, None)

@@ -4,6 +4,7 @@ from typing import Final
 
 from regnum_client.admin.config_admin import ConfigAdmin
 from regnum_client.admin.health.health_admin import HealthAdmin
+from regnum_client.admin.describing.pages import DescribeAdmin
 from regnum_client.admin.quota_admin import QuotaAdmin
 from regnum_client.admin.reassignment.admin import ReassignmentAdmin
 from regnum_client.admin.recovery_admin import RecoveryAdmin
@@ -14,7 +15,7 @@ TOPIC_WAIT_S: Final = 0.5
 """How long a topic that no broker knows is waited for when it is described: news of it may be on its way."""
 
 
-class Admin(TopicAdmin, PartitionAdmin, QuotaAdmin, ConfigAdmin, RecoveryAdmin, ReassignmentAdmin, HealthAdmin):
+class Admin(TopicAdmin, PartitionAdmin, QuotaAdmin, ConfigAdmin, RecoveryAdmin, ReassignmentAdmin, HealthAdmin, DescribeAdmin):
     """Topics and the cluster. The plural methods answer for each topic, the singular ones raise."""
 
     async def describe_cluster(self) -> ClusterView:
@@ -22,7 +23,7 @@ class Admin(TopicAdmin, PartitionAdmin, QuotaAdmin, ConfigAdmin, RecoveryAdmin, 
         return await self._open().newer_than(self._clock.monotonic(), timeout_s=self._timeout_s)
 
     async def list_topics(self) -> tuple[TopicView, ...]:
-        """All topics, by name."""
+        """All topics, by name, in one answer; ``describe_topics`` gives those of a large cluster page by page."""
         view = await self._open().all_topics(timeout_s=self._timeout_s)
         return tuple(view.topics[name] for name in sorted(view.topics))
 

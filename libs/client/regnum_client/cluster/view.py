@@ -90,6 +90,8 @@ class PartitionView:
     """Live brokers whose replica cannot be used."""
     offline_reason: str = ""
     """Why there is no leader, and what helps; empty when there is one, or when only brokers are missing."""
+    min_insync_replicas: int = 0
+    """Effective min.insync.replicas; 0 when it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,11 @@ class ClusterView:
     def is_of_another_cluster(self, answer: GetMetadataResponse) -> bool:
         """Whether an answer tells of another cluster than the one that is known."""
         return bool(self.cluster_id) and bool(answer.cluster_id) and answer.cluster_id != self.cluster_id
+
+
+def topic_view(item: TopicMetadata) -> TopicView:
+    """A topic as one answer tells it."""
+    return _topic(None, item)
 
 
 def merge(
@@ -318,6 +325,7 @@ def _topic(known: TopicView | None, item: TopicMetadata) -> TopicView:
             elr=tuple(map(BrokerId, one.elr)),
             offline_replicas=tuple(map(BrokerId, one.offline_replicas)),
             offline_reason=one.offline_reason,
+            min_insync_replicas=one.min_insync_replicas,
         )
     return TopicView(
         name=state.name,

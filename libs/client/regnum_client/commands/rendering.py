@@ -18,7 +18,7 @@ def emit_rows(rows: Sequence[Row], output: Output, *, columns: Sequence[str], em
     match output:
         case Output.TABLE:
             if rows:
-                _table([[_cell(row.get(column)) for column in columns] for row in rows], columns)
+                _table([[cell_of(row.get(column)) for column in columns] for row in rows], columns)
             elif empty:
                 sys.stderr.write(f"{empty}\n")
         case Output.JSON:
@@ -38,7 +38,7 @@ def emit_one(row: Row, output: Output) -> None:
         case Output.TABLE:
             width = max(len(field) for field in row) + 2
             for field, value in row.items():
-                _line(f"{_title(field):<{width}}{_cell(value)}")
+                _line(f"{title_of(field):<{width}}{cell_of(value)}")
         case Output.JSON:
             _line(json.dumps(row, indent=2, ensure_ascii=False))
         case Output.JSONL:
@@ -119,11 +119,13 @@ def _content(name: str, value: bytes | None) -> dict[str, Any]:
         return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
 
 
-def _title(field: str) -> str:
+def title_of(field: str) -> str:
+    """A field's name for people."""
     return field.replace("_", " ")
 
 
-def _cell(value: object) -> str:
+def cell_of(value: object) -> str:
+    """A value for people."""
     match value:
         case None:
             return "-"
@@ -138,7 +140,7 @@ def _cell(value: object) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
-    titles = [_title(column).upper() for column in columns]
+    titles = [title_of(column).upper() for column in columns]
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415 - a tenth of a second
         from rich.table import Table  # noqa: PLC0415
@@ -154,9 +156,17 @@ def _table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
 
 
 def _yaml(value: object) -> None:
+    sys.stdout.write(yaml_of(value))
+
+
+def yaml_of(value: object) -> str:
+    """A YAML document, or items of one."""
     import yaml  # noqa: PLC0415
 
-    yaml.safe_dump(_plain(value), sys.stdout, sort_keys=False, allow_unicode=True)
+    # In C where it is there: ten times as fast.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(_plain(value), Dumper=dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _plain(value: object) -> object:

@@ -1,6 +1,6 @@
-"""`regnum topics`: create, list, describe, delete; add and remove partitions."""
+"""`regnum topics`: create, delete, add and remove partitions; for list and describe see ``looking``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,14 +19,12 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
+from regnum_client.commands.looking import topics as looking
 from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
-    from regnum_service.errors import RegnumError
-
     from regnum_client.admin.topic_mutation import Waiting
     from regnum_client.admin.topics import TopicPartitions
-    from regnum_client.cluster.view import TopicView
 
 QuotaWaitOption = Annotated[
     float | None,
@@ -53,6 +51,7 @@ group = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
+    looking.add_to(group)
     app.add_typer(group, name="topics")
     app.add_typer(group, name="topic", hidden=True)
 
@@ -129,106 +128,6 @@ def create(
     ]
     emit_rows(rows, output, columns=columns)
     _raise_failures(answers, output, tolerated=tolerated)
-
-
-@group.command("list")
-def list_topics(
-    *,
-    output: OutputOption = Output.TABLE,
-    bootstrap: BootstrapOption = None,
-    timeout: TimeoutOption = None,
-    _debug: DebugOption = False,
-) -> None:
-    """List all topics."""
-
-    async def work() -> "tuple[TopicView, ...]":
-        from regnum_client.admin.admin import Admin  # noqa: PLC0415
-
-        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            return await admin.list_topics()
-
-    rows = [
-        {
-            "name": topic.name,
-            "partitions": len(topic.partitions),
-            "replication_factor": max((len(one.replicas) for one in topic.partitions.values()), default=0),
-            "offline_partitions": sum(one.leader < 0 for one in topic.partitions.values()),
-            "under_replicated_partitions": sum(len(one.isr) < len(one.replicas) for one in topic.partitions.values()),
-            "topic_id": topic.topic_id,
-        }
-        for topic in run(work())
-    ]
-    columns = ("name", "partitions", "replication_factor", "offline_partitions", "under_replicated_partitions")
-    emit_rows(rows, output, columns=columns, empty="no topics; create one with `regnum topics create NAME`")
-
-
-@group.command("describe")
-def describe(
-    *,
-    topics: NamesArgument,
-    output: OutputOption = Output.TABLE,
-    bootstrap: BootstrapOption = None,
-    timeout: TimeoutOption = None,
-    _debug: DebugOption = False,
-) -> None:
-    """Show leader, replicas and in-sync replicas of every partition."""
-
-    async def work() -> "tuple[list[TopicView], dict[str, RegnumError]]":
-        from regnum_service.errors import ExitStatus, RegnumError  # noqa: PLC0415
-
-        from regnum_client.admin.admin import Admin  # noqa: PLC0415
-
-        found: list[TopicView] = []
-        missing: dict[str, RegnumError] = {}
-        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
-            for name in dict.fromkeys(topics):
-                try:
-                    found.append(await admin.describe_topic(name))
-                except RegnumError as error:
-                    if error.traits.exit_status is not ExitStatus.NOT_FOUND:
-                        raise
-                    missing[name] = error
-        return found, missing
-
-    views, missing = run(work())
-    if views:
-        _show_partitions(views, output)
-    _raise_failures(missing, output, tolerated="")
-
-
-def _show_partitions(views: "Sequence[TopicView]", output: Output) -> None:
-    if output is Output.TABLE:
-        columns = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
-        emit_rows([row for view in views for row in _partition_rows(view)], output, columns=columns)
-        for view in views:
-            for one in view.partitions.values():
-                if one.offline_reason:
-                    note(f"{view.name}-{one.number}: {one.offline_reason}")
-        return
-    emit_rows(
-        [
-            {
-                "name": view.name,
-                "topic_id": view.topic_id,
-                "partitions": [
-                    {
-                        "partition": one.number,
-                        "leader": one.leader if one.leader >= 0 else None,
-                        "leader_epoch": one.leader_epoch,
-                        "replicas": list(one.replicas),
-                        "isr": list(one.isr),
-                        "elr": list(one.elr),
-                        "offline_replicas": list(one.offline_replicas),
-                        "offline_reason": one.offline_reason,
-                    }
-                    for one in view.partitions.values()
-                ],
-            }
-            for view in views
-        ],
-        output,
-        columns=(),
-    )
 
 
 @group.command("delete")
@@ -392,18 +291,3 @@ def _assignment(text: str) -> dict[int, list[int]]:
         raise wrong_use(
             f"--assignment {text!r} is not a list of broker ids; give one list for each partition, such as 1,2,3;2,3,1"
         ) from None
-
-
-def _partition_rows(view: "TopicView") -> list[dict[str, object]]:
-    return [
-        {
-            "topic": view.name,
-            "partition": one.number,
-            "leader": one.leader if one.leader >= 0 else "none",
-            "epoch": one.leader_epoch,
-            "replicas": one.replicas,
-            "isr": one.isr,
-            "elr": one.elr,
-        }
-        for one in view.partitions.values()
-    ]

@@ -4,11 +4,10 @@ import asyncio
 from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2
-from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.broker_lists import NO_BROKERS, BrokerLists
-from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.encoding import Encoding
 from regnum_service.slices import slices
+from regnum_service.topic_pages import TopicPages, unknown_topic
 
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.metadata_cache import MetadataCache, TopicView
@@ -33,6 +32,7 @@ class MetadataServicer:
         self._broker_lists: Final = BrokerLists()
         self._building: Final = asyncio.Lock()
         """One large answer at a time, so that many do not add up to one long turn."""
+        self._pages: Final = TopicPages(lambda: cache.topics, cache.names, leaders.state_of)
 
     async def GetMetadata(  # noqa: N802 - gRPC's name
         self,
@@ -61,9 +61,21 @@ class MetadataServicer:
                 if found is not None:
                     await self._add(answer, found)
                 else:
-                    answer.piece.topics.append(_unknown(name))
+                    answer.piece.topics.append(unknown_topic(name))
                     await answer.took(TOPIC_WEIGHT)
             return answer.whole()
+
+    async def DescribeTopics(  # noqa: N802 - gRPC's name
+        self,
+        request: metadata_pb2.DescribeTopicsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> bytes:
+        """A page of topics: a DescribeTopicsResponse."""
+        cache = self._cache
+        return await self._pages.page(
+            request,
+            lambda: metadata_pb2.DescribeTopicsResponse(cluster_id=cache.cluster_id, version=cache.version),
+        )
 
     async def _add(self, answer: Encoding[metadata_pb2.GetMetadataResponse], view: TopicView) -> None:
         state = answer.piece.topics.add().topic
@@ -84,13 +96,3 @@ class MetadataServicer:
             brokers_digest=digest,
             brokers_unchanged=unchanged,
         )
-
-
-def _unknown(name: str) -> metadata_pb2.TopicMetadata:
-    try:
-        check_topic_name(name)
-    except InvalidTopicNameError:
-        code = errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
-    else:
-        code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
-    return metadata_pb2.TopicMetadata(error_code=code, topic=types_pb2.TopicState(name=name))

@@ -20,6 +20,7 @@ from regnum_model.ids import ControllerEpoch
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.errors import Code, RegnumError
 from regnum_service.letting_go import values_gone
+from regnum_service.name_order import NameOrder
 from regnum_service.slices import Turns
 from regnum_telemetry import conventions, tracing
 
@@ -62,6 +63,8 @@ class MetadataCache:
         """Live brokers by id."""
         self.topics: Map[str, TopicView] = Map()
         """Topics by name."""
+        self.names: Final = NameOrder()
+        """The names, in order."""
 
     @property
     def version(self) -> int:
@@ -152,6 +155,10 @@ class MetadataCache:
             return errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
         retired: list[Mapping[str, TopicView]] = [] if head.from_version else [self.topics]
         self.topics = topics.finish()
+        if head.from_version:
+            self.names.note(topic.name for part in parts for topic in part.topics)
+        else:
+            self.names.forget()
         self.brokers = self._brokers_after(head)
         self.controller = head.controller
         self.cluster_id = head.cluster_id

@@ -30,13 +30,16 @@ def broker_message(broker: Broker) -> types_pb2.Broker:
     )
 
 
-def partition_state(number: int, partition: Partition, offline: Collection[BrokerId] = ()) -> types_pb2.PartitionState:
+def partition_state(
+    number: int, partition: Partition, offline: Collection[BrokerId] = (), *, min_insync: int = 0
+) -> types_pb2.PartitionState:
     """State of a partition; without a leader while none can be named.
 
     Args:
         number: its number.
         partition: what the picture says of it.
         offline: live brokers that cannot use their replica; for those who describe it, not for those who carry it out.
+        min_insync: effective min.insync.replicas; likewise.
     """
     held = partition.held
     if held is None or partition.trouble is not None:
@@ -48,6 +51,7 @@ def partition_state(number: int, partition: Partition, offline: Collection[Broke
             version=-1,
             offline_replicas=sorted(offline),
             offline_reason=partition.trouble or "",
+            min_insync_replicas=min_insync,
         )
     state = held.state
     return types_pb2.PartitionState(
@@ -60,6 +64,7 @@ def partition_state(number: int, partition: Partition, offline: Collection[Broke
         version=held.version,
         offline_replicas=sorted(offline),
         offline_reason=_offline_reason(held.state, offline),
+        min_insync_replicas=min_insync,
     )
 
 

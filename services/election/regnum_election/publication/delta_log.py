@@ -284,4 +284,5 @@ def _state(picture: Cluster, key: PartitionKey) -> types_pb2.PartitionState:
         return types_pb2.PartitionState(
             partition=key.partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, version=-1, removed=True
         )
-    return partition_state(key.partition, partition, picture.offline_at(key))
+    min_insync = picture.min_insync(key, partition)
+    return partition_state(key.partition, partition, picture.offline_at(key), min_insync=min_insync)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2
-from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.broker_lists import NO_BROKERS, BrokerLists
-from regnum_model.topics import InvalidTopicNameError, check_topic_name
 from regnum_service.encoding import Encoding
+from regnum_service.name_order import NameOrder
 from regnum_service.slices import slices
+from regnum_service.topic_pages import TopicPages, unknown_topic
 
 from regnum_metadata.image import Image, TopicImage
 
@@ -25,8 +25,15 @@ Context = Any
 class MetadataServicer:
     """Answers from the image; what it answers is encoded."""
 
-    def __init__(self, image: Callable[[], Image]) -> None:
+    def __init__(self, image: Callable[[], Image], names: NameOrder) -> None:
+        """Only assigns.
+
+        Args:
+            image: the image as of now.
+            names: the names of its topics; told of every change of them.
+        """
         self._image: Final = image
+        self._pages: Final = TopicPages(lambda: image().topics, names)
         self._broker_lists: Final = BrokerLists()
 
     async def GetMetadata(  # noqa: N802 - gRPC's name
@@ -53,9 +60,24 @@ class MetadataServicer:
             if known is not None:
                 await _add_topic(answer, known)
             else:
-                answer.piece.topics.append(_unknown(name))
+                answer.piece.topics.append(unknown_topic(name))
                 await answer.took(TOPIC_WEIGHT)
         return answer.whole()
+
+    async def DescribeTopics(  # noqa: N802 - gRPC's name
+        self,
+        request: metadata_pb2.DescribeTopicsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> bytes:
+        """A page of topics: a DescribeTopicsResponse."""
+
+        def head() -> metadata_pb2.DescribeTopicsResponse:
+            image = self._image()
+            return metadata_pb2.DescribeTopicsResponse(
+                cluster_id=image.head.cluster_id, version=(image.controller_epoch << 32) + image.version
+            )
+
+        return await self._pages.page(request, head)
 
     def _head(self, image: Image, known_brokers: int) -> metadata_pb2.GetMetadataResponse:
         head = image.head
@@ -77,13 +99,3 @@ async def _add_topic(answer: Encoding[metadata_pb2.GetMetadataResponse], topic: 
     async for numbers in slices(sorted(topic.partitions), PARTITIONS_PER_TURN):
         state.partitions.extend([topic.partitions[number] for number in numbers])
     await answer.took(TOPIC_WEIGHT + len(topic.partitions))
-
-
-def _unknown(name: str) -> metadata_pb2.TopicMetadata:
-    try:
-        check_topic_name(name)
-    except InvalidTopicNameError:
-        code = errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
-    else:
-        code = errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
-    return metadata_pb2.TopicMetadata(error_code=code, topic=types_pb2.TopicState(name=name))

@@ -26,19 +26,31 @@ from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!regnum/metadata/v1/metadata.proto\x12\x12regnum.metadata.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x81\x01\n\x12GetMetadataRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x14\n\x0c\x62rokers_only\x18\x03 \x01(\x08\x12\x15\n\rknown_brokers\x18\x04 \x01(\x06\"\xfb\x01\n\x13GetMetadataResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12/\n\ncontroller\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12\x31\n\x06topics\x18\x04 \x03(\x0b\x32!.regnum.metadata.v1.TopicMetadata\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x16\n\x0e\x62rokers_digest\x18\x06 \x01(\x06\x12\x19\n\x11\x62rokers_unchanged\x18\x07 \x01(\x08\"k\n\rTopicMetadata\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12*\n\x05topic\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.TopicState2q\n\x0fMetadataService\x12^\n\x0bGetMetadata\x12&.regnum.metadata.v1.GetMetadataRequest\x1a\'.regnum.metadata.v1.GetMetadataResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!regnum/metadata/v1/metadata.proto\x12\x12regnum.metadata.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x81\x01\n\x12GetMetadataRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x14\n\x0c\x62rokers_only\x18\x03 \x01(\x08\x12\x15\n\rknown_brokers\x18\x04 \x01(\x06\"\xfb\x01\n\x13GetMetadataResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12/\n\ncontroller\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12\x31\n\x06topics\x18\x04 \x03(\x0b\x32!.regnum.metadata.v1.TopicMetadata\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x16\n\x0e\x62rokers_digest\x18\x06 \x01(\x06\x12\x19\n\x11\x62rokers_unchanged\x18\x07 \x01(\x08\"k\n\rTopicMetadata\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12*\n\x05topic\x18\x02 \x01(\x0b\x32\x1b.regnum.types.v1.TopicState\"\xdb\x01\n\x15\x44\x65scribeTopicsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12/\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1f.regnum.metadata.v1.TopicFilter\x12/\n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x1f.regnum.metadata.v1.TopicCursor\x12\r\n\x05limit\x18\x05 \x01(\x05\x12\x11\n\tsummaries\x18\x06 \x01(\x08\"\x87\x01\n\x0bTopicFilter\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x0c\n\x04glob\x18\x02 \x01(\t\x12\x15\n\x08internal\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x36\n\x08troubles\x18\x04 \x03(\x0e\x32$.regnum.metadata.v1.PartitionTroubleB\x0b\n\t_internal\"/\n\x0bTopicCursor\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\xdb\x01\n\x16\x44\x65scribeTopicsResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x31\n\x06topics\x18\x03 \x03(\x0b\x32!.regnum.metadata.v1.TopicMetadata\x12\x33\n\tsummaries\x18\x04 \x03(\x0b\x32 .regnum.metadata.v1.TopicSummary\x12\x34\n\x0bnext_cursor\x18\x05 \x01(\x0b\x32\x1f.regnum.metadata.v1.TopicCursor\"\xa0\x01\n\x0cTopicSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x04 \x01(\x05\x12\x0f\n\x07offline\x18\x05 \x01(\x05\x12\x18\n\x10under_replicated\x18\x06 \x01(\x05\x12\x15\n\runder_min_isr\x18\x07 \x01(\x05*\xa1\x01\n\x10PartitionTrouble\x12!\n\x1dPARTITION_TROUBLE_UNSPECIFIED\x10\x00\x12\x1d\n\x19PARTITION_TROUBLE_OFFLINE\x10\x01\x12&\n\"PARTITION_TROUBLE_UNDER_REPLICATED\x10\x02\x12#\n\x1fPARTITION_TROUBLE_UNDER_MIN_ISR\x10\x03\x32\xda\x01\n\x0fMetadataService\x12^\n\x0bGetMetadata\x12&.regnum.metadata.v1.GetMetadataRequest\x1a\'.regnum.metadata.v1.GetMetadataResponse\x12g\n\x0e\x44\x65scribeTopics\x12).regnum.metadata.v1.DescribeTopicsRequest\x1a*.regnum.metadata.v1.DescribeTopicsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.metadata.v1.metadata_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_PARTITIONTROUBLE']._serialized_start=1406
+  _globals['_PARTITIONTROUBLE']._serialized_end=1567
   _globals['_GETMETADATAREQUEST']._serialized_start=117
   _globals['_GETMETADATAREQUEST']._serialized_end=246
   _globals['_GETMETADATARESPONSE']._serialized_start=249
   _globals['_GETMETADATARESPONSE']._serialized_end=500
   _globals['_TOPICMETADATA']._serialized_start=502
   _globals['_TOPICMETADATA']._serialized_end=609
-  _globals['_METADATASERVICE']._serialized_start=611
-  _globals['_METADATASERVICE']._serialized_end=724
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_start=612
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_end=831
+  _globals['_TOPICFILTER']._serialized_start=834
+  _globals['_TOPICFILTER']._serialized_end=969
+  _globals['_TOPICCURSOR']._serialized_start=971
+  _globals['_TOPICCURSOR']._serialized_end=1018
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_start=1021
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_end=1240
+  _globals['_TOPICSUMMARY']._serialized_start=1243
+  _globals['_TOPICSUMMARY']._serialized_end=1403
+  _globals['_METADATASERVICE']._serialized_start=1570
+  _globals['_METADATASERVICE']._serialized_end=1788
 # @@protoc_insertion_point(module_scope)

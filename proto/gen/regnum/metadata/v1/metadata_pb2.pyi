@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from regnum.types.v1 import errors_pb2 as _errors_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
@@ -19,6 +20,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _PartitionTrouble:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PartitionTroubleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartitionTrouble.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PARTITION_TROUBLE_UNSPECIFIED: _PartitionTrouble.ValueType  # 0
+    """Not said."""
+    PARTITION_TROUBLE_OFFLINE: _PartitionTrouble.ValueType  # 1
+    """It has no leader."""
+    PARTITION_TROUBLE_UNDER_REPLICATED: _PartitionTrouble.ValueType  # 2
+    """Not all of its replicas are in sync."""
+    PARTITION_TROUBLE_UNDER_MIN_ISR: _PartitionTrouble.ValueType  # 3
+    """Fewer replicas are in sync than min.insync.replicas asks for: writes with acks=all are refused."""
+
+class PartitionTrouble(_PartitionTrouble, metaclass=_PartitionTroubleEnumTypeWrapper):
+    """What may be wrong with a partition, as an answering process sees it."""
+
+PARTITION_TROUBLE_UNSPECIFIED: PartitionTrouble.ValueType  # 0
+"""Not said."""
+PARTITION_TROUBLE_OFFLINE: PartitionTrouble.ValueType  # 1
+"""It has no leader."""
+PARTITION_TROUBLE_UNDER_REPLICATED: PartitionTrouble.ValueType  # 2
+"""Not all of its replicas are in sync."""
+PARTITION_TROUBLE_UNDER_MIN_ISR: PartitionTrouble.ValueType  # 3
+"""Fewer replicas are in sync than min.insync.replicas asks for: writes with acks=all are refused."""
+Global___PartitionTrouble: _TypeAlias = PartitionTrouble  # noqa: Y015
 
 @_typing.final
 class GetMetadataRequest(_message.Message):
@@ -141,3 +170,211 @@ class TopicMetadata(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicMetadata: _TypeAlias = TopicMetadata  # noqa: Y015
+
+@_typing.final
+class DescribeTopicsRequest(_message.Message):
+    """Asks for a page of topics."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    SUMMARIES_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """Partitions of the page at most, or topics where summaries are wanted. 0, and above 10,000: 2,000 and 10,000."""
+    summaries: _builtins.bool
+    """Answer counts of each topic in place of its partitions."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics to describe, at most 10,000. Empty means all that there are."""
+
+    @_builtins.property
+    def filter(self) -> Global___TopicFilter:
+        """Which of them. Absent: all."""
+
+    @_builtins.property
+    def cursor(self) -> Global___TopicCursor:
+        """Where the page begins. Absent: at the first."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        filter: Global___TopicFilter | None = ...,
+        cursor: Global___TopicCursor | None = ...,
+        limit: _builtins.int = ...,
+        summaries: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "filter", b"filter", "header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "filter", b"filter", "header", b"header", "limit", b"limit", "summaries", b"summaries", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTopicsRequest: _TypeAlias = DescribeTopicsRequest  # noqa: Y015
+
+@_typing.final
+class TopicFilter(_message.Message):
+    """Chooses topics: those that fit everything that is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_FIELD_NUMBER: _builtins.int
+    GLOB_FIELD_NUMBER: _builtins.int
+    INTERNAL_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
+    prefix: _builtins.str
+    """How the name begins. Empty: any way."""
+    glob: _builtins.str
+    """The name with * for any characters and ? for any one of them. Empty: any name."""
+    internal: _builtins.bool
+    """Whether it is a topic of Regnum's own, whose name begins with two underscores. Absent: both."""
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedScalarFieldContainer[Global___PartitionTrouble.ValueType]:
+        """Only partitions in any of these troubles, and only topics that have one. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        prefix: _builtins.str = ...,
+        glob: _builtins.str = ...,
+        internal: _builtins.bool | None = ...,
+        troubles: _abc.Iterable[Global___PartitionTrouble.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_internal", b"_internal", "internal", b"internal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_internal", b"_internal", "glob", b"glob", "internal", b"internal", "prefix", b"prefix", "troubles", b"troubles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__internal: _TypeAlias = _typing.Literal["internal"]  # noqa: Y015
+    _WhichOneofArgType__internal: _TypeAlias = _typing.Literal["_internal", b"_internal"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__internal) -> _WhichOneofReturnType__internal | None: ...
+
+Global___TopicFilter: _TypeAlias = TopicFilter  # noqa: Y015
+
+@_typing.final
+class TopicCursor(_message.Message):
+    """A place in the list of all partitions, ordered by the name of the topic and the number of the partition. It means the
+    same to every process, at any time: topics that come or go meanwhile move nothing that lies behind it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic: this one, or where there is none of that name the next one."""
+    partition: _builtins.int
+    """Partition of that very topic, or the next one."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicCursor: _TypeAlias = TopicCursor  # noqa: Y015
+
+@_typing.final
+class DescribeTopicsResponse(_message.Message):
+    """Answers DescribeTopicsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    SUMMARIES_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster. Empty while the process has not heard from a controller."""
+    version: _builtins.int
+    """Metadata version of the answering process, as in GetMetadataResponse."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicMetadata]:
+        """Topics by name with their partitions by number. The last one may go on in the next page."""
+
+    @_builtins.property
+    def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicSummary]:
+        """Topics by name, where summaries were asked for; those that were named and do not exist stand in topics."""
+
+    @_builtins.property
+    def next_cursor(self) -> Global___TopicCursor:
+        """Where the next page begins. Absent: this is the last one. A page may be empty and have one: as much was looked at as
+        one call may.
+        """
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
+        summaries: _abc.Iterable[Global___TopicSummary] | None = ...,
+        next_cursor: Global___TopicCursor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_cursor", b"next_cursor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "next_cursor", b"next_cursor", "summaries", b"summaries", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTopicsResponse: _TypeAlias = DescribeTopicsResponse  # noqa: Y015
+
+@_typing.final
+class TopicSummary(_message.Message):
+    """Counts of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
+    OFFLINE_FIELD_NUMBER: _builtins.int
+    UNDER_REPLICATED_FIELD_NUMBER: _builtins.int
+    UNDER_MIN_ISR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Topic name."""
+    topic_id: _builtins.str
+    """Topic id."""
+    partitions: _builtins.int
+    """Number of partitions."""
+    replication_factor: _builtins.int
+    """Replicas of the partition that has the most."""
+    offline: _builtins.int
+    """Partitions without a leader."""
+    under_replicated: _builtins.int
+    """Partitions of which not all replicas are in sync."""
+    under_min_isr: _builtins.int
+    """Partitions with fewer replicas in sync than min.insync.replicas asks for."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _builtins.int = ...,
+        replication_factor: _builtins.int = ...,
+        offline: _builtins.int = ...,
+        under_replicated: _builtins.int = ...,
+        under_min_isr: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "offline", b"offline", "partitions", b"partitions", "replication_factor", b"replication_factor", "topic_id", b"topic_id", "under_min_isr", b"under_min_isr", "under_replicated", b"under_replicated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicSummary: _TypeAlias = TopicSummary  # noqa: Y015

@@ -40,6 +40,11 @@ class MetadataServiceStub:
                 request_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.GetMetadataRequest.SerializeToString,
                 response_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.GetMetadataResponse.FromString,
                 _registered_method=True)
+        self.DescribeTopics = channel.unary_unary(
+                '/regnum.metadata.v1.MetadataService/DescribeTopics',
+                request_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsRequest.SerializeToString,
+                response_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsResponse.FromString,
+                _registered_method=True)
 
 
 class MetadataServiceServicer:
@@ -53,6 +58,14 @@ class MetadataServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeTopics(self, request, context):
+        """Describes topics page by page, in the order of their names (Kafka's DescribeTopicPartitions, KIP-966). What one call
+        costs is bounded, however large the cluster; a client that wants everything asks again with the cursor of the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MetadataServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +73,11 @@ def add_MetadataServiceServicer_to_server(servicer, server):
                     servicer.GetMetadata,
                     request_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.GetMetadataRequest.FromString,
                     response_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.GetMetadataResponse.SerializeToString,
+            ),
+            'DescribeTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTopics,
+                    request_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsRequest.FromString,
+                    response_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +108,33 @@ class MetadataService:
             '/regnum.metadata.v1.MetadataService/GetMetadata',
             regnum_dot_metadata_dot_v1_dot_metadata__pb2.GetMetadataRequest.SerializeToString,
             regnum_dot_metadata_dot_v1_dot_metadata__pb2.GetMetadataResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.metadata.v1.MetadataService/DescribeTopics',
+            regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsRequest.SerializeToString,
+            regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsResponse.FromString,
             options,
             channel_credentials,
             insecure,

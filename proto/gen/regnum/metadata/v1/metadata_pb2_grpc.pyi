@@ -35,6 +35,10 @@ class MetadataServiceStub:
     def __new__(cls, channel: _aio.Channel) -> MetadataServiceAsyncStub: ...
     GetMetadata: _grpc.UnaryUnaryMultiCallable[_metadata_pb2.GetMetadataRequest, _metadata_pb2.GetMetadataResponse]
     """Answers brokers, controller and topics as of the newest change this process has seen."""
+    DescribeTopics: _grpc.UnaryUnaryMultiCallable[_metadata_pb2.DescribeTopicsRequest, _metadata_pb2.DescribeTopicsResponse]
+    """Describes topics page by page, in the order of their names (Kafka's DescribeTopicPartitions, KIP-966). What one call
+    costs is bounded, however large the cluster; a client that wants everything asks again with the cursor of the answer.
+    """
 
 @_typing.type_check_only
 class MetadataServiceAsyncStub(MetadataServiceStub):
@@ -43,6 +47,10 @@ class MetadataServiceAsyncStub(MetadataServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetMetadata: _aio.UnaryUnaryMultiCallable[_metadata_pb2.GetMetadataRequest, _metadata_pb2.GetMetadataResponse]  # type: ignore[assignment]
     """Answers brokers, controller and topics as of the newest change this process has seen."""
+    DescribeTopics: _aio.UnaryUnaryMultiCallable[_metadata_pb2.DescribeTopicsRequest, _metadata_pb2.DescribeTopicsResponse]  # type: ignore[assignment]
+    """Describes topics page by page, in the order of their names (Kafka's DescribeTopicPartitions, KIP-966). What one call
+    costs is bounded, however large the cluster; a client that wants everything asks again with the cursor of the answer.
+    """
 
 class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
     """Cluster metadata, served by every broker from its cache."""
@@ -54,5 +62,15 @@ class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_metadata_pb2.GetMetadataResponse, _abc.Awaitable[_metadata_pb2.GetMetadataResponse]]:
         """Answers brokers, controller and topics as of the newest change this process has seen."""
+
+    @_abc_1.abstractmethod
+    def DescribeTopics(
+        self,
+        request: _metadata_pb2.DescribeTopicsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_metadata_pb2.DescribeTopicsResponse, _abc.Awaitable[_metadata_pb2.DescribeTopicsResponse]]:
+        """Describes topics page by page, in the order of their names (Kafka's DescribeTopicPartitions, KIP-966). What one call
+        costs is bounded, however large the cluster; a client that wants everything asks again with the cursor of the answer.
+        """
 
 def add_MetadataServiceServicer_to_server(servicer: MetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -160,6 +160,7 @@ class PartitionState(_message.Message):
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     OFFLINE_REASON_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
+    MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number in its topic, from 0."""
     leader: _builtins.int
@@ -174,6 +175,8 @@ class PartitionState(_message.Message):
     """
     removed: _builtins.bool
     """True when the partition was removed from its topic, in changes of metadata only; there is no leader then."""
+    min_insync_replicas: _builtins.int
+    """Effective min.insync.replicas: how many replicas have to be in sync for acks=all. 0 means not known."""
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Broker ids of the in-sync replicas, the leader's among them."""
@@ -203,10 +206,11 @@ class PartitionState(_message.Message):
         offline_replicas: _abc.Iterable[_builtins.int] | None = ...,
         offline_reason: _builtins.str = ...,
         removed: _builtins.bool = ...,
+        min_insync_replicas: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "offline_reason", b"offline_reason", "offline_replicas", b"offline_replicas", "partition", b"partition", "removed", b"removed", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "min_insync_replicas", b"min_insync_replicas", "offline_reason", b"offline_reason", "offline_replicas", b"offline_replicas", "partition", b"partition", "removed", b"removed", "replicas", b"replicas", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""What is there, page by page."""

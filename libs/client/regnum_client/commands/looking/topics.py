@@ -1,0 +1,226 @@
+"""`regnum topics list` and `regnum topics describe`, page by page."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from regnum_model.topic_filter import InvalidTopicFilterError, TopicFilter, Trouble
+
+from regnum_client.commands.invocation import (
+    TIMEOUT_S,
+    BootstrapOption,
+    CommandFailedError,
+    DebugOption,
+    Failure,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    failure_of,
+    note,
+    run,
+    wrong_use,
+)
+from regnum_client.commands.looking.row_stream import RowStream
+from regnum_client.commands.rendering import emit_failure
+
+if TYPE_CHECKING:
+    from regnum_client.admin.admin import Admin
+    from regnum_client.admin.describing.topics import TopicSummary
+    from regnum_client.cluster.view import PartitionView, TopicView
+
+LIST_COLUMNS = (
+    "name",
+    "partitions",
+    "replication_factor",
+    "offline_partitions",
+    "under_replicated_partitions",
+    "under_min_isr_partitions",
+)
+DESCRIBE_COLUMNS = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
+
+PrefixOption = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only topics whose names begin so.")]
+MatchOption = Annotated[
+    str,
+    typer.Option("--match", metavar="GLOB", help="Only topics whose names look so; * stands for any text, ? for one."),
+]
+InternalOption = Annotated[
+    bool | None,
+    typer.Option("--internal/--no-internal", help="Only Regnum's own topics (__...), or none of them. Default: all."),
+]
+TroubleOption = Annotated[
+    list[Trouble] | None,
+    typer.Option("--trouble", help="Only topics with a partition in that trouble; may be given several times."),
+]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Hang the commands into `regnum topics`."""
+    group.command("list")(list_topics)
+    group.command("describe")(describe)
+
+
+def list_topics(
+    *,
+    prefix: PrefixOption = "",
+    match: MatchOption = "",
+    internal: InternalOption = None,
+    trouble: TroubleOption = None,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """List topics."""
+    chosen = _chosen(prefix, match, internal, trouble)
+    everything = chosen == TopicFilter()
+    empty = "no topics; create one with `regnum topics create NAME`" if everything else "no topic is such a one"
+    stream = RowStream(output, columns=LIST_COLUMNS, empty=empty)
+
+    async def work() -> None:
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+        async with (
+            Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin,
+            contextlib.aclosing(admin.summarize_topics(chosen=chosen)) as pages,
+        ):
+            async for page in pages:
+                stream.add([_summary(topic) for topic in page])
+
+    run(work())
+    stream.close()
+
+
+def describe(
+    *,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]...", help="Names of topics; without, those that the options choose."),
+    ] = None,
+    prefix: PrefixOption = "",
+    match: MatchOption = "",
+    internal: InternalOption = None,
+    trouble: TroubleOption = None,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show leader, replicas and in-sync replicas of partitions; with --trouble only of those that are in it."""
+    names = list(dict.fromkeys(topics or ()))
+    chosen = _chosen(prefix, match, internal, trouble)
+    if not names and chosen == TopicFilter():
+        raise wrong_use("no topic is named; name some, or choose them by --prefix, --match, --internal or --trouble")
+    if names and chosen != TopicFilter(troubles=chosen.troubles):
+        raise wrong_use("topics are named, or chosen by --prefix, --match and --internal; leave one of both out")
+    nothing = "" if names else "no topic is such a one"
+    stream = RowStream(output, columns=DESCRIBE_COLUMNS, empty=nothing)
+    reasons: list[str] = []
+
+    def show(view: "TopicView") -> None:
+        stream.add(_partition_rows(view) if output is Output.TABLE else [_document(view)])
+        states = view.partitions.values()
+        reasons.extend(f"{view.name}-{one.number}: {one.offline_reason}" for one in states if one.offline_reason)
+
+    async def work() -> list[Failure]:
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+        missing = set(names)
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            async with contextlib.aclosing(admin.describe_topics(names, chosen=chosen)) as views:
+                async for view in views:
+                    missing.discard(view.name)
+                    show(view)
+            late, failures = await _looked_for(admin, sorted(missing))
+            # Those that are in no trouble are missing, too.
+            for view in () if chosen.troubles else late:
+                show(view)
+        return failures
+
+    failures = run(work())
+    if not (failures and stream.is_empty):
+        stream.close()
+    for reason in reasons if output is Output.TABLE else ():
+        note(reason)
+    _raise_last(failures, output)
+
+
+def _raise_last(failures: Sequence[Failure], output: Output) -> None:
+    for failure in failures[:-1]:
+        emit_failure(failure, output)
+    if failures:
+        raise CommandFailedError(failures[-1])
+
+
+async def _looked_for(admin: "Admin", names: Sequence[str]) -> "tuple[list[TopicView], list[Failure]]":
+    """Topics that no broker knew, looked for once more: news of them may have been on its way."""
+    from regnum_service.errors import ExitStatus, RegnumError  # noqa: PLC0415
+
+    found: list[TopicView] = []
+    failures: list[Failure] = []
+    for name in names:
+        try:
+            found.append(await admin.describe_topic(name))
+        except RegnumError as error:
+            if error.traits.exit_status is not ExitStatus.NOT_FOUND:
+                raise
+            failures.append(failure_of(error))
+    return found, failures
+
+
+def _summary(topic: "TopicSummary") -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "offline_partitions": topic.offline_partitions,
+        "under_replicated_partitions": topic.under_replicated_partitions,
+        "under_min_isr_partitions": topic.under_min_isr_partitions,
+        "topic_id": topic.topic_id,
+    }
+
+
+def _chosen(prefix: str, match: str, internal: bool | None, trouble: list[Trouble] | None) -> TopicFilter:  # noqa: FBT001 - as the options have it
+    chosen = TopicFilter(prefix=prefix, glob=match, internal=internal, troubles=frozenset(trouble or ()))
+    try:
+        chosen.check()
+    except InvalidTopicFilterError as error:
+        raise wrong_use(str(error)) from error
+    return chosen
+
+
+def _document(view: "TopicView") -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "topic_id": view.topic_id,
+        "partitions": [_partition(one) for one in view.partitions.values()],
+    }
+
+
+def _partition(one: "PartitionView") -> dict[str, Any]:
+    return {
+        "partition": one.number,
+        "leader": one.leader if one.leader >= 0 else None,
+        "leader_epoch": one.leader_epoch,
+        "replicas": list(one.replicas),
+        "isr": list(one.isr),
+        "elr": list(one.elr),
+        "min_insync_replicas": one.min_insync_replicas or None,
+        "offline_replicas": list(one.offline_replicas),
+        "offline_reason": one.offline_reason,
+    }
+
+
+def _partition_rows(view: "TopicView") -> list[dict[str, object]]:
+    return [
+        {
+            "topic": view.name,
+            "partition": one.number,
+            "leader": one.leader if one.leader >= 0 else "none",
+            "epoch": one.leader_epoch,
+            "replicas": one.replicas,
+            "isr": one.isr,
+            "elr": one.elr,
+        }
+        for one in view.partitions.values()
+    ]

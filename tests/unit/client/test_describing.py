@@ -1,0 +1,124 @@
+"""Topics page by page: whole, once, from whichever broker knows most."""
+
+import json
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_client import Admin, TopicFilter, Trouble
+from regnum_client.cluster.view import TopicView
+from regnum_service.errors import RegnumError
+from regnum_testing.command_here import CommandHere
+from regnum_testing.fake_cluster import FakeCluster
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        yield running
+
+
+@pytest.fixture
+async def admin(cluster: FakeCluster) -> AsyncIterator[Admin]:
+    async with Admin(cluster.bootstrap, timeout_s=10.0, chance=random.Random(3)) as running:
+        yield running
+
+
+@pytest.fixture
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
+
+
+async def described(admin: Admin, *names: str, limit: int = 0, chosen: TopicFilter | None = None) -> list[TopicView]:
+    return [view async for view in admin.describe_topics(names, chosen=chosen or TopicFilter(), limit=limit)]
+
+
+async def test_a_topic_that_spans_pages_is_given_whole(admin: Admin, cluster: FakeCluster) -> None:
+    for name, partitions in (("a", 3), ("b", 8), ("c", 1)):
+        cluster.create(name, partitions=partitions)
+    views = await described(admin, limit=3)
+    assert [(view.name, sorted(view.partitions)) for view in views] == [
+        ("a", [0, 1, 2]),
+        ("b", list(range(8))),
+        ("c", [0]),
+    ]
+    assert cluster.calls["DescribeTopics"] == 4
+
+
+async def test_a_topic_that_was_made_anew_between_two_pages_is_of_one_life(admin: Admin, cluster: FakeCluster) -> None:
+    cluster.create("b", partitions=5)
+
+    def anew() -> None:
+        cluster.after_page = None
+        cluster.delete("b")
+        cluster.create("b", partitions=4)
+
+    cluster.after_page = anew
+    (view,) = await described(admin, limit=3)
+    assert (view.topic_id, sorted(view.partitions)) == (cluster.topic_ids["b"], [0, 1, 2, 3])
+
+
+async def test_named_topics_that_do_not_exist_are_left_out(admin: Admin, cluster: FakeCluster) -> None:
+    cluster.create("a")
+    assert [view.name for view in await described(admin, "nowhere", "a")] == ["a"]
+
+
+async def test_a_broker_that_is_behind_is_not_believed_while_another_knows_more(
+    admin: Admin, cluster: FakeCluster
+) -> None:
+    cluster.create("old")
+    for behind in (1, 2):
+        await cluster.brokers[behind].cut_off()
+    cluster.create("new")
+    await admin.describe_topic("new")
+    for _ in range(5):
+        assert [view.name for view in await described(admin)] == ["new", "old"]
+
+
+async def test_what_cannot_be_asked_is_said_at_once(admin: Admin, cluster: FakeCluster) -> None:
+    with pytest.raises(RegnumError) as refused:
+        await described(admin, limit=-1)
+    assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert cluster.calls["DescribeTopics"] <= len(cluster.brokers)
+
+
+async def test_only_partitions_in_trouble(admin: Admin, cluster: FakeCluster) -> None:
+    cluster.create("a", partitions=3)
+    cluster.create("b")
+    cluster.elect("a", 1, -1)
+    (view,) = await described(admin, chosen=TopicFilter(troubles=frozenset({Trouble.OFFLINE})))
+    assert (view.name, list(view.partitions)) == ("a", [1])
+
+
+async def test_topics_are_listed_as_they_come_in_every_form(regnum: CommandHere, cluster: FakeCluster) -> None:
+    for number in range(5):
+        cluster.create(f"orders-{number}", partitions=number + 1)
+    cluster.create("audit")
+    cluster.elect("orders-3", 0, -1)
+    rows = json.loads((await regnum("topics", "list", "-o", "json")).out)
+    assert [row["name"] for row in rows] == ["audit", *(f"orders-{number}" for number in range(5))]
+    assert [row["offline_partitions"] for row in rows] == [0, 0, 0, 0, 1, 0]
+    lines = (await regnum("topics", "list", "--prefix", "orders", "-o", "jsonl")).out.splitlines()
+    assert [json.loads(line)["partitions"] for line in lines] == [1, 2, 3, 4, 5]
+    table = (await regnum("topics", "list", "--trouble", "offline")).out.splitlines()
+    assert [line.split()[0] for line in table] == ["NAME", "orders-3"]
+    globbed = await regnum("topics", "list", "--match", "*-[12]", "-o", "json")
+    assert (globbed.status, globbed.error["code"]) == (2, "WRONG_USE")
+    nothing = await regnum("topics", "list", "--match", "x*")
+    assert (nothing.out, nothing.err) == ("", "no topic is such a one\n")
+
+
+async def test_partitions_in_trouble_are_described_without_naming_topics(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    cluster.create("a", partitions=3)
+    cluster.create("b")
+    cluster.elect("a", 2, -1)
+    ran = await regnum("topics", "describe", "--trouble", "offline", "-o", "jsonl")
+    assert [one["partition"] for one in json.loads(ran.out)["partitions"]] == [2]
+    both = await regnum("topics", "describe", "a", "--prefix", "a", "-o", "json")
+    assert both.status == 2
+    named = await regnum("topics", "describe", "a", "b", "--trouble", "offline")
+    assert [line.split()[:2] for line in named.out.splitlines()[1:]] == [["a", "2"]]
+    assert named.status == 0
