@@ -38,6 +38,8 @@ from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.dispatch import ControlChannel, Dispatch, Spawn
 from regnum_election.health.watch import HealthWatch, Limits
+from regnum_election.history.events import Entry
+from regnum_election.history.reign_events import ReignEvents, nowhere
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
@@ -111,6 +113,7 @@ class Controller:
         followed: Followed | None = None,
         limits: Limits | None = None,
         metrics: Metrics | None = None,
+        record: Callable[[Entry], None] = nowhere,
     ) -> None:
         counted = metrics or Metrics()
         self._event_times: Final = EventTimes(clock, counted)
@@ -156,6 +159,7 @@ class Controller:
             defer=self._put_internal,
             unverified=unverified,
             tally=Tally(counted),
+            events=ReignEvents(reign, record, clock),
         )
         self.health: Final = HealthWatch(self._context, limits or Limits())
         """What is wrong, and what has been for too long."""
@@ -286,6 +290,7 @@ class Controller:
     async def _begin(self) -> None:
         """Become controller, with the predecessor's picture or without one."""
         context, followed = self._context, self._followed
+        context.events.reign_began()
         self._followed = None
 
         def brokers_known() -> None:

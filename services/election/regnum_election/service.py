@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import structlog
-from regnum.admin.v1 import admin_pb2_grpc
+from regnum.admin.v1 import admin_pb2_grpc, events_pb2_grpc
 from regnum.election.v1 import controller_pb2_grpc
 from regnum_coordination.errors import NodeExists, SessionExpired
 from regnum_coordination.port import SessionState, Store
@@ -40,13 +40,17 @@ from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.broker_channel import GrpcControlChannel
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.watch import Limits
+from regnum_election.history.log import EventLog
+from regnum_election.history.segments import folder_of
 from regnum_election.publication.propagation_channel import GrpcPropagationChannel
 from regnum_election.reign.events import ClusterEvent, ReplicasMoving
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
+from regnum_election.servicers.events import EventServicer
 from regnum_election.settings import ElectionSettings
-from regnum_election.standby.channel import follow_state
+from regnum_election.standby.channel import follow_events, follow_state
+from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
 
 
@@ -77,6 +81,10 @@ class ElectionService:
         self._reach = Reach(probe=connect, clock=clock, chance=chance)
         self._isolation = Isolation(id=self._id, reach=self._reach, ask=ask_candidate, clock=clock)
         self._follower = Follower(open_stream=follow_state, clock=clock)
+        self._events = EventLog(clock, settings.event_limits)
+        self._event_follower = EventFollower(self._events, open_stream=follow_events, clock=clock)
+        self._cluster: str | None = None
+        """Id of the cluster whose events are written down."""
         self._listeners: dict[str, Address] = {}
         self._log = structlog.get_logger("election").bind(election_id=settings.election_id)
         self._servers = (
@@ -87,7 +95,12 @@ class ElectionService:
                         name="regnum.admin.v1.AdminService",
                         servicer=AdminServicer(self._role),
                         add_to_server=admin_pb2_grpc.add_AdminServiceServicer_to_server,
-                    )
+                    ),
+                    ServiceRegistration(
+                        name="regnum.admin.v1.EventService",
+                        servicer=EventServicer(self._role, self._events, clock),
+                        add_to_server=events_pb2_grpc.add_EventServiceServicer_to_server,
+                    ),
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
@@ -97,7 +110,7 @@ class ElectionService:
                 [
                     ServiceRegistration(
                         name="regnum.election.v1.ControllerService",
-                        servicer=ControllerServicer(self._role, reached_broker=self._reached_broker),
+                        servicer=ControllerServicer(self._role, self._events, reached_broker=self._reached_broker),
                         add_to_server=controller_pb2_grpc.add_ControllerServiceServicer_to_server,
                     )
                 ],
@@ -135,6 +148,7 @@ class ElectionService:
         }
         self._supervisor.start("loop-lag", self._lag.run())
         self._supervisor.start("follow-controller", self._follower.run())
+        self._supervisor.start("follow-events", self._event_follower.run())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
     async def _open_session(self) -> Store:
@@ -151,6 +165,7 @@ class ElectionService:
     async def _session(self, store: Store) -> None:
         await ensure_folders(store, paths.PERSISTENT_FOLDERS, self._clock)
         cluster_id = await self._cluster_id(store)
+        self._open_events(cluster_id)
         incarnation = str(uuid.UUID(int=self._chance.getrandbits(128)))
         membership = self._membership(store, incarnation)
         try:
@@ -184,7 +199,17 @@ class ElectionService:
 
     def _heard_of(self, known: KnownController | None) -> None:
         self._role.heard_of(known)
-        self._follower.heard_of(None if known is None or known.id == self._id else known.internal)
+        other = None if known is None or known.id == self._id else known.internal
+        self._follower.heard_of(other)
+        self._event_follower.heard_of(other)
+
+    def _open_events(self, cluster_id: str) -> None:
+        """Begin to write events down, those of this cluster, once it is known which it is."""
+        if self._cluster is None:
+            self._cluster = cluster_id
+            run_dir = self._settings.run_dir
+            self._events.open(None if run_dir is None else folder_of(run_dir, self._id, cluster_id))
+            self._supervisor.defer("event log", self._events.close)
 
     async def _stay_registered(self, membership: Membership, joined: Joined) -> None:
         """A registration that somebody removed is made again: brokers and candidates find this process by it."""
@@ -247,6 +272,7 @@ class ElectionService:
             followed=await self._follower.take(),
             limits=Limits(order_s=self._settings.order_overdue_s, trouble_s=self._settings.trouble_overdue_s),
             metrics=self._metrics,
+            record=self._events.append,
         )
         self._role.hold(controller)
         self._lifelines.begin(reign.epoch, elected_at=BrokerEpoch(reign.elected_at))

@@ -5,6 +5,7 @@ from regnum_model.bucket import DEFAULT_BURST_S, Limit
 from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, VALUE_MAX
 from regnum_service.settings import AddressText, ServiceSettings
 
+from regnum_election.history.segments import Limits
 from regnum_election.reassignment.agent import MOVING_MAX
 
 
@@ -71,6 +72,18 @@ class ElectionSettings(ServiceSettings):
         gt=0.0,
         description="Partitions that may be created or deleted at once meanwhile; without, eleven times the rate.",
     )
+
+    event_log_bytes: int = Field(
+        default=32 * 2**20,
+        ge=2**20,
+        description="Bytes of the event log that are kept in the run directory; the oldest events go first.",
+    )
+    event_log_events: int = Field(default=500_000, ge=1_000, description="Events that are kept there at most.")
+
+    @property
+    def event_limits(self) -> Limits:
+        """How much of the event log is kept."""
+        return Limits(bytes=self.event_log_bytes, events=self.event_log_events)
 
     @property
     def config_seeds(self) -> dict[str, int]:

@@ -22,6 +22,7 @@ from regnum_election.brokers.changes import read_brokers
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.deletion import Removal
 from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.history.events import SUCCESSION
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
 from regnum_election.topics.adoption import TopicAdopter, read_guards
@@ -73,7 +74,7 @@ async def _take_office(
         trace.reached(conventions.LOADED_UNIX_NANO)
     # Before any broker is told anything: nobody has a dispatch yet, so this only writes.
     urgent, rest = await divided(context)
-    await settle_some(context, urgent)
+    await settle_some(context, urgent, SUCCESSION)
     await publish(context, brokers_changed=True)
     if trace is not None:
         trace.since(conventions.LOADED_UNIX_NANO, conventions.VERIFY)
@@ -93,7 +94,7 @@ async def _take_office(
         settled_ms=round((context.clock.monotonic() - read_s) * 1000),
     )
     if rest:
-        context.defer("settle followed partitions", settle_in_steps(context, rest))
+        context.defer("settle followed partitions", settle_in_steps(context, rest, SUCCESSION))
 
 
 def begin_trace(context: ControllerContext) -> FailoverTrace | None:

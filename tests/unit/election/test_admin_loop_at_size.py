@@ -25,6 +25,7 @@ from regnum_election.decisions.liveness import Listener
 from regnum_election.health.messages import PARTITIONS_NAMED_MAX
 from regnum_election.health.troubles import Trouble
 from regnum_election.health.watch import HealthWatch, Limits
+from regnum_election.history.log import EventLog
 from regnum_election.publication.delta_log import Journal
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.reign.events import IsrsWritten, ReplicasOffline
@@ -74,7 +75,7 @@ class Reign:
         self.cluster = cluster
         self.controller = controller
         self.admin = AdminServicer(role)
-        self.internal = ControllerServicer(role, reached_broker=nobody_reached)
+        self.internal = ControllerServicer(role, EventLog(SystemClock()), reached_broker=nobody_reached)
         self._held = held
 
     async def call(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Final
 
+from regnum.types.v1 import events_pb2
 from regnum_coordination.errors import BadVersion, NodeFailure
 from regnum_coordination.port import Delete, Set
 from regnum_model import paths
@@ -23,15 +24,28 @@ from regnum_election.decisions.cluster import Broker, Cluster, HeldState
 from regnum_election.decisions.isr_reports import ReportedNode, Unbelieved, judge_report
 from regnum_election.decisions.registrations import Difference, broker_named, compare
 from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.history.events import Cause, PartitionRow, Reason
 from regnum_election.reign.events import BrokerDead
 from regnum_election.state.context import ControllerContext
-from regnum_election.state.partition_writes import DECISIONS_PER_SLICE, Applied, change, reread
+from regnum_election.state.partition_writes import DECISIONS_PER_SLICE, Applied, change, found_row, reread
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.deletion_orders import DELETIONS_PER_TURN, tell_deletions
 from regnum_election.topics.settling import leader_of, settle_in_steps, settle_some, urgent_parts
 
 REGISTRATIONS_PER_TURN: Final = 200
 """Registrations decoded between two turns of the event loop (safety rule S22)."""
+
+CAUSES: Final[Mapping[str, Cause]] = {
+    conventions.CAUSE_LIFELINE: events_pb2.EVENT_CAUSE_LIFELINE_BROKEN,
+    conventions.CAUSE_SILENCE: events_pb2.EVENT_CAUSE_SILENCE,
+}
+"""Causes of deaths as the event log names them."""
+
+REGISTRATIONS: Final = Reason(events_pb2.EVENT_CAUSE_REGISTRATION_CHANGED, "registration gone, new or renewed")
+"""Why partitions are settled when only the store says that brokers came or went."""
+
+REPORTED: Final = Reason(events_pb2.EVENT_CAUSE_LEADER_ISR, "reported by its leader")
+"""Why in-sync replicas changed that a leader wrote (safety rule S16)."""
 
 FENCED_CONTENT: Final = b"fenced"
 """Content of a guard node after a fence; only its version means something."""
@@ -77,7 +91,7 @@ async def look_at_brokers(context: ControllerContext, names: Collection[str] | N
     difference = compare(known, found, context.fenced)
     if difference.is_empty:
         return False
-    await react(context, difference)
+    await react(context, difference, REGISTRATIONS)
     return True
 
 
@@ -104,7 +118,10 @@ async def fence_broker(context: ControllerContext, event: BrokerDead) -> bool:
     context.log.warning("broker fenced", broker=known.id, broker_epoch=known.epoch, evidence=event.evidence)
     context.fenced[known.id] = known.epoch
     trace.reached(conventions.FENCED_UNIX_NANO)
-    await react(context, Difference(gone=frozenset({known.id}), arrived=(), rewritten=()), trace, busy=event.busy)
+    reason = Reason(CAUSES.get(event.cause, REGISTRATIONS.cause), event.evidence, trace.context)
+    context.events.broker(events_pb2.EVENT_KIND_BROKER_FENCED, known.id, known.epoch, reason)
+    difference = Difference(gone=frozenset({known.id}), arrived=(), rewritten=())
+    await react(context, difference, reason, trace, busy=event.busy)
     return True
 
 
@@ -126,6 +143,7 @@ def _begin_trace(context: ControllerContext, event: BrokerDead) -> FailoverTrace
 async def react(
     context: ControllerContext,
     difference: Difference,
+    reason: Reason,
     trace: FailoverTrace | None = None,
     *,
     busy: Iterable[PartitionKey] = (),
@@ -135,11 +153,13 @@ async def react(
     Args:
         context: the reign.
         difference: what changed.
+        reason: how that is known.
         trace: the failover it belongs to; a new one begins when there is none and a leader is gone.
         busy: partitions that are settled before all others, if they were assigned to what is gone.
     """
     changed = difference.gone | {broker.id for broker in difference.arrived}
     lost = changed & frozenset(context.picture.brokers)
+    _note(context, difference, reason)
     _redraw(context, difference)
     rest: list[PartitionKey] = []
     assigned = await _assigned(context.picture, changed)
@@ -147,7 +167,7 @@ async def react(
     for key in first:
         del assigned[key]
     with context.traced(trace):
-        await settle_some(context, first)
+        await settle_some(context, first, reason)
     async with aclosing(urgent_parts(context, assigned, changed, rest)) as parts:
         async for urgent in parts:
             if trace is None and any(leader_of(context, key) in lost for key in urgent):
@@ -157,17 +177,18 @@ async def react(
                     evidence="registration gone or renewed",
                     noticed_unix_nano=tracing.now_unix_nano(),
                 )
+                reason = reason.within(trace.context)
             with context.traced(trace):
                 # The first leaders need not wait for the last to be found and written.
-                await settle_some(context, urgent)
+                await settle_some(context, urgent, reason)
     if trace is not None:
         trace.seal()
     with tracing.within("" if trace is None else trace.context):
         if difference.arrived:
             # A broker that bounced is out of the ISRs before it is told anything.
-            await settle_some(context, rest)
+            await settle_some(context, rest, reason)
         elif rest:
-            context.defer("settle followed partitions", settle_in_steps(context, rest))
+            context.defer("settle followed partitions", settle_in_steps(context, rest, reason))
         await publish(context, brokers_changed=True)
         for broker in difference.arrived:
             context.dispatch.begin(broker)
@@ -182,6 +203,15 @@ async def _tell_of_deletions_again(context: ControllerContext, changed: Iterable
         async for keys in slices(context.removals.of_broker(id), DELETIONS_PER_TURN):
             context.removals.away(id, keys)
     await tell_deletions(context)
+
+
+def _note(context: ControllerContext, difference: Difference, reason: Reason) -> None:
+    known = context.picture.brokers
+    for id in sorted(difference.gone):
+        if id in known and context.fenced.get(id) != known[id].epoch:
+            context.events.broker(events_pb2.EVENT_KIND_BROKER_GONE, id, known[id].epoch, reason)
+    for broker in difference.arrived:
+        context.events.broker(events_pb2.EVENT_KIND_BROKER_REGISTERED, broker.id, broker.epoch, reason)
 
 
 def _redraw(context: ControllerContext, difference: Difference) -> None:
@@ -217,6 +247,7 @@ async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey
     """Leaders wrote new ISRs: believe or read them, and settle what no longer fits."""
     applied = Applied()
     news: dict[PartitionKey, HeldState] = {}
+    rows: list[PartitionRow] = []
     unread: list[PartitionKey] = []
     async for part in slices(reports.items(), DECISIONS_PER_SLICE):
         for key, report in part:
@@ -230,10 +261,12 @@ async def take_up_isrs(context: ControllerContext, reports: Mapping[PartitionKey
             match judge_report(key, partition, report, context.picture, context.reign.epoch):
                 case HeldState() as said:
                     news[key] = said
+                    rows.append(found_row(key, partition.held, said))
                 case Unbelieved.READ:
                     unread.append(key)
                 case Unbelieved.KNOWN:
                     pass
+    context.events.partitions(rows, context.picture.topics, REPORTED)
     context.picture = context.picture.with_states(news)
     applied.leader_changes.update(news)
     usable = [*news, *(await reread(context, unread, applied) if unread else ())]

@@ -13,6 +13,7 @@ from regnum_model.ids import BrokerId, PartitionKey
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.leadership import Decision, prefer
+from regnum_election.history.events import BALANCE
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
@@ -53,7 +54,7 @@ async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, No
     moved = 0
     for start in range(0, len(keys), PARTITIONS_PER_STEP):
         known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if _has_state(context.picture, key)]
-        applied = await change(context, known, decide)
+        applied = await change(context, known, decide, BALANCE)
         await tell(context, applied)
         moved += len(applied.leader_changes)
         yield

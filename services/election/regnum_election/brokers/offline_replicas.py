@@ -12,9 +12,11 @@ What is known of a replica ends with its broker's registration: after a restart 
 comes back as a follower, and its leader takes it into the ISR when it has caught up.
 """
 
+from regnum.types.v1 import events_pb2
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, PartitionKey
 
 from regnum_election.brokers.changes import look_at_brokers
+from regnum_election.history.events import Reason
 from regnum_election.reign.events import ReplicasOffline, ReplicasUsable
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
@@ -29,14 +31,16 @@ async def take_offline(context: ControllerContext, event: ReplicasOffline) -> No
     news = sorted(key for key in held if event.broker not in context.picture.offline_at(key))
     if not news:
         return
+    reason = Reason(events_pb2.EVENT_CAUSE_REPLICA_OFFLINE, f"broker {event.broker} cannot use its replica")
+    context.events.broker(events_pb2.EVENT_KIND_REPLICAS_OFFLINE, event.broker, event.epoch, reason, count=len(news))
     context.log.error("replicas offline", broker=event.broker, partitions=len(news), first=news[0])
     context.picture = context.picture.with_offline(event.broker, news)
     context.dispatch.note_offline(event.broker, news)
     urgent, rest = await by_urgency(context, news, {event.broker})
     for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
-        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
+        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE], reason)
     if rest:
-        context.defer("settle offline followers", settle_in_steps(context, rest))
+        context.defer("settle offline followers", settle_in_steps(context, rest, reason))
     leaderless = [key for key in news if not _is_led(context, key)]
     if leaderless:
         context.log.error(
@@ -57,7 +61,9 @@ async def take_back(context: ControllerContext, event: ReplicasUsable) -> None:
         return
     context.log.info("replicas can be used again", broker=event.broker, partitions=len(news))
     context.picture = context.picture.with_usable(event.broker, news)
-    context.defer("settle usable replicas", settle_in_steps(context, news))
+    reason = Reason(events_pb2.EVENT_CAUSE_REPLICA_USABLE, f"broker {event.broker} can use its replica again")
+    context.events.broker(events_pb2.EVENT_KIND_REPLICAS_USABLE, event.broker, event.epoch, reason, count=len(news))
+    context.defer("settle usable replicas", settle_in_steps(context, news, reason))
     await publish(context, news)
 
 

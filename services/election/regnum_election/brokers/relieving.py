@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
+from regnum.types.v1 import events_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.leadership import Decision
 from regnum_election.decisions.relief import RELIEF_INTERVAL_S, relieve
+from regnum_election.history.events import Reason
 from regnum_election.reign.events import LeaderCutOff
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
@@ -48,11 +50,16 @@ class Relieving:
                 min_insync=picture.min_insync(key, partition),
             )
 
+        silent = ", ".join(map(str, sorted(event.cut_off.followers | event.cut_off.isolated)))
+        reason = Reason(
+            events_pb2.EVENT_CAUSE_LEADER_CUT_OFF,
+            f"no fetches between broker {leader} and {silent}, as both sides say",
+        )
         keys = await self._due(leader)
         moved = shrunk = 0
         for start in range(0, len(keys), PARTITIONS_PER_WRITE):
             chunk = keys[start : start + PARTITIONS_PER_WRITE]
-            applied = await change(context, chunk, decide)
+            applied = await change(context, chunk, decide, reason)
             await tell(context, applied)
             moved += self._note([key for key in chunk if not self._leads(leader, key)])
             shrunk += len(applied.isr_changes)

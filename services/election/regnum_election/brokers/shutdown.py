@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 
+from regnum.types.v1 import events_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.slices import slices
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.leadership import Decision, hand_over
 from regnum_election.dispatch.outbox import Stop
+from regnum_election.history.events import Reason
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
@@ -27,6 +29,9 @@ async def controlled_shutdown(
     """
     check()
     context.picture = context.picture.with_leaving(id)
+    reason = Reason(events_pb2.EVENT_CAUSE_CONTROLLED_SHUTDOWN, f"broker {id} asked to stop")
+    epoch = context.picture.brokers[id].epoch
+    context.events.broker(events_pb2.EVENT_KIND_BROKER_STOPPING, id, epoch, reason)
 
     def decide(picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:
@@ -47,7 +52,7 @@ async def controlled_shutdown(
         for start in range(0, len(chosen), PARTITIONS_PER_WRITE):
             check()
             some = [key for key in chosen[start : start + PARTITIONS_PER_WRITE] if is_known(context, key)]
-            applied = await change(context, some, decide)
+            applied = await change(context, some, decide, reason)
             await tell(context, applied)
             moved += len(applied.leader_changes)
             if not led:

@@ -18,6 +18,7 @@ from regnum_model.nodes import MalformedNodeError
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
+from regnum_election.history.events import CONFIG
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied, change
@@ -108,17 +109,22 @@ class ConfigBook:
         """
         context = self._context
         before = self._take(settings)
+        if before.cluster != settings.cluster:
+            context.events.config("", " ".join(f"{key}={value}" for key, value in sorted(settings.cluster.items())))
         if before.throttle_rates != settings.throttle_rates:
             await self._tell_rates()
         keys: list[PartitionKey] = []
         turns = Turns(TOPICS_PER_TURN)
         for topic in tuple(context.picture.topics.values()):
             await turns.took()
+            own = settings.topics.get(topic.name)
+            if before.topics.get(topic.name) != own:
+                context.events.config(topic.name, f"the topic's own: {own}")
             if before.min_insync(topic.name) != settings.min_insync(topic.name):
                 keys.extend(context.picture.of_topic(topic.id))
         for start in range(0, len(keys), PARTITIONS_PER_STEP):
             some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
-            applied = await change(context, some, context.settle)
+            applied = await change(context, some, context.settle, CONFIG)
             applied.isr_changes.update(key for key in some if key not in applied.leader_changes)
             await tell(context, applied)
             yield

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.port import Group, Refused, Written
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 from regnum_model.nodes import LeaderAndIsr
@@ -25,6 +25,7 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Broker, HeldState, Topic
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.history.events import PartitionRow, Reason
 from regnum_election.recovery.decisions import Answer, Assessment, NoLog, ReplicaLog, recovered_epoch, recovered_state
 from regnum_election.recovery.nodes import Recoverable, group_for
 from regnum_election.recovery.survey import Survey, is_of
@@ -182,13 +183,17 @@ class PartitionRecoveries:
                 writes.append(decided)
         call.begun = call.begun or bool(writes)
         written: dict[PartitionKey, HeldState] = {}
+        rows: list[PartitionRow] = []
         for write, outcome in zip(writes, await self._write(call.topic, writes), strict=True):
             stat = outcome.results[-1].stat if isinstance(outcome, Written) else None
             if stat is None:
                 call.done[write.found.key.partition] = _CHANGED
                 continue
             written[write.found.key] = HeldState(state=write.state, version=stat.version)
+            rows.append(PartitionRow(write.found.key, write.found.state, write.state, stat.version))
             call.done[write.found.key.partition] = write.state.leader_epoch
+        reason = Reason(events_pb2.EVENT_CAUSE_RECOVERY, f"loss accepted by {call.who}")
+        context.events.partitions(rows, context.picture.topics, reason)
         context.picture = context.picture.with_recovered(written)
         context.tally.recovered(len(written))
         await self._note(call, written)

@@ -5,12 +5,15 @@ from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
-from regnum.election.v1 import controller_pb2, controller_pb2_grpc, standby_pb2
+from regnum.election.v1 import controller_pb2, controller_pb2_grpc, history_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_service.errors import RegnumError
 
 from regnum_election.candidacy.role import ControllerRole
+from regnum_election.history.events import Position
+from regnum_election.history.following import follow
+from regnum_election.history.log import EventLog
 from regnum_election.servicers.admin import wait_s
 
 ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE})
@@ -22,14 +25,18 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     """Calls of brokers, and of other election processes."""
 
-    def __init__(self, role: ControllerRole, *, reached_broker: Callable[[], Awaitable[BrokerId | None]]) -> None:
+    def __init__(
+        self, role: ControllerRole, events: EventLog, *, reached_broker: Callable[[], Awaitable[BrokerId | None]]
+    ) -> None:
         """Only assigns.
 
         Args:
             role: who reigns.
+            events: the event log of this process.
             reached_broker: a registered broker that this process reaches; None: none, or it could not reign.
         """
         self._role = role
+        self._events = events
         self._reached_broker = reached_broker
 
     async def ControlledShutdown(  # noqa: N802 - the name in the proto
@@ -81,3 +88,20 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         async with aclosing(parts):
             async for part in parts:
                 yield standby_pb2.FollowStateResponse(part=part)
+
+    async def FollowEvents(  # noqa: N802 - the name in the proto
+        self,
+        request: history_pb2.FollowEventsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[history_pb2.FollowEventsResponse]:
+        """Show the event log to a process that stands by."""
+        controller = await self._role.controller()
+
+        async def check() -> None:
+            if await self._role.controller() is not controller:
+                raise RegnumError(errors_pb2.ERROR_CODE_NOT_CONTROLLER, "the reign is over; follow the next controller")
+
+        position = Position(ControllerEpoch(request.controller_epoch), request.number)
+        async with aclosing(follow(self._events, position, check=check)) as portions:
+            async for entries in portions:
+                yield history_pb2.FollowEventsResponse(entries=entries)

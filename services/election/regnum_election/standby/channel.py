@@ -1,14 +1,16 @@
-"""``OpenStream`` over gRPC."""
+"""Both ``OpenStream``s over gRPC."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import grpc
-from regnum.election.v1 import controller_pb2_grpc, standby_pb2
+from regnum.election.v1 import controller_pb2_grpc, history_pb2, standby_pb2
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.status import from_rpc_error
+
+from regnum_election.history.events import Position
 
 
 @asynccontextmanager
@@ -27,5 +29,27 @@ async def follow_state(address: Address, epoch: ControllerEpoch, version: int) -
 
         try:
             yield parts()
+        finally:
+            call.cancel()
+
+
+@asynccontextmanager
+async def follow_events(address: Address, position: Position) -> AsyncGenerator[AsyncIterator[Sequence[bytes]]]:
+    """Encoded entries from the controller with that internal listener; reading them raises RegnumError."""
+    async with open_channel(address) as channel:
+        stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
+        call = stub.FollowEvents(
+            history_pb2.FollowEventsRequest(controller_epoch=position.epoch, number=position.number)
+        )
+
+        async def portions() -> AsyncIterator[Sequence[bytes]]:
+            try:
+                async for response in call:
+                    yield response.entries
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc_error(error) from error
+
+        try:
+            yield portions()
         finally:
             call.cancel()

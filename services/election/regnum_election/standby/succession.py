@@ -40,6 +40,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.history.events import SUCCESSION
 from regnum_election.standby.picture import Followed
 from regnum_election.standby.verification import verify
 from regnum_election.startup import (
@@ -112,7 +113,7 @@ async def _lead(
     led_s = context.clock.monotonic()
     urgent, _ = await divided(context)
     for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
-        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE])
+        await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE], SUCCESSION)
     await tell_deletions(context)
     context.log.info(
         "reign begun from the predecessor's picture",

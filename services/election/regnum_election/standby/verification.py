@@ -20,6 +20,7 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.history.events import SUCCESSION
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied
 from regnum_election.state.telling import publish, tell
@@ -105,7 +106,7 @@ async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names:
         context, [key for id in found for key in before.of_topic(id) if key not in context.picture.partitions]
     )
     topics = dict.fromkeys((*(topic.id for topic in known), *found))
-    await settle_some(context, [key for id in topics for key in context.picture.of_topic(id)])
+    await settle_some(context, [key for id in topics for key in context.picture.of_topic(id)], SUCCESSION)
     return len(changed)
 
 

@@ -21,6 +21,8 @@ from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.leadership import Decision, Surroundings, first_state, settle
 from regnum_election.dispatch.dispatch import Dispatch
 from regnum_election.dispatch.failover_trace import FailoverTrace
+from regnum_election.history.events import Reason
+from regnum_election.history.reign_events import ReignEvents
 from regnum_election.publication.metadata_processes import MetadataPublisher
 from regnum_election.publication.unpublished import Unpublished
 from regnum_election.reign.reign import DeposedError, Reign
@@ -48,6 +50,7 @@ class ControllerContext:
         chance: random.Random,
         defer: Callable[[str, AsyncGenerator[None, None]], None],
         unverified: Unverified,
+        events: ReignEvents,
         tally: Tally | None = None,
     ) -> None:
         self.reign: Final = reign
@@ -63,6 +66,8 @@ class ControllerContext:
         """What is counted."""
         self.unverified: Final = unverified
         """Partitions whose state comes from the predecessor and not from the store."""
+        self.events: Final = events
+        """What happened, for people."""
         self.unpublished: Final = Unpublished()
         """Topics that nobody but this reign knows of."""
         self.picture = Cluster()
@@ -76,8 +81,8 @@ class ControllerContext:
         """Topics of which some partition was in trouble; see ``trouble``."""
         self.failover: FailoverTrace | None = None
         """The failover whose new leaders are being decided, written and told."""
-        self.unfinished: dict[PartitionKey, Decide] = {}
-        """Partitions still in conflict after all rounds of a change, with its decision; see ``unfinished``."""
+        self.unfinished: dict[PartitionKey, tuple[Decide, Reason]] = {}
+        """Partitions still in conflict after all rounds of a change, with its decision and why; see ``unfinished``."""
         self.folders: set[PartitionKey] = set()
         """Partitions without a state whose folder stands in the store."""
         self._surroundings: Surroundings | None = None
@@ -174,6 +179,7 @@ class ControllerContext:
             self.troubled.add(key.topic_id)
             name = "" if topic is None else topic.name
             self.log.error("partition offline", topic=name, partition=key.partition, reason=reason)
+            self.events.out_of_reach(name, key, reason)
         self.picture = self.picture.with_trouble(troubles)
         self.metadata.changed(troubles)
 

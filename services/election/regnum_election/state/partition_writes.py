@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from regnum.types.v1 import events_pb2
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Written
 from regnum_model import paths
@@ -19,6 +20,7 @@ from regnum_election.decisions import partitions
 from regnum_election.decisions.cluster import HeldState, Partition
 from regnum_election.decisions.leadership import Change, ChangeKind, Refusal
 from regnum_election.decisions.topic_nodes import FoundNode, judge_state
+from regnum_election.history.events import SETTLING, PartitionRow, Reason
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext, Decide
 
@@ -30,6 +32,9 @@ PARTITIONS_PER_WRITE: Final = 500
 
 ROUNDS_MAX: Final = 20
 """Rounds of re-reading after conflicts; what still conflicts then makes way for others first."""
+
+FOUND: Final = Reason(events_pb2.EVENT_CAUSE_LEADER_ISR, "found in the store")
+"""Why a state changed that somebody else wrote: leaders write in-sync replicas, and nobody else writes states."""
 
 MADE_ANEW: Final = "leaderAndISR was deleted and made anew by hand; it is taken up in a new leader epoch"
 """A state whose version went back: brokers know later epochs, so it is for ``TopicAdopter.look_again``."""
@@ -49,20 +54,30 @@ class Applied:
     """Partitions that keep their state, with the reason."""
 
 
-async def change(context: ControllerContext, keys: Iterable[PartitionKey], decide: Decide) -> Applied:
+async def change(
+    context: ControllerContext, keys: Iterable[PartitionKey], decide: Decide, reason: Reason = SETTLING
+) -> Applied:
     """Decide about partitions, write, apply to the picture; conflicts go round again together.
 
     What still conflicts after all rounds is kept, and decided about again soon.
+
+    Args:
+        context: the reign.
+        keys: partitions.
+        decide: the decision about each.
+        reason: why they are decided about, for the event log.
     """
     applied = Applied()
     all_keys = list(keys)
     for start in range(0, len(all_keys), PARTITIONS_PER_WRITE):
-        await _change(context, all_keys[start : start + PARTITIONS_PER_WRITE], decide, applied)
-    context.unfinished.update(dict.fromkeys(applied.unfinished, decide))
+        await _change(context, all_keys[start : start + PARTITIONS_PER_WRITE], decide, reason, applied)
+    context.unfinished.update(dict.fromkeys(applied.unfinished, (decide, reason)))
     return applied
 
 
-async def _change(context: ControllerContext, keys: Sequence[PartitionKey], decide: Decide, applied: Applied) -> None:
+async def _change(
+    context: ControllerContext, keys: Sequence[PartitionKey], decide: Decide, reason: Reason, applied: Applied
+) -> None:
     open_keys = list(keys)
     for _ in range(ROUNDS_MAX):
         with tracing.span(conventions.DECISION, attributes={conventions.PARTITIONS: len(open_keys)}):
@@ -72,6 +87,8 @@ async def _change(context: ControllerContext, keys: Sequence[PartitionKey], deci
         context.reached(conventions.DECIDED_UNIX_NANO, again=False)
         conflicts: list[PartitionKey] = []
         written: dict[PartitionKey, HeldState] = {}
+        rows: list[PartitionRow] = []
+        known = context.picture.partitions
         for (key, change), outcome in zip(decided, await context.store.write_batch(groups), strict=True):
             match outcome:
                 case Written(results=results):
@@ -79,10 +96,13 @@ async def _change(context: ControllerContext, keys: Sequence[PartitionKey], deci
                     if stat is None:
                         raise AssertionError("a create and a set leave a stat")
                     written[key] = HeldState(state=change.state.kept(), version=stat.version)
+                    before = known[key].held
+                    rows.append(PartitionRow(key, None if before is None else before.state, change.state, stat.version))
                     _note(context, key, change, applied)
                 case Refused(error=error):
                     if _worth_repeating(context, key, error):
                         conflicts.append(key)
+        context.events.partitions(rows, context.picture.topics, reason)
         context.unverified.prove(written)
         context.picture = context.picture.with_states(written)
         context.reached(conventions.WRITTEN_UNIX_NANO, again=True)
@@ -188,6 +208,7 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
     tombstones: dict[PartitionKey, HeldState] = {}
     troubles: dict[PartitionKey, str] = {}
     usable: list[PartitionKey] = []
+    rows: list[PartitionRow] = []
     for count, (path, key) in enumerate(wanted.items(), 1):
         if count % DECISIONS_PER_SLICE == 0:
             await asyncio.sleep(0)
@@ -205,6 +226,7 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
                 usable.append(key)
                 if known.held is None or held.version != known.held.version or held.state != known.held.state:
                     states[key] = held
+                    rows.append(found_row(key, known.held, held))
                     applied.leader_changes.add(key)
             case str(reason):
                 troubles[key] = reason
@@ -212,7 +234,13 @@ async def reread(context: ControllerContext, keys: Sequence[PartitionKey], appli
             case None:
                 usable.append(key)
     context.give_way(max((held.state.controller_epoch for held in states.values()), default=ControllerEpoch(0)))
+    context.events.partitions(rows, context.picture.topics, FOUND)
     context.picture = context.picture.with_states(states).with_tombstones(tombstones)
     if troubles:
         context.trouble(troubles)
     return usable
+
+
+def found_row(key: PartitionKey, before: HeldState | None, after: HeldState) -> PartitionRow:
+    """A state that somebody else wrote, for the event log."""
+    return PartitionRow(key, None if before is None else before.state, after.state, after.version)

@@ -20,6 +20,7 @@ from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.decisions.leadership import Decision, Refusal, reaffirm
 from regnum_election.decisions.topic_nodes import STATE_MISSING, Accepted, FoundNode, Refused, judge_topic, readable
+from regnum_election.history.events import BY_HAND
 from regnum_election.reign.beside import Beside
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
@@ -128,7 +129,7 @@ class TopicAdopter:
             for key in keys
             if (known := before.partitions.get(key)) is not None and known.held != context.picture.partitions[key].held
         }
-        applied = await change(context, list(changed), partial(self._reaffirm, changed))
+        applied = await change(context, list(changed), partial(self._reaffirm, changed), BY_HAND)
         await tell(context, applied)
         await self._bring_in(keys)
 
@@ -137,7 +138,7 @@ class TopicAdopter:
         context = self._context
         context.unpublished.add({key.topic_id for key in keys})
         await publish(context, keys)
-        await settle(context, keys, ())
+        await settle(context, keys, (), BY_HAND)
 
     async def look_again(self) -> AsyncGenerator[None, None]:
         """What was refused, or in trouble, may have been corrected by hand: no watch tells of that."""
@@ -165,7 +166,8 @@ class TopicAdopter:
             return
         context.log.info("topics corrected by hand", partitions=len(healed))
         context.dispatch.show(context.picture)
-        applied = await change(context, [key for key in healed if key in damaged], partial(self._reaffirm, damaged))
+        some = [key for key in healed if key in damaged]
+        applied = await change(context, some, partial(self._reaffirm, damaged), BY_HAND)
         await tell(context, applied)
         await self._bring_in(healed)
         yield

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Stat, Written
 from regnum_model import paths
@@ -23,6 +23,7 @@ from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import Partition, Topic
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.history.events import CREATION
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
@@ -88,7 +89,7 @@ async def create_topics(context: ControllerContext, creation: Creation) -> Async
         keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
         yield
         for first in range(0, len(keys), PARTITIONS_PER_STEP):
-            applied = await change(context, keys[first : first + PARTITIONS_PER_STEP], context.settle)
+            applied = await change(context, keys[first : first + PARTITIONS_PER_STEP], context.settle, CREATION)
             await tell(context, applied)
             yield
         # Topics none of whose partitions could be given a leader.
@@ -181,6 +182,10 @@ async def _write_topics(
         creation.keys.extend(keys)
         context.dispatch.expect(keys)
     context.log.info("topics created", topics=len(added), partitions=len(keys))
+    for topic, members in added:
+        context.events.topic(
+            events_pb2.EVENT_KIND_TOPIC_CREATED, topic.name, topic.id, CREATION, partitions=len(members)
+        )
     context.unpublished.add(written)
     context.dispatch.show(context.picture)
     return written

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.errors import NodeExists, NoNode
 from regnum_coordination.port import Check, Create, Delete, Group, Refused, Set, Written
 from regnum_model import paths
@@ -24,6 +24,7 @@ from regnum_service.slices import Turns, slices
 from regnum_election.decisions.cluster import Partition
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.history.events import DELETION
 from regnum_election.reign.beside import PARTITION_WEIGHT, beside
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
@@ -207,6 +208,7 @@ class TopicDeleter:
             context.log.info(
                 "topic deletion begun", topic=one.topic, topic_id=one.topic_id, brokers=sorted(one.recorded)
             )
+            context.events.topic(events_pb2.EVENT_KIND_TOPIC_DELETED, one.topic, one.topic_id, DELETION)
             context.deletions.add(one)
             context.removals.drop_topic(one.topic_id)
             context.clearing[one.topic] = one.topic_id

@@ -10,6 +10,7 @@ from typing import Final
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey
 from regnum_service.slices import slices
 
+from regnum_election.history.events import SETTLING, Reason
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
@@ -30,11 +31,16 @@ PARTITIONS_PER_TURN: Final = 2_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
 
 
-async def settle(context: ControllerContext, keys: Iterable[PartitionKey], changed: Collection[BrokerId]) -> None:
+async def settle(
+    context: ControllerContext,
+    keys: Iterable[PartitionKey],
+    changed: Collection[BrokerId],
+    reason: Reason = SETTLING,
+) -> None:
     """Fit partitions to the live brokers: those that need a leader first."""
     urgent, rest = await by_urgency(context, keys, changed)
-    await settle_some(context, urgent)
-    await settle_some(context, rest)
+    await settle_some(context, urgent, reason)
+    await settle_some(context, rest, reason)
 
 
 async def by_urgency(
@@ -82,10 +88,13 @@ def _is_urgent(context: ControllerContext, key: PartitionKey, changed: Collectio
     )
 
 
-async def settle_in_steps(context: ControllerContext, keys: Sequence[PartitionKey]) -> AsyncGenerator[None, None]:
+async def settle_in_steps(
+    context: ControllerContext, keys: Sequence[PartitionKey], reason: Reason = SETTLING
+) -> AsyncGenerator[None, None]:
     """Partitions whose leader stands: in steps, so that the next failure waits for one of them at most."""
     for start in range(0, len(keys), PARTITIONS_PER_STEP):
-        await settle_some(context, [key for key in keys[start : start + PARTITIONS_PER_STEP] if is_known(context, key)])
+        some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if is_known(context, key)]
+        await settle_some(context, some, reason)
         yield
 
 
@@ -94,12 +103,12 @@ def is_known(context: ControllerContext, key: PartitionKey) -> bool:
     return key in context.picture.partitions
 
 
-async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:
-    """One round: decide, write, tell, and finish creations that get their first states."""
+async def settle_some(context: ControllerContext, keys: Sequence[PartitionKey], reason: Reason = SETTLING) -> None:
+    """One round: decide, write, tell, and finish creations that get their first states. ``reason``: see ``change``."""
     if not keys:
         return
     creating = {key.topic_id for key in keys if context.picture.partitions[key].creating}
-    applied = await change(context, keys, context.settle)
+    applied = await change(context, keys, context.settle, reason)
     await tell(context, applied)
     if creating:
         await finish_creation(context, creating)

@@ -13,6 +13,7 @@ from typing import Final
 
 from regnum_model.ids import PartitionKey
 
+from regnum_election.history.events import Reason
 from regnum_election.state.context import ControllerContext, Decide
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
@@ -27,16 +28,16 @@ PARTITIONS_PER_STEP: Final = 500
 
 async def finish_partitions(context: ControllerContext, done: Callable[[], None]) -> AsyncGenerator[None, None]:
     """Steps that decide again about all that was left; ``done`` is called at the end of them."""
-    by_decision: dict[Decide, list[PartitionKey]] = {}
-    for key, decide in context.unfinished.items():
-        by_decision.setdefault(decide, []).append(key)
+    by_decision: dict[tuple[Decide, Reason], list[PartitionKey]] = {}
+    for key, kept in context.unfinished.items():
+        by_decision.setdefault(kept, []).append(key)
     context.unfinished.clear()
     try:
-        for decide, keys in by_decision.items():
+        for (decide, reason), keys in by_decision.items():
             for start in range(0, len(keys), PARTITIONS_PER_STEP):
                 known = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
                 creating = {key.topic_id for key in known if context.picture.partitions[key].creating}
-                applied = await change(context, known, decide)
+                applied = await change(context, known, decide, reason)
                 await tell(context, applied)
                 if creating:
                     await finish_creation(context, creating)

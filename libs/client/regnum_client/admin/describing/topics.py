@@ -15,7 +15,7 @@ from regnum_client.cluster.view import TopicView, topic_view
 ALL: Final = TopicFilter()
 """Chooses every topic."""
 
-_TROUBLES: Final[Mapping[Trouble, metadata_pb2.PartitionTrouble]] = {
+_TROUBLES: Final["Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]"] = {
     Trouble.OFFLINE: metadata_pb2.PARTITION_TROUBLE_OFFLINE,
     Trouble.UNDER_REPLICATED: metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
     Trouble.UNDER_MIN_ISR: metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,

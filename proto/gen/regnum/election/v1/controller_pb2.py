@@ -22,49 +22,50 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from regnum.election.v1 import history_pb2 as regnum_dot_election_dot_v1_dot_history__pb2
 from regnum.election.v1 import standby_pb2 as regnum_dot_election_dot_v1_dot_standby__pb2
 from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#regnum/election/v1/controller.proto\x12\x12regnum.election.v1\x1a regnum/election/v1/standby.proto\x1a\x1cregnum/types/v1/errors.proto\"D\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"j\n\x1a\x43ontrolledShutdownResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x1c\n\x14remaining_partitions\x18\x02 \x01(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"w\n\x1b\x41llocateProducerIdsResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"\x15\n\x13ProbeBrokersRequest\"F\n\x14ProbeBrokersResponse\x12\x1b\n\x0ereached_broker\x18\x01 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_reached_broker\"\xa1\x03\n\x15\x42rokerLifelineRequest\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.regnum.election.v1.LifelineHello\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\x16\n\x0eprobe_answered\x18\x03 \x01(\x03\x12\x32\n\x0bisr_reports\x18\x04 \x03(\x0b\x32\x1d.regnum.election.v1.IsrReport\x12\x15\n\rreport_number\x18\x05 \x01(\x03\x12<\n\x10offline_replicas\x18\x06 \x03(\x0b\x32\".regnum.election.v1.OfflineReplica\x12\x39\n\x0e\x66\x65tch_contacts\x18\x07 \x01(\x0b\x32!.regnum.election.v1.FetchContacts\x12\x30\n\x04\x62usy\x18\x08 \x01(\x0b\x32\".regnum.election.v1.BusyPartitions\x12:\n\x0fmoving_replicas\x18\t \x03(\x0b\x32!.regnum.election.v1.MovingReplica\"z\n\rMovingReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"8\n\rLifelineHello\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"F\n\rFetchContacts\x12\x1b\n\x13unreachable_leaders\x18\x01 \x03(\x05\x12\x18\n\x10silent_followers\x18\x02 \x03(\x05\"?\n\x0e\x42usyPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.regnum.election.v1.BusyTopic\"1\n\tBusyTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\\\n\tIsrReport\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0c\n\x04node\x18\x05 \x01(\x0c\"5\n\x0eOfflineReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\x96\x01\n\x16\x42rokerLifelineResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\r\n\x05probe\x18\x03 \x01(\x03\x12\x1b\n\x13report_acknowledged\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x18\n\x10\x62\x65\x61t_interval_ms\x18\x06 \x01(\x05\x32\xc5\x03\n\x11\x43ontrollerService\x12s\n\x12\x43ontrolledShutdown\x12-.regnum.election.v1.ControlledShutdownRequest\x1a..regnum.election.v1.ControlledShutdownResponse\x12v\n\x13\x41llocateProducerIds\x12..regnum.election.v1.AllocateProducerIdsRequest\x1a/.regnum.election.v1.AllocateProducerIdsResponse\x12\x61\n\x0cProbeBrokers\x12\'.regnum.election.v1.ProbeBrokersRequest\x1a(.regnum.election.v1.ProbeBrokersResponse\x12`\n\x0b\x46ollowState\x12&.regnum.election.v1.FollowStateRequest\x1a\'.regnum.election.v1.FollowStateResponse0\x01\x32~\n\x0fLifelineService\x12k\n\x0e\x42rokerLifeline\x12).regnum.election.v1.BrokerLifelineRequest\x1a*.regnum.election.v1.BrokerLifelineResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#regnum/election/v1/controller.proto\x12\x12regnum.election.v1\x1a regnum/election/v1/history.proto\x1a regnum/election/v1/standby.proto\x1a\x1cregnum/types/v1/errors.proto\"D\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"j\n\x1a\x43ontrolledShutdownResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x1c\n\x14remaining_partitions\x18\x02 \x01(\x05\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"w\n\x1b\x41llocateProducerIdsResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"\x15\n\x13ProbeBrokersRequest\"F\n\x14ProbeBrokersResponse\x12\x1b\n\x0ereached_broker\x18\x01 \x01(\x05H\x00\x88\x01\x01\x42\x11\n\x0f_reached_broker\"\xa1\x03\n\x15\x42rokerLifelineRequest\x12\x30\n\x05hello\x18\x01 \x01(\x0b\x32!.regnum.election.v1.LifelineHello\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\x16\n\x0eprobe_answered\x18\x03 \x01(\x03\x12\x32\n\x0bisr_reports\x18\x04 \x03(\x0b\x32\x1d.regnum.election.v1.IsrReport\x12\x15\n\rreport_number\x18\x05 \x01(\x03\x12<\n\x10offline_replicas\x18\x06 \x03(\x0b\x32\".regnum.election.v1.OfflineReplica\x12\x39\n\x0e\x66\x65tch_contacts\x18\x07 \x01(\x0b\x32!.regnum.election.v1.FetchContacts\x12\x30\n\x04\x62usy\x18\x08 \x01(\x0b\x32\".regnum.election.v1.BusyPartitions\x12:\n\x0fmoving_replicas\x18\t \x03(\x0b\x32!.regnum.election.v1.MovingReplica\"z\n\rMovingReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\"8\n\rLifelineHello\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"F\n\rFetchContacts\x12\x1b\n\x13unreachable_leaders\x18\x01 \x03(\x05\x12\x18\n\x10silent_followers\x18\x02 \x03(\x05\"?\n\x0e\x42usyPartitions\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.regnum.election.v1.BusyTopic\"1\n\tBusyTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\\\n\tIsrReport\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0c\n\x04node\x18\x05 \x01(\x0c\"5\n\x0eOfflineReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\x96\x01\n\x16\x42rokerLifelineResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0c\n\x04\x62\x65\x61t\x18\x02 \x01(\x03\x12\r\n\x05probe\x18\x03 \x01(\x03\x12\x1b\n\x13report_acknowledged\x18\x04 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x18\n\x10\x62\x65\x61t_interval_ms\x18\x06 \x01(\x05\x32\xaa\x04\n\x11\x43ontrollerService\x12s\n\x12\x43ontrolledShutdown\x12-.regnum.election.v1.ControlledShutdownRequest\x1a..regnum.election.v1.ControlledShutdownResponse\x12v\n\x13\x41llocateProducerIds\x12..regnum.election.v1.AllocateProducerIdsRequest\x1a/.regnum.election.v1.AllocateProducerIdsResponse\x12\x61\n\x0cProbeBrokers\x12\'.regnum.election.v1.ProbeBrokersRequest\x1a(.regnum.election.v1.ProbeBrokersResponse\x12`\n\x0b\x46ollowState\x12&.regnum.election.v1.FollowStateRequest\x1a\'.regnum.election.v1.FollowStateResponse0\x01\x12\x63\n\x0c\x46ollowEvents\x12\'.regnum.election.v1.FollowEventsRequest\x1a(.regnum.election.v1.FollowEventsResponse0\x01\x32~\n\x0fLifelineService\x12k\n\x0e\x42rokerLifeline\x12).regnum.election.v1.BrokerLifelineRequest\x1a*.regnum.election.v1.BrokerLifelineResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.election.v1.controller_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_start=123
-  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_end=191
-  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_start=193
-  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_end=299
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=301
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=370
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=372
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=491
-  _globals['_PROBEBROKERSREQUEST']._serialized_start=493
-  _globals['_PROBEBROKERSREQUEST']._serialized_end=514
-  _globals['_PROBEBROKERSRESPONSE']._serialized_start=516
-  _globals['_PROBEBROKERSRESPONSE']._serialized_end=586
-  _globals['_BROKERLIFELINEREQUEST']._serialized_start=589
-  _globals['_BROKERLIFELINEREQUEST']._serialized_end=1006
-  _globals['_MOVINGREPLICA']._serialized_start=1008
-  _globals['_MOVINGREPLICA']._serialized_end=1130
-  _globals['_LIFELINEHELLO']._serialized_start=1132
-  _globals['_LIFELINEHELLO']._serialized_end=1188
-  _globals['_FETCHCONTACTS']._serialized_start=1190
-  _globals['_FETCHCONTACTS']._serialized_end=1260
-  _globals['_BUSYPARTITIONS']._serialized_start=1262
-  _globals['_BUSYPARTITIONS']._serialized_end=1325
-  _globals['_BUSYTOPIC']._serialized_start=1327
-  _globals['_BUSYTOPIC']._serialized_end=1376
-  _globals['_ISRREPORT']._serialized_start=1378
-  _globals['_ISRREPORT']._serialized_end=1470
-  _globals['_OFFLINEREPLICA']._serialized_start=1472
-  _globals['_OFFLINEREPLICA']._serialized_end=1525
-  _globals['_BROKERLIFELINERESPONSE']._serialized_start=1528
-  _globals['_BROKERLIFELINERESPONSE']._serialized_end=1678
-  _globals['_CONTROLLERSERVICE']._serialized_start=1681
-  _globals['_CONTROLLERSERVICE']._serialized_end=2134
-  _globals['_LIFELINESERVICE']._serialized_start=2136
-  _globals['_LIFELINESERVICE']._serialized_end=2262
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_start=157
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_end=225
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_start=227
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_end=333
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=335
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=404
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=406
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=525
+  _globals['_PROBEBROKERSREQUEST']._serialized_start=527
+  _globals['_PROBEBROKERSREQUEST']._serialized_end=548
+  _globals['_PROBEBROKERSRESPONSE']._serialized_start=550
+  _globals['_PROBEBROKERSRESPONSE']._serialized_end=620
+  _globals['_BROKERLIFELINEREQUEST']._serialized_start=623
+  _globals['_BROKERLIFELINEREQUEST']._serialized_end=1040
+  _globals['_MOVINGREPLICA']._serialized_start=1042
+  _globals['_MOVINGREPLICA']._serialized_end=1164
+  _globals['_LIFELINEHELLO']._serialized_start=1166
+  _globals['_LIFELINEHELLO']._serialized_end=1222
+  _globals['_FETCHCONTACTS']._serialized_start=1224
+  _globals['_FETCHCONTACTS']._serialized_end=1294
+  _globals['_BUSYPARTITIONS']._serialized_start=1296
+  _globals['_BUSYPARTITIONS']._serialized_end=1359
+  _globals['_BUSYTOPIC']._serialized_start=1361
+  _globals['_BUSYTOPIC']._serialized_end=1410
+  _globals['_ISRREPORT']._serialized_start=1412
+  _globals['_ISRREPORT']._serialized_end=1504
+  _globals['_OFFLINEREPLICA']._serialized_start=1506
+  _globals['_OFFLINEREPLICA']._serialized_end=1559
+  _globals['_BROKERLIFELINERESPONSE']._serialized_start=1562
+  _globals['_BROKERLIFELINERESPONSE']._serialized_end=1712
+  _globals['_CONTROLLERSERVICE']._serialized_start=1715
+  _globals['_CONTROLLERSERVICE']._serialized_end=2269
+  _globals['_LIFELINESERVICE']._serialized_start=2271
+  _globals['_LIFELINESERVICE']._serialized_end=2397
 # @@protoc_insertion_point(module_scope)

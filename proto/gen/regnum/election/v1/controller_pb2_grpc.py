@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from regnum.election.v1 import controller_pb2 as regnum_dot_election_dot_v1_dot_controller__pb2
+from regnum.election.v1 import history_pb2 as regnum_dot_election_dot_v1_dot_history__pb2
 from regnum.election.v1 import standby_pb2 as regnum_dot_election_dot_v1_dot_standby__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -57,6 +58,11 @@ class ControllerServiceStub:
                 request_serializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateRequest.SerializeToString,
                 response_deserializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateResponse.FromString,
                 _registered_method=True)
+        self.FollowEvents = channel.unary_stream(
+                '/regnum.election.v1.ControllerService/FollowEvents',
+                request_serializer=regnum_dot_election_dot_v1_dot_history__pb2.FollowEventsRequest.SerializeToString,
+                response_deserializer=regnum_dot_election_dot_v1_dot_history__pb2.FollowEventsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -95,6 +101,13 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FollowEvents(self, request, context):
+        """The controller's event log and every entry that it gets, for processes that may have to continue it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -117,6 +130,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.FollowState,
                     request_deserializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateRequest.FromString,
                     response_serializer=regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateResponse.SerializeToString,
+            ),
+            'FollowEvents': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowEvents,
+                    request_deserializer=regnum_dot_election_dot_v1_dot_history__pb2.FollowEventsRequest.FromString,
+                    response_serializer=regnum_dot_election_dot_v1_dot_history__pb2.FollowEventsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -229,6 +247,33 @@ class ControllerService:
             '/regnum.election.v1.ControllerService/FollowState',
             regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateRequest.SerializeToString,
             regnum_dot_election_dot_v1_dot_standby__pb2.FollowStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/regnum.election.v1.ControllerService/FollowEvents',
+            regnum_dot_election_dot_v1_dot_history__pb2.FollowEventsRequest.SerializeToString,
+            regnum_dot_election_dot_v1_dot_history__pb2.FollowEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

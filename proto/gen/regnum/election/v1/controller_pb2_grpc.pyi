@@ -6,6 +6,7 @@ The controller as brokers see it."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from regnum.election.v1 import controller_pb2 as _controller_pb2
+from regnum.election.v1 import history_pb2 as _history_pb2
 from regnum.election.v1 import standby_pb2 as _standby_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -49,6 +50,8 @@ class ControllerServiceStub:
     memory, not a proof: a successor writes on its strength only under versions, and verifies it before it tells
     brokers everything.
     """
+    FollowEvents: _grpc.UnaryStreamMultiCallable[_history_pb2.FollowEventsRequest, _history_pb2.FollowEventsResponse]
+    """The controller's event log and every entry that it gets, for processes that may have to continue it."""
 
 @_typing.type_check_only
 class ControllerServiceAsyncStub(ControllerServiceStub):
@@ -70,6 +73,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     memory, not a proof: a successor writes on its strength only under versions, and verifies it before it tells
     brokers everything.
     """
+    FollowEvents: _aio.UnaryStreamMultiCallable[_history_pb2.FollowEventsRequest, _history_pb2.FollowEventsResponse]  # type: ignore[assignment]
+    """The controller's event log and every entry that it gets, for processes that may have to continue it."""
 
 class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Calls of brokers to the active controller, on its internal listener. A process that is not the controller answers
@@ -112,6 +117,14 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         memory, not a proof: a successor writes on its strength only under versions, and verifies it before it tells
         brokers everything.
         """
+
+    @_abc_1.abstractmethod
+    def FollowEvents(
+        self,
+        request: _history_pb2.FollowEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_history_pb2.FollowEventsResponse], _abc.AsyncIterator[_history_pb2.FollowEventsResponse]]:
+        """The controller's event log and every entry that it gets, for processes that may have to continue it."""
 
 def add_ControllerServiceServicer_to_server(servicer: ControllerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -1,0 +1,1 @@
+"""The event log: what happened, why, and who decided it."""

@@ -1,0 +1,344 @@
+"""The event log of one election process: what its own reign decides, and what the controller that it follows wrote.
+
+Goals: a failover never waits for the log; every election process has it, on any store; it survives kills, full disks
+and unwritable directories, and says what it could not keep.
+
+Constraints: no file is touched on the event loop (safety rule S22). It decides nothing: nobody reads it but people.
+
+Algorithm: entries are queued on the loop as they are, without being encoded; a thread takes all that wait every
+BATCH_S, encodes each once, appends them to the segments, and keeps the newest encoded for those who follow. What does
+not fit the queue is dropped and counted, and the next entry that is written is one that says how many. While the
+directory cannot be written the newest entries are in memory only, and it is tried again every RETRY_S.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import structlog
+from google.protobuf.message import DecodeError
+from regnum.admin.v1 import events_pb2
+from regnum.types.v1 import events_pb2 as words
+from regnum_service.clock import Clock
+
+from regnum_election.history.encoding import EventFilter, decode, encode, first_of, last_of, size_of
+from regnum_election.history.events import BEGINNING, Entry, OtherEntry, Position, Reason, weight_of
+from regnum_election.history.search import Found, backwards, forwards
+from regnum_election.history.segments import Limits, Record, Segments
+
+BATCH_S: Final = 0.05
+"""How long entries wait for others."""
+
+RETRY_S: Final = 5.0
+"""Pause between two attempts at a directory that cannot be written."""
+
+CATCH_UP_BYTES: Final = 8 * 2**20
+"""What a standby is sent that comes late, about; what is older it does without."""
+
+PORTION_BYTES: Final = 256 * 2**10
+"""What it is sent at a time, about."""
+
+
+class EventLog:
+    """Of one process. Its methods belong to the event loop, but for those that say that they block."""
+
+    def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
+        """Only assigns."""
+        self._clock: Final = clock
+        self._limits: Final = limits or Limits()
+        self._wake: Final = threading.Condition()
+        self._queue: deque[Entry | Record] = deque()
+        self._queued = 0
+        self._dropped_since: Entry | None = None
+        """The first entry that was dropped since the last that was not."""
+        self._dropped_now = 0
+        self._stopping = False
+        self._segments: Segments | None = None
+        self._retry_s = 0.0
+        """When a directory that cannot be written is tried again."""
+        self._recent: deque[Record] = deque()
+        self._recent_bytes = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opened: asyncio.Event = asyncio.Event()
+        self._waiting: set[asyncio.Event] = set()
+        self._log = structlog.get_logger("event-log")
+        self.dropped = 0
+        """Events that could not be written, since the process started."""
+        self.written = 0
+        """Events that were, to disk or while it fails to memory."""
+        self.disk_errors = 0
+        """Attempts at the directory that failed."""
+        self.on_disk = False
+        """Whether what is written is on disk."""
+
+    def open(self, folder: Path | None) -> None:
+        """Begin to write, into that folder; None: only to memory."""
+        self._loop = asyncio.get_running_loop()
+        self._segments = None if folder is None else Segments(folder, self._limits)
+        # A daemon: a disk that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Write what waits, for a second at most, and end."""
+        thread, self._thread = self._thread, None
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if thread is not None:
+            await asyncio.to_thread(thread.join, 1.0)
+
+    async def ready(self) -> None:
+        """Return when what was there has been found."""
+        await self._opened.wait()
+
+    # What the controller does.
+
+    def append(self, entry: Entry) -> None:
+        """Take an entry of this process's own reign."""
+        weight = weight_of(entry)
+        if self._queued + weight > self._limits.queued_events:
+            if self._dropped_since is None:
+                self._dropped_since = entry
+                self._log.error("events dropped", advice="the disk of this election process is too slow for its log")
+            self._dropped_now += weight
+            self.dropped += weight
+            return
+        with self._wake:
+            if self._dropped_since is not None:
+                self._queue.append(_gap(self._dropped_since, self._dropped_now))
+                self._dropped_since, self._dropped_now = None, 0
+            self._queue.append(entry)
+            self._queued += weight
+            self._wake.notify()
+
+    # What a standby does.
+
+    @property
+    def last(self) -> Position:
+        """Place of the last event that is written."""
+        with self._wake:
+            recent = self._recent[-1].last if self._recent else BEGINNING
+        return max(recent, BEGINNING if self._segments is None else self._segments.last)
+
+    def take(self, entries: Sequence[bytes]) -> Position:
+        """Take entries of the controller that is followed; returns the place behind them. Raises DecodeError.
+
+        What does not fit the queue is dropped and counted: a standby's disk that is so slow does without.
+        """
+        last = BEGINNING
+        for payload in entries:
+            entry = decode(payload)
+            if entry.number < 1 or entry.controller_epoch < 1:
+                raise DecodeError("an entry has no place")
+            record = Record(first=first_of(entry), events=size_of(entry), payload=payload)
+            with self._wake:
+                if self._queued + record.events > self._limits.queued_events:
+                    self.dropped += record.events
+                    continue
+                self._queue.append(record)
+                self._queued += record.events
+                self._wake.notify()
+            last = last_of(entry)
+        return last
+
+    # What readers do.
+
+    def wake_on_news(self, event: asyncio.Event) -> Callable[[], None]:
+        """Set an event whenever something was written; returns what ends that."""
+        self._waiting.add(event)
+        return lambda: self._waiting.discard(event)
+
+    async def entries_after(self, position: Position) -> Sequence[Record]:
+        """What lies behind a place, a portion of it; of very much only the newest."""
+        with self._wake:
+            recent = tuple(self._recent)
+        if recent and position >= recent[-1].last:
+            return ()
+        known = next((index for index, record in enumerate(recent) if record.last == position), None)
+        if known is not None:
+            return _portion(iter(recent[known + 1 :]))
+        return await asyncio.to_thread(self._entries_after, position)
+
+    async def search(
+        self, said: events_pb2.DescribeEventsRequest, *, limit: int, after: Position | None, before: Position | None
+    ) -> Found:
+        """Events that a caller asks for. Raises OSError."""
+        return await asyncio.to_thread(self._search, EventFilter(said.filter), limit, after, before)
+
+    def _entries_after(self, position: Position) -> Sequence[Record]:
+        """Blocks."""
+        segments = self._segments
+        start = position if segments is None else max(position, segments.newest(CATCH_UP_BYTES))
+        return _portion(self._forwards(start))
+
+    def _search(self, chosen: EventFilter, limit: int, after: Position | None, before: Position | None) -> Found:
+        """Blocks."""
+        if after is not None:
+            return forwards(self._forwards(after), chosen, after=after, limit=limit)
+        return backwards(self._backwards(before), chosen, before=before, limit=limit)
+
+    def _forwards(self, after: Position) -> Iterator[Record]:
+        segments = self._segments
+        with self._wake:
+            recent = tuple(self._recent)
+        reached = after
+        for record in () if segments is None else segments.forwards(after):
+            reached = record.last
+            yield record
+        yield from (record for record in recent if record.last > reached)
+
+    def _backwards(self, before: Position | None) -> Iterator[Record]:
+        segments = self._segments
+        with self._wake:
+            recent = tuple(self._recent)
+        on_disk = BEGINNING if segments is None else segments.last
+        newer = (record for record in reversed(recent) if record.first > on_disk)
+        older = iter(()) if segments is None else segments.backwards(before)
+        return chain((record for record in newer if before is None or record.first < before), older)
+
+    # The thread.
+
+    def _run(self) -> None:
+        self._find()
+        self._tell(self._opened.set)
+        while True:
+            with self._wake:
+                while not self._queue and not self._stopping:
+                    self._wake.wait()
+                if not self._stopping:
+                    # Others come while these wait.
+                    self._wake.wait_for(lambda: self._stopping, BATCH_S)
+                taken, self._queue = self._queue, deque()
+                self._queued = 0
+                stopping = self._stopping
+            self._write(taken)
+            if stopping:
+                break
+        if self._segments is not None:
+            self._segments.close()
+
+    def _find(self) -> None:
+        segments = self._segments
+        if segments is None:
+            return
+        try:
+            segments.open()
+        except OSError as error:
+            self._failed(error)
+        else:
+            self.on_disk = True
+
+    def _write(self, taken: Sequence[Entry | Record]) -> None:
+        records: list[Record] = []
+        last = self.last
+        for item in taken:
+            record = item if isinstance(item, Record) else _recorded(item)
+            if record.first <= last:
+                if isinstance(item, Record):
+                    # A repeat, or from a controller that does not know yet that it was replaced.
+                    continue
+                last = self._set_back(records)
+            last = record.last
+            records.append(record)
+        self._store(records)
+        with self._wake:
+            for record in records:
+                self._recent.append(record)
+                self._recent_bytes += len(record.payload)
+            while self._recent_bytes > self._limits.memory_bytes and len(self._recent) > 1:
+                self._recent_bytes -= len(self._recent.popleft().payload)
+        self.written += sum(record.events for record in records)
+        if records:
+            self._tell(self._news)
+
+    def _store(self, records: Sequence[Record]) -> None:
+        segments = self._segments
+        if segments is None or not records or not self._is_due():
+            return
+        try:
+            if not self.on_disk:
+                segments.open()
+            segments.append(self._missing(segments, records))
+        except OSError as error:
+            self._failed(error)
+        else:
+            if not self.on_disk:
+                self._log.info("event log is on disk again")
+            self.on_disk = True
+
+    def _missing(self, segments: Segments, records: Sequence[Record]) -> Sequence[Record]:
+        """What is not on disk: after a failure also what was in memory only."""
+        last = segments.last
+        with self._wake:
+            recent = tuple(self._recent)
+        return [record for record in (*recent, *records) if record.first > last]
+
+    def _is_due(self) -> bool:
+        return self.on_disk or self._clock.monotonic() >= self._retry_s
+
+    def _failed(self, error: OSError) -> None:
+        self.disk_errors += 1
+        if self.on_disk or self.disk_errors == 1:
+            self._log.error(
+                "event log cannot be written; the newest events are in memory only",
+                reason=str(error),
+                advice="free space in, or permit writing to, the run directory of this election process",
+            )
+        self.on_disk = False
+        self._retry_s = self._clock.monotonic() + RETRY_S
+
+    def _set_back(self, records: list[Record]) -> Position:
+        """Places begin again: the store was set back, and what is known is of another history."""
+        self._log.warning("event log begins anew", reason="controller epochs went back: was the store restored?")
+        records.clear()
+        with self._wake:
+            self._recent.clear()
+            self._recent_bytes = 0
+        if self._segments is not None:
+            try:
+                self._segments.begin_anew()
+            except OSError as error:
+                self._failed(error)
+        return BEGINNING
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(call)
+
+    def _news(self) -> None:
+        for event in self._waiting:
+            event.set()
+
+
+def _recorded(entry: Entry) -> Record:
+    return Record(first=entry.position, events=weight_of(entry), payload=encode(entry))
+
+
+def _portion(records: Iterator[Record]) -> Sequence[Record]:
+    portion: list[Record] = []
+    size = 0
+    for record in records:
+        portion.append(record)
+        size += len(record.payload)
+        if size >= PORTION_BYTES:
+            break
+    return portion
+
+
+def _gap(first: Entry, dropped: int) -> OtherEntry:
+    """Says that events are missing, in the place of the first of them."""
+    return OtherEntry(
+        position=first.position,
+        controller=first.controller,
+        time_unix_ms=first.time_unix_ms,
+        reason=Reason(words.EVENT_CAUSE_UNSPECIFIED, "the disk was too slow"),
+        kind=words.EVENT_KIND_EVENTS_DROPPED,
+        count=dropped,
+    )

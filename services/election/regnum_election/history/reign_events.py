@@ -1,0 +1,132 @@
+"""What a reign writes into the event log: events get their places here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from regnum.types.v1 import events_pb2 as words
+from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, TopicId
+from regnum_service.clock import Clock
+from regnum_telemetry import tracing
+
+from regnum_election.history.events import (
+    Entry,
+    Kind,
+    Named,
+    OtherEntry,
+    PartitionRow,
+    PartitionsEntry,
+    Position,
+    Reason,
+)
+from regnum_election.reign.reign import Reign
+
+
+def nowhere(_entry: Entry) -> None:
+    """Takes entries for nobody."""
+
+
+class ReignEvents:
+    """Of one reign. Used by the controller's loop only; nothing here waits or fails."""
+
+    def __init__(self, reign: Reign, write: Callable[[Entry], None], clock: Clock) -> None:
+        """Only assigns."""
+        self._reign: Final = reign
+        self._write: Final = write
+        self._clock: Final = clock
+        self._number = 1
+
+    def partitions(self, rows: Sequence[PartitionRow], topics: Mapping[TopicId, Named], reason: Reason) -> None:
+        """States of partitions changed.
+
+        Args:
+            rows: which, and how; nobody changes the sequence any more.
+            topics: topics of the picture, with those of the rows.
+            reason: why.
+        """
+        if not rows:
+            return
+        self._write(
+            PartitionsEntry(
+                position=self._next(len(rows)),
+                controller=self._reign.controller_id,
+                time_unix_ms=self._clock.wall_ms(),
+                reason=self._traced(reason),
+                rows=rows,
+                topics=topics,
+            )
+        )
+
+    def broker(self, kind: Kind, broker: BrokerId, epoch: BrokerEpoch, reason: Reason, *, count: int = 0) -> None:
+        """A broker came, went, or said something of ``count`` replicas."""
+        self._other(kind, reason, broker=broker, broker_epoch=epoch, count=count)
+
+    def topic(
+        self, kind: Kind, name: str, id: TopicId, reason: Reason, *, partitions: int = 0, detail: str = ""
+    ) -> None:
+        """Something happened to a topic as a whole."""
+        self._other(kind, reason, topic=name, topic_id=id, count=partitions, detail=detail)
+
+    def out_of_reach(self, name: str, key: PartitionKey, detail: str) -> None:
+        """Only a person can repair a partition."""
+        kind = words.EVENT_KIND_PARTITION_OUT_OF_REACH
+        self._other(
+            kind,
+            Reason(words.EVENT_CAUSE_UNSPECIFIED),
+            topic=name,
+            topic_id=key.topic_id,
+            partition=key.partition,
+            detail=detail,
+        )
+
+    def config(self, topic: str, detail: str) -> None:
+        """Settings changed: of a topic, or, with an empty name, of the cluster."""
+        self._other(words.EVENT_KIND_CONFIG_CHANGED, Reason(words.EVENT_CAUSE_CONFIG), topic=topic, detail=detail)
+
+    def reign_began(self) -> None:
+        """The first event of a reign."""
+        before = self._reign.predecessor
+        if before is None:
+            reason, detail = Reason(words.EVENT_CAUSE_UNSPECIFIED), "no controller was known before"
+        else:
+            reason = Reason(words.EVENT_CAUSE_CONTROLLER_GONE, before.cause)
+            detail = f"it succeeds election process {before.id}"
+        self._other(words.EVENT_KIND_CONTROLLER_ELECTED, reason, detail=detail)
+
+    def _other(
+        self,
+        kind: Kind,
+        reason: Reason,
+        *,
+        broker: BrokerId | None = None,
+        broker_epoch: BrokerEpoch = BrokerEpoch(0),  # noqa: B008 - a number
+        topic: str = "",
+        topic_id: str = "",
+        partition: int = -1,
+        count: int = 0,
+        detail: str = "",
+    ) -> None:
+        self._write(
+            OtherEntry(
+                position=self._next(1),
+                controller=self._reign.controller_id,
+                time_unix_ms=self._clock.wall_ms(),
+                reason=self._traced(reason),
+                kind=kind,
+                broker=broker,
+                broker_epoch=broker_epoch,
+                topic=topic,
+                topic_id=topic_id,
+                partition=partition,
+                count=count,
+                detail=detail,
+            )
+        )
+
+    def _next(self, events: int) -> Position:
+        number = self._number
+        self._number += events
+        return Position(self._reign.epoch, number)
+
+    @staticmethod
+    def _traced(reason: Reason) -> Reason:
+        return reason if reason.traceparent else reason.within(tracing.current())
