@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
     from regnum_client.admin.admin import Admin
     from regnum_client.admin.configs import CLUSTER_CONFIG, ConfigAlteration, ConfigEntry, ConfigResource, ConfigSource
+    from regnum_client.admin.describing.events import (
+        ClusterEvent,
+        EventCause,
+        EventFilter,
+        EventKind,
+        EventPage,
+        EventPosition,
+        EventState,
+    )
     from regnum_client.admin.describing.topics import TopicSummary
     from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
@@ -46,6 +55,13 @@ _HOMES: Final = {
     "ConfigEntry": "admin.configs",
     "ConfigResource": "admin.configs",
     "ConfigSource": "admin.configs",
+    "ClusterEvent": "admin.describing.events",
+    "EventCause": "admin.describing.events",
+    "EventFilter": "admin.describing.events",
+    "EventKind": "admin.describing.events",
+    "EventPage": "admin.describing.events",
+    "EventPosition": "admin.describing.events",
+    "EventState": "admin.describing.events",
     "TopicFilter": "admin.describing.topics",
     "TopicSummary": "admin.describing.topics",
     "Trouble": "admin.describing.topics",
@@ -85,6 +101,7 @@ __all__ = [
     "BufferFullError",
     "ClientClosedError",
     "ClientQuota",
+    "ClusterEvent",
     "ConfigAlteration",
     "ConfigEntry",
     "ConfigResource",
@@ -95,6 +112,12 @@ __all__ = [
     "CreatedTopic",
     "DeletedTopic",
     "DeliveryTimeoutError",
+    "EventCause",
+    "EventFilter",
+    "EventKind",
+    "EventPage",
+    "EventPosition",
+    "EventState",
     "NewPartitions",
     "NewTopic",
     "OffsetOutOfRangeError",

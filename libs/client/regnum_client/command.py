@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from regnum_client.commands import brokers, cluster, configs, failovers, local, partitions, quotas, records, topics
 from regnum_client.commands.invocation import CommandFailedError, Failure, Group, Output, output_of
+from regnum_client.commands.looking import events
 from regnum_client.commands.rendering import emit_failure
 from regnum_client.commands.status import command as status
 
@@ -46,6 +47,7 @@ records.add_to(app)
 cluster.add_to(app)
 quotas.add_to(app)
 configs.add_to(app)
+events.add_to(app)
 failovers.add_to(app)
 
 

@@ -18,6 +18,7 @@ from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import group_pb2, group_pb2_grpc, log_pb2, log_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_election.history.log import EventLog
 from regnum_model.broker_lists import NO_BROKERS, digest_of
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
 from regnum_records.read import read_records
@@ -124,12 +125,15 @@ class FakeCluster:
         self.configs = FakeConfigs()
         self.health = admin_pb2.DescribeHealthResponse(complete=True)
         """What the controller says is wrong; its id and epoch are filled in."""
+        self.events = EventLog(SystemClock())
+        """The event log, in memory."""
         self.before_produce: ProduceHook | None = None
         self.after_page: Callable[[], None] | None = None
         """Called when a page of topics was answered."""
         self.failures: list[tuple[str, BaseException]] = []
 
     async def __aenter__(self) -> Self:
+        self.events.open(None)
         for member in (*self.brokers.values(), *self.elections.values()):
             await member.start()
         return self
@@ -137,6 +141,7 @@ class FakeCluster:
     async def __aexit__(self, *_: object) -> None:
         for member in (*self.brokers.values(), *self.elections.values()):
             await member.stop()
+        await self.events.close()
         assert not self.failures, self.failures
 
     @property

@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc, events_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_election.servicers.events import EventServicer
+from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 
 from regnum_testing.fake_listener import FakeMember
@@ -31,6 +33,12 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
     def register(self, server: "grpc.aio.Server") -> None:
         """Add the services."""
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self, server)
+        events_pb2_grpc.add_EventServiceServicer_to_server(
+            EventServicer(self._reigns, self.cluster.events, SystemClock()), server
+        )
+
+    async def _reigns(self) -> None:
+        self._authority()
 
     def _authority(self) -> None:
         cluster = self.cluster

@@ -17,6 +17,7 @@ from regnum_election.admission.quota_process import QuotaChannel
 from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
+from regnum_election.history.events import Entry
 from regnum_election.publication.metadata_processes import DeathDetector
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.standby.picture import Followed
@@ -202,6 +203,8 @@ class FakeCluster:
         self.metadata = FakeMetadata(self.server, self.clock)
         self.tasks: set[asyncio.Task[None]] = set()
         self.pictures: list[Cluster] = []
+        self.recorded: list[Entry] = []
+        """What reigns wrote into the event log."""
         self.open_store: Callable[[MemoryServer], MemoryStore] = MemoryStore
         """Opens the next controller's session."""
         self.controller_store: MemoryStore | None = None
@@ -298,6 +301,7 @@ class FakeCluster:
             balance_interval_s=balance_interval_s,
             corrections_interval_s=corrections_interval_s,
             followed=followed,
+            record=self.recorded.append,
         )
         self.controller = controller
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")

@@ -98,7 +98,7 @@ class ElectionService:
                     ),
                     ServiceRegistration(
                         name="regnum.admin.v1.EventService",
-                        servicer=EventServicer(self._role, self._events, clock),
+                        servicer=EventServicer(self._role.controller, self._events, clock),
                         add_to_server=events_pb2_grpc.add_EventServiceServicer_to_server,
                     ),
                 ],

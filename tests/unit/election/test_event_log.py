@@ -29,6 +29,7 @@ from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.waiting import DEADLINE_S, eventually
 
+
 async def until(condition: Callable[[], bool], what: str) -> None:
     async def holds() -> bool:
         return condition()

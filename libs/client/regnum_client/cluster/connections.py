@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import grpc
 from regnum.admin.v1.admin_pb2_grpc import AdminServiceStub
+from regnum.admin.v1.events_pb2_grpc import EventServiceStub
 from regnum.broker.v1.group_pb2_grpc import GroupServiceStub
 from regnum.broker.v1.log_pb2_grpc import LogServiceStub
 from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
@@ -17,6 +18,7 @@ from regnum_service.status import from_rpc_error
 
 if TYPE_CHECKING:
     from regnum.admin.v1.admin_pb2_grpc import AdminServiceAsyncStub
+    from regnum.admin.v1.events_pb2_grpc import EventServiceAsyncStub
     from regnum.broker.v1.group_pb2_grpc import GroupServiceAsyncStub
     from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
     from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceAsyncStub
@@ -88,6 +90,10 @@ class Connections:
     def admin(self, address: Address) -> "AdminServiceAsyncStub":
         """Changes to the cluster."""
         return AdminServiceStub(self._channels.get(address))
+
+    def events(self, address: Address) -> "EventServiceAsyncStub":
+        """What happened in the cluster."""
+        return EventServiceStub(self._channels.get(address))
 
     async def drop(self, address: Address) -> None:
         """Close the connection to an address: whoever listens there now is another."""

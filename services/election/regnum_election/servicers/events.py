@@ -1,6 +1,7 @@
 """EventService on the client listener: what happened, and why."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -11,7 +12,6 @@ from regnum_model.topics import MAX_NAME_LENGTH
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_election.candidacy.role import ControllerRole
 from regnum_election.history.events import Position
 from regnum_election.history.following import LOOK_S
 from regnum_election.history.log import EventLog
@@ -32,10 +32,16 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class EventServicer(events_pb2_grpc.EventServiceServicer):
     """Answered by the controller: other processes have the same log, but a little later."""
 
-    def __init__(self, role: ControllerRole, events: EventLog, clock: Clock) -> None:
-        """Only assigns."""
+    def __init__(self, reigns: Callable[[], Awaitable[object]], events: EventLog, clock: Clock) -> None:
+        """Only assigns.
+
+        Args:
+            reigns: returns while this process reigns; raises RegnumError NOT_CONTROLLER otherwise.
+            events: the event log of this process.
+            clock: source of time.
+        """
         self._clock: Final = clock
-        self._role: Final = role
+        self._reigns: Final = reigns
         self._events: Final = events
         self._searching: Final = asyncio.Semaphore(SEARCHES_MAX)
 
@@ -65,7 +71,7 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
         try:
             while True:
                 news.clear()
-                await self._role.controller()
+                await self._reigns()
                 found = await self._search(request, after)
                 left_s = deadline_s - self._clock.monotonic()
                 if found.events or found.more or left_s <= 0:

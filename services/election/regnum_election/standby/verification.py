@@ -8,9 +8,10 @@ means what the picture says is proved. Any other is taken up by the rules that h
 reign. Then each partition is settled, so that it fits the brokers that are live now.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from regnum.types.v1 import events_pb2
 from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.ids import PartitionKey, TopicId
@@ -20,9 +21,9 @@ from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.failover_trace import FailoverTrace
-from regnum_election.history.events import SUCCESSION
+from regnum_election.history.events import SUCCESSION, PartitionRow, Reason
 from regnum_election.state.context import ControllerContext
-from regnum_election.state.partition_writes import Applied
+from regnum_election.state.partition_writes import Applied, found_row
 from regnum_election.state.telling import publish, tell
 from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.settling import settle_some
@@ -32,6 +33,11 @@ PARTITIONS_PER_STEP: Final = 500
 
 PARTITIONS_PER_TURN: Final = 250
 """Partitions compared between two turns of the event loop (safety rule S22)."""
+
+UNPUBLISHED: Final = Reason(
+    events_pb2.EVENT_CAUSE_SUCCESSION, "found in the store: whoever wrote it did not publish it"
+)
+"""Why a state is not as the predecessor published it."""
 
 
 async def verify(
@@ -100,6 +106,7 @@ async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names:
         if before.partitions.get(key) != context.picture.partitions[key]
     ]
     if changed:
+        _write_down(context, before, changed)
         await tell(context, Applied(leader_changes=set(changed)))
     # Partitions that the predecessor removed and did not publish as gone.
     await publish(
@@ -108,6 +115,16 @@ async def _verify_some(context: ControllerContext, adopter: TopicAdopter, names:
     topics = dict.fromkeys((*(topic.id for topic in known), *found))
     await settle_some(context, [key for id in topics for key in context.picture.of_topic(id)], SUCCESSION)
     return len(changed)
+
+
+def _write_down(context: ControllerContext, before: Cluster, keys: Iterable[PartitionKey]) -> None:
+    """What the predecessor did and did not live to tell."""
+    rows: list[PartitionRow] = []
+    for key in keys:
+        held, known = context.picture.partitions[key].held, before.partitions.get(key)
+        if held is not None:
+            rows.append(found_row(key, None if known is None else known.held, held))
+    context.events.partitions(rows, context.picture.topics, UNPUBLISHED)
 
 
 async def _differing(context: ControllerContext, topics: Sequence[Topic]) -> list[str]:

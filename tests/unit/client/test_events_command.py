@@ -1,0 +1,199 @@
+"""`regnum events` and `regnum explain`: what happened, for people and programs."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from regnum.types.v1 import events_pb2 as words
+from regnum_client import Admin, EventCause, EventFilter, EventKind
+from regnum_client.commands.invocation import CommandFailedError
+from regnum_client.commands.looking.events import since_ms
+from regnum_election.history.events import Entry, OtherEntry, PartitionRow, PartitionsEntry, Position, Reason
+from regnum_model.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    ElectionId,
+    LeaderEpoch,
+    LogId,
+    PartitionKey,
+    TopicId,
+)
+from regnum_model.nodes import LeaderAndIsr, Membership
+from regnum_testing.command_here import CommandHere
+from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import DEADLINE_S, eventually
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+DIED = Reason(words.EVENT_CAUSE_LIFELINE_BROKEN, "port refused twice", f"00-{TRACE}-b7ad6b7169203331-01")
+
+
+class Named:
+    name = "orders"
+
+
+def state(leader: int, epoch: int, isr: Sequence[int]) -> LeaderAndIsr:
+    return LeaderAndIsr(
+        topic_id=TopicId("t"),
+        leader=BrokerId(leader),
+        leader_epoch=LeaderEpoch(epoch),
+        isr=tuple(map(BrokerId, isr)),
+        elr=(),
+        members={BrokerId(id): Membership(broker_epoch=BrokerEpoch(1), log_id=LogId("l")) for id in isr},
+        controller_epoch=ControllerEpoch(1),
+    )
+
+
+def moved(number: int, before: LeaderAndIsr | None, after: LeaderAndIsr, reason: Reason = DIED) -> PartitionsEntry:
+    return PartitionsEntry(
+        position=Position(ControllerEpoch(3), number),
+        controller=ElectionId(1),
+        time_unix_ms=1_700_000_000_000 + number,
+        reason=reason,
+        rows=[PartitionRow(PartitionKey(TopicId("t"), 0), before, after, number)],
+        topics={TopicId("t"): Named()},
+    )
+
+
+def fenced(number: int, broker: int) -> OtherEntry:
+    return OtherEntry(
+        position=Position(ControllerEpoch(3), number),
+        controller=ElectionId(1),
+        time_unix_ms=1_700_000_000_000 + number,
+        reason=DIED,
+        kind=words.EVENT_KIND_BROKER_FENCED,
+        broker=BrokerId(broker),
+        broker_epoch=BrokerEpoch(5),
+    )
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        running.create("orders")
+        yield running
+
+
+async def write(cluster: FakeCluster, *entries: Entry) -> None:
+    for entry in entries:
+        cluster.events.append(entry)
+
+    async def written() -> bool:
+        return cluster.events.last >= entries[-1].position
+
+    await eventually(written)
+
+
+STORY = (
+    moved(1, None, state(3, 0, [1, 2, 3]), Reason(words.EVENT_CAUSE_CREATION)),
+    fenced(2, 3),
+    moved(3, state(3, 0, [1, 2, 3]), state(2, 4, [1, 2])),
+    moved(
+        4, state(2, 4, [1, 2]), state(2, 4, [1, 2, 3]), Reason(words.EVENT_CAUSE_LEADER_ISR, "reported by its leader")
+    ),
+)
+
+
+@pytest.fixture
+def regnum(cluster: FakeCluster) -> CommandHere:
+    return CommandHere(cluster.bootstrap)
+
+
+async def test_a_leader_is_explained_by_how_its_epoch_began(regnum: CommandHere, cluster: FakeCluster) -> None:
+    await write(cluster, *STORY)
+    for _ in range(4):
+        cluster.elect("orders", 0, 2)
+    ran = await regnum("explain", "orders/0")
+    assert ran.status == 0, ran.err
+    text = ran.out
+    assert "orders/0 is led by broker 2 in leader epoch 4" in text
+    assert "Broker 2 has led since 2023-11-14 22:13:20.003Z, because a broker died" in text
+    assert "(port refused twice)" in text
+    assert "Until then broker 3 led, in leader epoch 0, with 1,2,3 in sync." in text
+    assert "Election process 1 decided it in controller epoch 3 (event 3.3)." in text
+    assert f"trace is {TRACE}" in text
+    assert "`regnum failovers report`" in text
+    assert "last changed at 2023-11-14 22:13:20.004Z from 1,2 to 1,2,3" in text
+    table = text[text.index("TIME") :].splitlines()
+    assert [line.split()[2] for line in table[1:]] == ["isr-changed", "leader-elected", "leader-elected"]
+
+
+async def test_what_the_log_does_not_have_is_said(regnum: CommandHere, cluster: FakeCluster) -> None:
+    nothing = await regnum("explain", "orders/0", "-o", "json")
+    assert "The event log has nothing of it" in json.loads(nothing.out)["why"][1]
+    await write(cluster, *STORY)
+    for _ in range(9):
+        cluster.elect("orders", 0, 1)
+    said = json.loads((await regnum("explain", "orders/0", "-o", "json")).out)
+    assert "does not have how this leader epoch began" in said["why"][1]
+    assert [one["number"] for one in said["events"]] == [4, 3, 1]
+    assert said["events"][1]["trace_id"] == TRACE
+
+
+async def test_a_partition_that_does_not_exist_is_not_explained(regnum: CommandHere) -> None:
+    assert (await regnum("explain", "orders/7")).status == 3
+    assert (await regnum("explain", "nowhere/0")).status == 3
+    wrong = await regnum("explain", "orders", "-o", "json")
+    assert (wrong.status, wrong.error["code"]) == (2, "WRONG_USE")
+
+
+async def test_events_are_shown_in_their_order_in_every_form(regnum: CommandHere, cluster: FakeCluster) -> None:
+    await write(cluster, *STORY)
+    lines = (await regnum("events", "-o", "jsonl")).out.splitlines()
+    assert [json.loads(line)["number"] for line in lines] == [1, 2, 3, 4]
+    table = (await regnum("events")).out.splitlines()
+    assert table[0].split() == ["TIME", "EVENT", "SUBJECT", "CHANGE", "WHY", "DECIDED", "BY"]
+    assert "leader 3 > 2 epoch 0 > 4 isr 1,2,3 > 1,2" in table[3]
+    newest = json.loads((await regnum("events", "--limit", "2", "-o", "json")).out)
+    assert [one["number"] for one in newest] == [3, 4]
+    fences = json.loads((await regnum("events", "--kind", "broker-fenced", "-o", "json")).out)
+    assert [(one["kind"], one["broker"], one["cause"]) for one in fences] == [("broker-fenced", 3, "lifeline-broken")]
+    of_three = json.loads((await regnum("events", "--broker", "3", "--since", "2023-11-01", "-o", "json")).out)
+    assert [one["number"] for one in of_three] == [1, 2, 3, 4]
+    nothing = await regnum("events", "--topic", "audit")
+    assert nothing.err.endswith("the event log has nothing like that\n")
+    assert "cannot write its event log to disk" in nothing.err, "the fake has no disk, and it is said"
+    assert json.loads((await regnum("events", "--since", "5m", "-o", "json")).out) == []
+    wrong = await regnum("events", "--kind", "nonsense", "-o", "json")
+    assert wrong.status == 2
+    assert "leader-elected" in str(wrong.error["message"])
+    assert (await regnum("events", "--follow", "-o", "json")).status == 2
+
+
+async def test_events_are_followed_over_a_change_of_controller(cluster: FakeCluster) -> None:
+    await write(cluster, *STORY)
+    async with Admin(cluster.bootstrap, timeout_s=DEADLINE_S, chance=random.Random(3)) as admin:
+        seen: list[tuple[int, int]] = []
+
+        async def follow() -> None:
+            chosen = EventFilter(topic="orders")
+            async for page in admin.events_after(chosen, follow=True):
+                seen.extend((one.position.epoch, one.position.number) for one in page)
+
+        following = asyncio.create_task(follow())
+
+        async def has(count: int) -> bool:
+            return len(seen) == count
+
+        await eventually(lambda: has(3))
+        cluster.controller, cluster.controller_epoch = 2, 2
+        cluster.version += 1
+        last = moved(5, state(2, 4, [1, 2, 3]), state(1, 5, [1]))
+        await write(cluster, fenced(6, 2), moved(7, last.rows[0].before, last.rows[0].after))
+        await eventually(lambda: has(4))
+        assert seen[-1] == (3, 7)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        newest = await admin.last_events(limit=1)
+        assert (newest[0].kind, newest[0].cause) == (EventKind.LEADER_ELECTED, EventCause.LIFELINE_BROKEN)
+
+
+def test_ages_and_times() -> None:
+    assert since_ms("90s", 100_000) == 10_000
+    assert since_ms("1.5m", 100_000) == 10_000
+    assert since_ms("1970-01-01T00:00:05", 0) == 5_000
+    assert since_ms("1970-01-01T01:00:05+01:00", 0) == 5_000
+    with pytest.raises(CommandFailedError, match="neither an age nor a time"):
+        since_ms("yesterday", 0)
