@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from google.protobuf.message import Message
-from regnum.admin.v1 import admin_pb2
+from regnum.admin.v1 import admin_pb2, events_pb2
 from regnum.election.v1 import controller_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.brokers.lifeline import Lifelines
@@ -25,19 +26,32 @@ from regnum_election.decisions.liveness import Listener
 from regnum_election.health.messages import PARTITIONS_NAMED_MAX
 from regnum_election.health.troubles import Trouble
 from regnum_election.health.watch import HealthWatch, Limits
+from regnum_election.history.encoding import decode
+from regnum_election.history.events import SETTLING, PartitionRow, PartitionsEntry, Position
+from regnum_election.history.following import follow
 from regnum_election.history.log import EventLog
 from regnum_election.publication.delta_log import Journal
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.reign.events import IsrsWritten, ReplicasOffline
 from regnum_election.servicers.admin import ENTITIES_MAX, TOPICS_MAX, AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
+from regnum_election.servicers.events import EventServicer
 from regnum_election.standby.picture import FollowedPicture
 from regnum_election.standby.sender import StandbyPublisher
 from regnum_election.topics.requests import PARTITIONS_MAX
 from regnum_model import paths
 from regnum_model.configs import MIN_INSYNC_REPLICAS
 from regnum_model.contact import Contact
-from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
+from regnum_model.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    ElectionId,
+    LeaderEpoch,
+    LogId,
+    PartitionKey,
+    TopicId,
+)
 from regnum_model.nodes import Address, DeletionNode, LeaderAndIsr, Membership
 from regnum_model.quotas import RATE_KEY
 from regnum_service.clock import SystemClock
@@ -423,6 +437,67 @@ def test_a_standby_is_shown_a_large_picture(partitions: int) -> None:
                 if followed.take(standby_pb2.StatePart.FromString(part)):
                     break
         assert len(followed.whole.picture.partitions) == FOLLOWED_PARTITIONS
+
+    run_measured(scenario).assert_free()
+
+
+def test_a_long_event_log_is_searched_and_followed(tmp_path: Path) -> None:
+    """400 failovers of 500 partitions: in pages, by filters that fit much and nothing, and by a standby without any."""
+    entries, rows = 400, 500
+    state = LeaderAndIsr(
+        topic_id=TopicId("t"),
+        leader=BrokerId(1),
+        leader_epoch=LeaderEpoch(1),
+        isr=(BrokerId(1), BrokerId(2), BrokerId(3)),
+        elr=(),
+        members={BrokerId(1): Membership(broker_epoch=BrokerEpoch(5), log_id=LogId("log"))},
+        controller_epoch=ControllerEpoch(1),
+    )
+    moved = [PartitionRow(PartitionKey(TopicId("t"), number), state, state, 1) for number in range(rows)]
+    topics = {TopicId("t"): Topic(name="orders", id=TopicId("t"), version=0, partitions=())}
+
+    async def anybody() -> None:
+        return None
+
+    async def scenario(held: HeldLoop) -> None:
+        log, standby = EventLog(SystemClock()), EventLog(SystemClock())
+        log.open(tmp_path / "log")
+        standby.open(tmp_path / "standby")
+        await log.ready()
+        with held.measuring("a long history is written down"):
+            for number in range(entries):
+                log.append(
+                    PartitionsEntry(
+                        position=Position(ControllerEpoch(1), 1 + number * rows),
+                        controller=ElectionId(1),
+                        time_unix_ms=1,
+                        reason=SETTLING,
+                        rows=moved,
+                        topics=topics,
+                    )
+                )
+                if number % 50 == 0:
+                    await asyncio.sleep(0.05)
+            while log.written + log.dropped < entries * rows:
+                await asyncio.sleep(0.01)
+        assert log.dropped == 0
+        servicer = EventServicer(anybody, log, SystemClock())
+        for chosen in ({}, {"topic": "orders", "partition": 7}, {"topic": "audit"}, {"broker_id": 9}):
+            request = events_pb2.DescribeEventsRequest(filter=events_pb2.EventFilter(**chosen), limit=1_000)
+            with held.measuring(f"DescribeEvents {chosen}"):
+                for _ in range(5):
+                    page = await servicer.DescribeEvents(request, Any)
+                    page.SerializeToString()
+                    request.before.CopyFrom(page.next)
+        with held.measuring("both ends of FollowEvents"):
+            async for portion in follow(log, standby.last, check=anybody):
+                standby.take(portion)
+                # The two ends are two processes.
+                await asyncio.sleep(0)
+                if decode(portion[-1]).number == 1 + (entries - 1) * rows:
+                    break
+        await log.close()
+        await standby.close()
 
     run_measured(scenario).assert_free()
 

@@ -167,6 +167,18 @@ def test_an_image_comes_changes_and_is_shown(count: int, partitions: int) -> Non
             assert len(shown.brokers) == BROKERS
             assert sum(len(item.topic.partitions) for item in shown.topics) == count * partitions
             del shown
+        for summaries in (False, True):
+            request = metadata_pb2.DescribeTopicsRequest(limit=10_000, summaries=summaries)
+            described = 0
+            with held.measuring(f"topics are described page by page, summaries {summaries}"):
+                while True:
+                    page = metadata_pb2.DescribeTopicsResponse.FromString(await servicer.DescribeTopics(request, None))
+                    described += sum(len(item.topic.partitions) for item in page.topics)
+                    described += sum(one.partitions for one in page.summaries)
+                    if not page.HasField("next_cursor"):
+                        break
+                    request.cursor.CopyFrom(page.next_cursor)
+            assert described == count * partitions
         with held.measuring("how far 1000 brokers are"):
             question = propagation_pb2.DescribeLagRequest(controller_epoch=3, version=5, wait_ms=1_000)
             lag = await PropagationServicer(world.propagation).DescribeLag(question, None)

@@ -23,8 +23,8 @@ WAIT_MS_MAX: Final = 30_000
 KINDS_MAX: Final = 100
 """Kinds that a filter may name."""
 
-SEARCHES_MAX: Final = 4
-"""Calls that read the log at a time; further ones wait. Threads are few, and others need them."""
+SEARCHES_MAX: Final = 1
+"""Calls that read the log at a time; further ones wait: the processor is for failovers."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
