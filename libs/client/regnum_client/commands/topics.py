@@ -23,6 +23,8 @@ from regnum_client.commands.looking import topics as looking
 from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_service.errors import RegnumError
+
     from regnum_client.admin.topic_mutation import Waiting
     from regnum_client.admin.topics import TopicPartitions
 

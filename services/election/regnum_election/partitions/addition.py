@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from regnum.types.v1 import errors_pb2
+from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.port import Check, Delete, Group, Node, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import PartitionKey
@@ -25,6 +25,7 @@ from regnum_model.nodes import MalformedNodeError, TopicNode
 from regnum_election.decisions.cluster import HeldState, Partition, Topic
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.decisions.topic_nodes import FoundNode, judge_state
+from regnum_election.history.events import CREATION
 from regnum_election.partitions.requests import Addition, AdditionRequest, Done, plan_addition, with_mutation
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
@@ -85,7 +86,7 @@ async def add_partitions(context: ControllerContext, call: AdditionCall) -> Asyn
         for first in range(0, len(keys), PARTITIONS_PER_STEP):
             # A topic may have been deleted, by hand, between two steps.
             some = [key for key in keys[first : first + PARTITIONS_PER_STEP] if key in context.picture.partitions]
-            await tell(context, await change(context, some, context.settle))
+            await tell(context, await change(context, some, context.settle, CREATION))
             yield
         await finish_creation(context, [topic.id for topic, _ in added if topic.id in context.picture.topics])
         yield
@@ -192,6 +193,8 @@ async def _show(
         call.keys.extend(keys)
         context.dispatch.expect(keys)
     for topic, members in added:
+        kind = events_pb2.EVENT_KIND_PARTITIONS_ADDED
+        context.events.topic(kind, topic.name, topic.id, CREATION, partitions=len(members))
         context.log.info("partitions added", topic=topic.name, partitions=len(members), total=len(topic.partitions))
     context.dispatch.show(context.picture)
 

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from regnum.types.v1 import events_pb2
 from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import PartitionKey, TopicId
 from regnum_model.nodes import TopicNode
 
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.history.events import DELETION
 from regnum_election.partitions.addition import changed_meanwhile, node_as_known
 from regnum_election.partitions.burial import Burial
 from regnum_election.partitions.removal_records import RemovalRecords
@@ -153,6 +155,9 @@ class PartitionRemover:
         context.removals.begun.setdefault(topic.id, {}).update(plan.brokers)
         known = replace(context.picture.topics[topic.id], version=version, partition_mutations=node.partition_mutations)
         context.picture = context.picture.with_more_of_topics([(known, {})])
+        kind = events_pb2.EVENT_KIND_PARTITIONS_REMOVED
+        detail = f"{len(node.partitions)} are left"
+        context.events.topic(kind, topic.name, topic.id, DELETION, partitions=len(plan.brokers), detail=detail)
         context.log.warning(
             "partitions removed", topic=topic.name, partitions=sorted(plan.brokers), total=len(node.partitions)
         )

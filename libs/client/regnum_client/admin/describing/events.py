@@ -30,6 +30,8 @@ class EventKind(enum.Enum):
     REPLICAS_USABLE = "replicas-usable"
     PARTITION_OUT_OF_REACH = "partition-out-of-reach"
     EVENTS_DROPPED = "events-dropped"
+    PARTITIONS_ADDED = "partitions-added"
+    PARTITIONS_REMOVED = "partitions-removed"
 
 
 class EventCause(enum.Enum):

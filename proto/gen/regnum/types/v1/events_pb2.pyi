@@ -54,6 +54,10 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """A partition is out of the controller's reach until a person puts something right."""
     EVENT_KIND_EVENTS_DROPPED: _EventKind.ValueType  # 15
     """Events of which nothing else is known: there were more than could be written."""
+    EVENT_KIND_PARTITIONS_ADDED: _EventKind.ValueType  # 16
+    """Partitions were added to a topic."""
+    EVENT_KIND_PARTITIONS_REMOVED: _EventKind.ValueType  # 17
+    """The removal of a topic's last partitions began."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -90,6 +94,10 @@ EVENT_KIND_PARTITION_OUT_OF_REACH: EventKind.ValueType  # 14
 """A partition is out of the controller's reach until a person puts something right."""
 EVENT_KIND_EVENTS_DROPPED: EventKind.ValueType  # 15
 """Events of which nothing else is known: there were more than could be written."""
+EVENT_KIND_PARTITIONS_ADDED: EventKind.ValueType  # 16
+"""Partitions were added to a topic."""
+EVENT_KIND_PARTITIONS_REMOVED: EventKind.ValueType  # 17
+"""The removal of a topic's last partitions began."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:
