@@ -167,8 +167,7 @@ class TopicAdopter:
         context.log.info("topics corrected by hand", partitions=len(healed))
         context.dispatch.show(context.picture)
         some = [key for key in healed if key in damaged]
-        applied = await change(context, some, partial(self._reaffirm, damaged), BY_HAND)
-        await tell(context, applied)
+        await tell(context, await change(context, some, partial(self._reaffirm, damaged), BY_HAND))
         await self._bring_in(healed)
         yield
 
