@@ -66,6 +66,9 @@ BY_HAND: Final = Reason(events_pb2.EVENT_CAUSE_WRITTEN_BY_HAND)
 BALANCE: Final = Reason(events_pb2.EVENT_CAUSE_PREFERRED_BALANCE)
 """The preferred replica of a broker out of balance."""
 
+REASSIGNMENT: Final = Reason(events_pb2.EVENT_CAUSE_REASSIGNMENT)
+"""Replicas were reassigned."""
+
 CONFIG: Final = Reason(events_pb2.EVENT_CAUSE_CONFIG)
 """Settings changed."""
 

@@ -15,6 +15,7 @@ from regnum_model.ids import PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
 
 from regnum_election.decisions.cluster import HeldState, Topic
+from regnum_election.history.events import REASSIGNMENT, PartitionRow
 from regnum_election.reassignment.decisions import Assigned
 from regnum_election.reign.beside import PARTITION_WEIGHT, beside
 from regnum_election.state.context import ControllerContext
@@ -143,10 +144,13 @@ def _apply(
     context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange], versions: Mapping[str, int]
 ) -> None:
     states: dict[PartitionKey, HeldState] = {}
+    rows: list[PartitionRow] = []
     for number, change in changes.items():
         if change.state is not None:
-            version = versions[paths.leader_and_isr(topic.name, number)]
-            states[PartitionKey(topic.id, number)] = HeldState(state=change.state.kept(), version=version)
+            key, version = PartitionKey(topic.id, number), versions[paths.leader_and_isr(topic.name, number)]
+            states[key] = HeldState(state=change.state.kept(), version=version)
+            rows.append(PartitionRow(key, None if change.held is None else change.held.state, change.state, version))
+    context.events.partitions(rows, context.picture.topics, REASSIGNMENT)
     context.unverified.prove(states)
     picture = context.picture.with_assignments(
         {
