@@ -3,9 +3,9 @@
 from typing import Final
 
 from regnum_client.admin.config_admin import ConfigAdmin
-from regnum_client.admin.health.health_admin import HealthAdmin
 from regnum_client.admin.describing.event_admin import EventAdmin
 from regnum_client.admin.describing.pages import DescribeAdmin
+from regnum_client.admin.health.health_admin import HealthAdmin
 from regnum_client.admin.quota_admin import QuotaAdmin
 from regnum_client.admin.reassignment.admin import ReassignmentAdmin
 from regnum_client.admin.recovery_admin import RecoveryAdmin
@@ -16,7 +16,17 @@ TOPIC_WAIT_S: Final = 0.5
 """How long a topic that no broker knows is waited for when it is described: news of it may be on its way."""
 
 
-class Admin(TopicAdmin, PartitionAdmin, QuotaAdmin, ConfigAdmin, RecoveryAdmin, ReassignmentAdmin, HealthAdmin, DescribeAdmin, EventAdmin):
+class Admin(
+    TopicAdmin,
+    PartitionAdmin,
+    QuotaAdmin,
+    ConfigAdmin,
+    RecoveryAdmin,
+    ReassignmentAdmin,
+    HealthAdmin,
+    DescribeAdmin,
+    EventAdmin,
+):
     """Topics and the cluster. The plural methods answer for each topic, the singular ones raise."""
 
     async def describe_cluster(self) -> ClusterView:
