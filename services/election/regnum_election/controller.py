@@ -289,9 +289,7 @@ class Controller:
 
     async def _begin(self) -> None:
         """Become controller, with the predecessor's picture or without one."""
-        context, followed = self._context, self._followed
-        context.events.reign_began()
-        self._followed = None
+        context, followed, self._followed = self._context, self._followed, None
 
         def brokers_known() -> None:
             # Their lifelines need not wait until everything is read.

@@ -49,6 +49,7 @@ async def become_controller(
         brokers_known: called when the picture holds the live brokers, and nothing else.
     """
     trace = begin_trace(context)
+    context.events.reign_began("" if trace is None else trace.context)
     with tracing.within("" if trace is None else trace.context):
         await _take_office(context, adopter, configs, brokers_known, trace)
 

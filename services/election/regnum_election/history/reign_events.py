@@ -82,15 +82,15 @@ class ReignEvents:
         """Settings changed: of a topic, or, with an empty name, of the cluster."""
         self._other(words.EVENT_KIND_CONFIG_CHANGED, Reason(words.EVENT_CAUSE_CONFIG), topic=topic, detail=detail)
 
-    def reign_began(self) -> None:
-        """The first event of a reign."""
+    def reign_began(self, traceparent: str) -> None:
+        """The first event of a reign; ``traceparent``: the succession, if it is traced."""
         before = self._reign.predecessor
         if before is None:
             reason, detail = Reason(words.EVENT_CAUSE_UNSPECIFIED), "no controller was known before"
         else:
             reason = Reason(words.EVENT_CAUSE_CONTROLLER_GONE, before.cause)
             detail = f"it succeeds election process {before.id}"
-        self._other(words.EVENT_KIND_CONTROLLER_ELECTED, reason, detail=detail)
+        self._other(words.EVENT_KIND_CONTROLLER_ELECTED, reason.within(traceparent), detail=detail)
 
     def _other(
         self,

@@ -82,6 +82,7 @@ async def take_over(
         brokers_known: called when the picture holds the live brokers, and nothing else.
     """
     trace = begin_trace(context)
+    context.events.reign_began("" if trace is None else trace.context)
     with tracing.within("" if trace is None else trace.context):
         await _lead(context, adopter, configs, followed, brokers_known, trace)
     return verify(context, adopter, trace, sorted(context.picture.names))
