@@ -98,6 +98,7 @@ async def test_orders_that_stood_there_before_the_controller_are_carried_out(clu
         (paths.PARTITIONS_ADD, 7, b"[1,2]", "those between are not asked for"),
         (paths.PARTITIONS_ADD, "two", b"[1,2]", "not the number of a partition"),
         (paths.PARTITIONS_ADD, "99999999999999999999", b"", "not the number of a partition"),
+        (paths.PARTITIONS_ADD, 2, b"[1,2" + b" " * 20_000 + b"]", "too long"),
         (paths.PARTITIONS_REMOVE, 0, b"", "only the highest"),
         (paths.PARTITIONS_REMOVE, 7, b"", "has no partition 7"),
     ],

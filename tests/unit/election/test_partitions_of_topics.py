@@ -10,6 +10,7 @@ from regnum_election.decisions.rejection import Rejection
 from regnum_election.partitions.addition import Added, AdditionOutcome
 from regnum_election.partitions.removal import RemovalOutcome, Removed
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
+from regnum_election.recovery.calls import RecoveryRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
@@ -278,6 +279,10 @@ async def test_a_partition_that_a_person_put_back_into_the_node_is_offline_and_s
     partition = controller.picture.partitions[PartitionKey(id, 1)]
     assert "was removed" in (partition.trouble or "")
     assert code(await remove(controller, 1)) == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    # Nor is it elected from what brokers may have: its leader epochs would begin anew.
+    request = RecoveryRequest(topic="t", partitions=(1,), first_partition=0, accept_loss=True, who="me")
+    recovered = await controller.recoveries.recover(request, wait_s=DEADLINE_S)
+    assert "was removed" in (recovered.recoveries[0].rejection or pytest.fail("recovered")).message
     assert (await cluster.state("t", 1)).removed
 
 
@@ -289,6 +294,27 @@ async def test_a_state_that_nobody_removed_stands_in_the_way_of_a_new_partition(
     await cluster.outside.create(paths.leader_and_isr("t", 2), state, make_parents=True)
     assert code(await add(controller, 3)) == errors_pb2.ERROR_CODE_INVALID_REQUEST
     assert sorted((await cluster.topic("t")).partitions) == [0, 1]
+
+
+async def test_a_state_that_cannot_be_read_keeps_its_partition_on_its_way_out_until_it_is_mended(
+    cluster: FakeCluster,
+) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    id = await create(controller, 3)
+    path = paths.leader_and_isr("t", 2)
+    whole = (await cluster.outside.get(path)).data
+    cluster.server.overwrite(path, b"garbage")
+    assert await remove(controller, 1, 2) == Removed(total=1)
+    assert (await cluster.state("t", 1)).removed
+    assert set((await cluster.topic("t")).removing) == {2}
+    assert code(await add(controller, 3, wait_s=0.05)) == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    assert not [stop for stop in cluster.brokers[BrokerId(1)].stops if stop.partition == 2]
+    await cluster.outside.set(path, whole, version=None)
+    await closed(controller)
+    assert (await cluster.state("t", 2)).removed
+    assert await add(controller, 3) == Added(total=3)
+    assert controller.picture.topics[id].partitions == (0, 1, 2)
 
 
 async def test_a_leader_that_writes_while_its_partition_is_removed_loses(cluster: FakeCluster) -> None:

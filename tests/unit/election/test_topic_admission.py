@@ -9,6 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_election.admission.admissions import PATIENCE_S, PROBE_INTERVAL_S
 from regnum_election.admission.quota_channel import GrpcQuotaChannel
 from regnum_election.admission.stand_in import Account
+from regnum_election.decisions.deletion import Removal
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.partitions.addition import AdditionOutcome
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
@@ -18,7 +19,8 @@ from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.bucket import Limit
-from regnum_model.nodes import Address
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey
+from regnum_model.nodes import Address, PartitionDeletionNode
 from regnum_model.quota_matching import CLUSTER_KEY, BucketKey
 from regnum_model.quotas import DEFAULT, QuotaEntity
 from regnum_service.errors import RegnumError
@@ -498,12 +500,16 @@ async def test_a_call_to_a_process_that_was_replaced_is_refused_at_once() -> Non
 
 
 async def more(
-    world: QuotaWorld, names: list[str], total: int, *, account: Account = ANYBODY, validate_only: bool = False
+    world: QuotaWorld,
+    names: list[str],
+    total: int,
+    *,
+    account: Account = ANYBODY,
+    validate_only: bool = False,
+    wait_s: float = DEADLINE_S,
 ) -> Answered[AdditionOutcome]:
     requests = [AdditionRequest(name=name, total=total, assignment=(), mutation=None) for name in names]
-    return await world.controller.partitions.add(
-        requests, validate_only=validate_only, wait_s=DEADLINE_S, account=account
-    )
+    return await world.controller.partitions.add(requests, validate_only=validate_only, wait_s=wait_s, account=account)
 
 
 async def test_added_partitions_are_charged_with_what_is_new(world: QuotaWorld) -> None:
@@ -527,6 +533,21 @@ async def test_added_partitions_are_charged_with_what_is_new(world: QuotaWorld) 
     permissive = await more(world, ["c", "d"], 31, account=OLD)
     assert codes(permissive.outcomes) == [0, 0]
     assert permissive.throttle_ms == 20_000
+
+
+async def test_what_waits_for_removed_partitions_to_be_gone_is_not_charged(world: QuotaWorld) -> None:
+    await world.begin()
+    process = await world.start_process()
+    await world.create(["a"], partitions=2)
+    key = PartitionKey(world.controller.picture.names["a"], 1)
+    # Some broker has not confirmed.
+    node = PartitionDeletionNode(topic="a", brokers=frozenset({BrokerId(9)}), leader_epoch=LeaderEpoch(3))
+    await world.set_quota(2.0, 20.0)
+    gone = PartitionKey(key.topic_id, 2)
+    world.controller._context.removals.add(Removal.recorded_as(gone, node, version=0))
+    answered = await more(world, ["a"], 3, wait_s=0.6)
+    assert codes(answered.outcomes) == [errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT]
+    assert process.requests == []
 
 
 async def test_removed_partitions_are_charged_too(world: QuotaWorld) -> None:

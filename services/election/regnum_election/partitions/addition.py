@@ -120,7 +120,7 @@ def _plans(
                 call.outcomes[i] = planned
             case Done(topic=topic):
                 call.outcomes[i] = Added(total=len(topic.partitions))
-            case Addition() if (refused := _on_its_way_out(context, planned)) is not None:
+            case Addition() if (refused := on_its_way_out(context, planned)) is not None:
                 call.outcomes[i] = refused
             case Addition() if call.validate_only:
                 call.outcomes[i] = Added(total=len(planned.topic.partitions) + len(planned.assignment))
@@ -129,7 +129,7 @@ def _plans(
     return plans
 
 
-def _on_its_way_out(context: ControllerContext, addition: Addition) -> Rejection | None:
+def on_its_way_out(context: ControllerContext, addition: Addition) -> Rejection | None:
     """Refuses numbers of removed partitions that some broker may still have files of (safety rule S2)."""
     topic, removals = addition.topic, context.removals
     if not removals.is_open(topic.id, addition.assignment):

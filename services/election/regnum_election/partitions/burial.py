@@ -64,18 +64,22 @@ class Burial:
         keys = [PartitionKey(id, number) for id in topics for number in context.removals.begun.get(id, ())]
         for first in range(0, len(keys), PARTITIONS_PER_STEP):
             left = self._still_there(keys[first : first + PARTITIONS_PER_STEP])
+            hopeless: set[PartitionKey] = set()
             for round_ in range(ROUNDS_MAX):
                 if not left:
                     break
-                done = await self._bury(left, read=round_ > 0)
+                done = await self._bury(left, hopeless, read=round_ > 0)
                 for key in done:
-                    self._known.pop(key, None)
                     buried[key.topic_id].add(key.partition)
-                left = [key for key in left if key not in done]
-            if left:
-                context.log.error("partitions removed and not buried; trying again later", partitions=len(left))
+                left = [key for key in left if key not in done and key not in hopeless]
+            if left or hopeless:
+                stuck = len(left) + len(hopeless)
+                context.log.error("partitions removed and not buried; trying again later", partitions=stuck)
             await tell_deletions(context)
             yield
+        for key in keys:
+            # What is left is read when its time comes again.
+            self._known.pop(key, None)
         await self._take_marks_away({id: numbers for id, numbers in buried.items() if numbers})
 
     def _still_there(self, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
@@ -87,8 +91,10 @@ class Burial:
             if key.topic_id in context.picture.topics and key.partition in context.removals.begun.get(key.topic_id, ())
         ]
 
-    async def _bury(self, keys: Sequence[PartitionKey], *, read: bool) -> set[PartitionKey]:
-        """One round; those that need no further one."""
+    async def _bury(
+        self, keys: Sequence[PartitionKey], hopeless: set[PartitionKey], *, read: bool
+    ) -> set[PartitionKey]:
+        """One round; those that need no further one. What only a person can mend is added to ``hopeless``."""
         context, known = self._context, self._known
         unknown = list(keys) if read else [key for key in keys if key not in known]
         found = await context.store.read_many([path for key in unknown for path in self._paths_of(key)])
@@ -101,6 +107,7 @@ class Burial:
             for key in some:
                 held = self._judge(key, found) if key in asked else known[key]
                 if held is Unreadable.STATE:
+                    hopeless.add(key)
                     continue
                 if held is not None and held.state.removed:
                     self._take_up(key, found)
@@ -119,6 +126,9 @@ class Burial:
                     done.add(key)
                 case Refused(error=error):
                     context.log.info("state changed while it was replaced", key=key, reason=str(error))
+                    if getattr(error, "path", None) == paths.topic_id(key.topic_id):
+                        # Without its guard the topic is out of reach (safety rule S2).
+                        hopeless.add(key)
         return done
 
     def _paths_of(self, key: PartitionKey) -> tuple[str, ...]:

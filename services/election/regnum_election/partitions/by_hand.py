@@ -37,6 +37,12 @@ ORDERS_MAX: Final = 90
 NODES_MAX: Final = 5_000
 """Nodes of one folder that are looked at together."""
 
+CONTENT_BYTES_MAX: Final = 16_384
+"""Content of a node: thousands of broker ids."""
+
+STRANGE: Final = "it is not the number of a partition, or its content is too long"
+"""What is wrong with nodes that can be no order."""
+
 NODES_PER_TURN: Final = 500
 """Nodes looked at between two turns of the event loop (safety rule S22)."""
 
@@ -69,7 +75,7 @@ class _Orders:
             self._taken += 1
             if not deeper:
                 self.folders[topic] = node.stat.version
-            elif len(deeper) == 1 and (number := _number(deeper[0])) is not None:
+            elif len(deeper) == 1 and (number := _order(deeper[0], node)) is not None:
                 self.numbers.setdefault(topic, {})[number] = node
             else:
                 self.strange[path] = node.stat.version
@@ -122,7 +128,7 @@ class OrdersByHand:
                 async for _ in steps(topic, asked, refused):
                     yield
             for path, version in orders.strange.items():
-                refused[path] = _Refused(version=version, reason="it is not the number of a partition")
+                refused[path] = _Refused(version=version, reason=STRANGE)
             for topic, version in orders.folders.items():
                 if topic not in orders.numbers:
                     refused[f"{root}/{topic}"] = _Refused(version=version, reason="")
@@ -264,6 +270,11 @@ class _Refused:
     """Why; empty for a folder that is empty."""
     waits: bool = False
     """Whether it stays however long it takes."""
+
+
+def _order(name: str, node: Node) -> int | None:
+    """The partition that a node is an order for; None if it can be none."""
+    return _number(name) if len(node.data) <= CONTENT_BYTES_MAX else None
 
 
 def _number(name: str) -> int | None:

@@ -15,7 +15,7 @@ from regnum_service.slices import Turns
 from regnum_election.admission.admissions import Admissions, Cost
 from regnum_election.admission.stand_in import Account
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.partitions.addition import Added, AdditionCall, AdditionOutcome, add_partitions
+from regnum_election.partitions.addition import Added, AdditionCall, AdditionOutcome, add_partitions, on_its_way_out
 from regnum_election.partitions.removal import PartitionRemover, RemovalCall, RemovalOutcome, Removed
 from regnum_election.partitions.requests import (
     Addition,
@@ -39,6 +39,9 @@ PARTITIONS_PER_TURN: Final = 2_000
 
 ANSWER_S: Final = 0.5
 """What is kept back of a caller's time when it waits for removed partitions to be gone: it is told so in time."""
+
+OTHERS_PATIENCE_S: Final = 1.0
+"""How long a call of several topics waits for removed partitions of any of them."""
 
 
 class PartitionCalls:
@@ -67,7 +70,9 @@ class PartitionCalls:
         wait_until_s = self._context.clock.monotonic()
         try:
             if not validate_only:
-                await self._wait_until_free(requests, wait_s - ANSWER_S)
+                # Of several topics one must not use up the time of the others: whoever calls repeats what is left open.
+                patience_s = wait_s - ANSWER_S if len(requests) == 1 else min(wait_s - ANSWER_S, OTHERS_PATIENCE_S)
+                await self._wait_until_free(requests, patience_s)
                 left_s = self._left_s(deadline_s)
                 wait_until_s = await beside(self._admit(call, account, marks), left_s, late=NOT_ADMITTED_IN_TIME)
                 if len(call.outcomes) == len(requests):
@@ -146,6 +151,8 @@ class PartitionCalls:
                     call.outcomes[i] = planned
                 case Done(topic=topic):
                     call.outcomes[i] = Added(total=len(topic.partitions))
+                case Addition() if (refusal := on_its_way_out(context, planned)) is not None:
+                    call.outcomes[i] = refusal
                 case Addition():
                     cost = Cost(name=request.name, permits=len(planned.assignment))
                     mark = mark_of(Kind.ADDITION, cost, request.mutation)

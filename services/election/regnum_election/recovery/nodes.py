@@ -17,7 +17,7 @@ from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, To
 from regnum_election.decisions.cluster import Broker, HeldState, Partition, Topic
 from regnum_election.decisions.leadership import Change, ChangeKind, Decision, Refusal
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.decisions.topic_nodes import FoundNode, judge_state
+from regnum_election.decisions.topic_nodes import REMOVED, FoundNode, judge_state
 
 WITHOUT_RECORD: Final = "no member that ISR or ELR record may be elected"
 
@@ -110,6 +110,9 @@ def judge_partition(
     judged = judge_state(key.topic_id, seen, creating=partition.creating, reign=reign)
     if judged is None or (isinstance(judged, HeldState) and judged.state.removed):
         return _not_needed("it is being created, and gets a leader as soon as one of its brokers is live")
+    if judged == REMOVED:
+        # Its tombstone has the leader epoch that brokers knew last: nothing may begin below it.
+        return _unavailable(f"{REMOVED}")
     held = judged if isinstance(judged, HeldState) else None
     if held is not None and guard is not None:
         decision = settle(Partition(replicas=partition.replicas, held=held, reassignment=partition.reassignment))
