@@ -23,6 +23,7 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import DEADLINE_S
 
 WHO = "a test"
@@ -444,3 +445,65 @@ async def test_brokers_of_partitions_that_move_hear_of_the_throttle_and_of_every
     )
     resting = PartitionKey(key.topic_id, 1)
     assert cluster.told(1)[resting].leader_throttle_rate == 0
+
+
+@pytest.mark.parametrize("stale", [False, True])
+async def test_a_standby_that_succeeds_goes_on_with_what_the_store_says(cluster: FakeCluster, stale: bool) -> None:
+    """Its picture may be from before the switch: nobody is told of the assignment that was."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    standby = FakeStandby(lambda: cluster.controller, cluster.clock)
+    standby.start()
+    try:
+        key = PartitionKey(await created(controller, "t", (1, 2)), 0)
+        await ask(controller, "t", {0: (2, 3)})
+        await grown(cluster, "t", 0, 1, 2, 3)
+        await until(lambda: key in standby.follower.followed.picture.reassigning and standby.has_all())
+        followed_move = standby.follower.followed.picture.partitions[key]
+        assert followed_move == controller.picture.partitions[key]
+        standby.hold()
+        if stale:
+            await catch_up(cluster, "t", 0, 3)
+            await arrived(cluster, "t", 0, 2, 3)
+        await cluster.end_reign()
+        followed = await standby.follower.take()
+        assert followed is not None
+        assert key in followed.picture.reassigning
+        successor = await cluster.reign(2, followed=followed)
+        if not stale:
+            await catch_up(cluster, "t", 0, 3)
+        await arrived(cluster, "t", 0, 2, 3)
+        await until(lambda: not successor.picture.reassigning and key in cluster.told(3))
+        await until(lambda: list(cluster.told(3)[key].state.replicas) == [2, 3])
+        told = [
+            (broker.id, list(item.state.replicas))
+            for broker in cluster.brokers.values()
+            for request in broker.requests
+            if request.controller_epoch == 2 and stale
+            for item in request.partitions
+        ]
+        assert all(replicas == [2, 3] and id != 1 for id, replicas in told), told
+    finally:
+        standby.release()
+        await standby.close()
+
+
+async def test_no_broker_is_told_of_a_partition_that_went_to_others(cluster: FakeCluster) -> None:
+    """An order that was put down before the switch is not sent after it: it would make the replica anew."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2)), 0)
+    await ask(controller, "t", {0: (2, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    await until(lambda: cluster.all_told((3,), key, 1))
+    away = cluster.brokers[BrokerId(1)]
+    away.held = asyncio.Event()
+    controller._dispatch.order_states([(BrokerId(1), [key]), (BrokerId(1), [key])])
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 2, 3)
+    controller._dispatch.order_states([(BrokerId(1), [key])])
+    before = len(away.requests)
+    away.held.set()
+    await until(lambda: stopped(cluster, 1) == {("t", 0)})
+    late = [item for request in away.requests[before:] for item in request.partitions]
+    assert all(1 in item.state.replicas for item in late), "only what was under way already"

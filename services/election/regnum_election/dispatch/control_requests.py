@@ -126,6 +126,9 @@ class ControlRequests:
                 continue
             if key in self._unverified or _is_from_before(partition.held.state, broker):
                 continue
+            if broker.id not in partition.replicas and broker.id not in partition.held.state.isr:
+                # Reassigned since the order was put down: it would make a replica that nobody deletes.
+                continue
             keys.append(key)
             partitions.append(self._partition(picture, key, partition, partition.held))
             leaders.add(partition.held.state.leader)
