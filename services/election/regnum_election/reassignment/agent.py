@@ -6,8 +6,8 @@ one write of one topic at most.
 
 Algorithm: it is woken when a leader has reported a new ISR of a partition that moves, when something was asked for,
 and every INTERVAL_S while anything is open. Each time, every open reassignment is judged by ``decisions.next_step``,
-and the steps of each topic are written together: those that grow in one write, those that shrink in writes of
-SHRINKING_TOGETHER, which are small enough for every store. A write that is refused is decided anew, one partition at a
+and the steps of each topic are written together: those that grow in one write, those that shrink in writes of at most
+PARTS_MAX parts, which are small enough for every store. A write that is refused is decided anew, one partition at a
 time, since one leader that writes its ISR must not hold up the others.
 
 Replicas that went are stopped and deleted when the leader of the new epoch has taken its role up: then the old ones are
@@ -15,7 +15,7 @@ out of every ISR, and it is certain who leads. A controller that dies before tha
 at the topic node themselves (safety rule S13).
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Final
 
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
@@ -36,8 +36,8 @@ INTERVAL_S: Final = 1.0
 MOVING_MAX: Final = 50
 """Partitions that move at a time, unless the settings say otherwise."""
 
-SHRINKING_TOGETHER: Final = 12
-"""Partitions that are switched in one multi: with four replicas each it has at most 128 parts."""
+PARTS_MAX: Final = 110
+"""Checks and writes of the multi that switches some partitions, about: the smallest of stores take 128."""
 
 ROUNDS_MAX: Final = 3
 """Rounds of deciding anew in one look; what is still refused then waits for the next."""
@@ -133,14 +133,11 @@ class Reassigner:
 
     async def _advance(self, topic_id: TopicId, numbers: list[int]) -> None:
         """Do what is due for some partitions of a topic."""
-        together = SHRINKING_TOGETHER
-        left = numbers
+        together, left = PARTS_MAX, numbers
         for _ in range(ROUNDS_MAX):
             grows, shrinks = self._steps(topic_id, left)
             refused = [] if await self._write(topic_id, grows) else list(grows)
-            names = list(shrinks)
-            for start in range(0, len(names), together):
-                some = {number: shrinks[number] for number in names[start : start + together]}
+            for some in _in_multis(shrinks, together):
                 if not await self._write(topic_id, some):
                     refused += some
             if not refused or topic_id not in self._context.picture.topics:
@@ -241,3 +238,18 @@ class Reassigner:
             for id in brokers:
                 if id not in partition.replicas:
                     context.dispatch.order_stops(id, [stop])
+
+
+def _in_multis(changes: Mapping[int, AssignmentChange], parts_max: int) -> Iterator[dict[int, AssignmentChange]]:
+    """Changes in portions that fit into a multi; one that is larger stands alone."""
+    portion: dict[int, AssignmentChange] = {}
+    parts = 0
+    for number, change in changes.items():
+        weight = 2 if change.state is None else 2 + 2 * len(change.state.isr)
+        if portion and parts + weight > parts_max:
+            yield portion
+            portion, parts = {}, 0
+        portion[number] = change
+        parts += weight
+    if portion:
+        yield portion

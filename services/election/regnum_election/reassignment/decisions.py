@@ -47,8 +47,8 @@ from regnum_election.decisions.cluster import Broker, Partition
 from regnum_election.decisions.leadership import Surroundings
 from regnum_election.decisions.rejection import Rejection
 
-REPLICAS_MAX: Final = 64
-"""Replicas that a reassignment may ask for."""
+REPLICAS_MAX: Final = 32
+"""Replicas that a reassignment may ask for: the registrations of all of them are checked in one multi."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
