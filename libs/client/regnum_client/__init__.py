@@ -26,6 +26,14 @@ if TYPE_CHECKING:
         EventState,
     )
     from regnum_client.admin.describing.topics import TopicSummary
+    from regnum_client.admin.leaders.brokers import BrokerDescription, Resignation
+    from regnum_client.admin.leaders.elections import (
+        ElectionResult,
+        ElectionType,
+        OfflinePartition,
+        OfflinePartitions,
+        OfflineReason,
+    )
     from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.admin.topic_mutation import Waiting
@@ -65,6 +73,13 @@ _HOMES: Final = {
     "TopicFilter": "admin.describing.topics",
     "TopicSummary": "admin.describing.topics",
     "Trouble": "admin.describing.topics",
+    "BrokerDescription": "admin.leaders.brokers",
+    "Resignation": "admin.leaders.brokers",
+    "ElectionResult": "admin.leaders.elections",
+    "ElectionType": "admin.leaders.elections",
+    "OfflinePartition": "admin.leaders.elections",
+    "OfflinePartitions": "admin.leaders.elections",
+    "OfflineReason": "admin.leaders.elections",
     "Consumer": "consumer.consumer",
     "ConsumerSettings": "consumer.consumer",
     "BufferFullError": "errors",
@@ -98,6 +113,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Admin",
+    "BrokerDescription",
     "BufferFullError",
     "ClientClosedError",
     "ClientQuota",
@@ -112,6 +128,8 @@ __all__ = [
     "CreatedTopic",
     "DeletedTopic",
     "DeliveryTimeoutError",
+    "ElectionResult",
+    "ElectionType",
     "EventCause",
     "EventFilter",
     "EventKind",
@@ -120,6 +138,9 @@ __all__ = [
     "EventState",
     "NewPartitions",
     "NewTopic",
+    "OfflinePartition",
+    "OfflinePartitions",
+    "OfflineReason",
     "OffsetOutOfRangeError",
     "PartitionRecovery",
     "Producer",
@@ -129,6 +150,7 @@ __all__ = [
     "RecordMetadata",
     "RecoverableReplica",
     "ResetPolicy",
+    "Resignation",
     "SequenceBrokenError",
     "ThrottlingQuotaExceededError",
     "TopicFilter",

@@ -48,6 +48,7 @@ cluster.add_to(app)
 quotas.add_to(app)
 configs.add_to(app)
 events.add_to(app)
+configs.add_to_topics(topics.group)
 failovers.add_to(app)
 
 

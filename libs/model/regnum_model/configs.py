@@ -1,14 +1,19 @@
-"""Settings as the store holds them, under Kafka's names. Pure.
+"""Settings as the store holds them, under Kafka's names, and what each of them is. Pure.
 
     /config/cluster          of the whole cluster; the limits of its quota stand in the same node
     /config/topics/<topic>   of one topic, exactly as long as the topic
 
 Both are ``{"version":1,"config":{"min.insync.replicas":"2"}}``. Keys that are not known here are kept as they are.
+
+A topic's own value goes before the cluster's, and the cluster's before the default. ``DEFINITIONS`` is the one place
+where a setting has its range, its default and its meaning.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,17 +24,16 @@ TOPICS: Final = "/config/topics"
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 DEFAULT_REPLICATION_FACTOR: Final = "default.replication.factor"
-
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+SEGMENT_BYTES: Final = "segment.bytes"
+SEGMENT_MS: Final = "segment.ms"
+INDEX_INTERVAL_BYTES: Final = "index.interval.bytes"
+AUTO_LEADER_REBALANCE_ENABLE: Final = "auto.leader.rebalance.enable"
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: Final = "leader.imbalance.check.interval.seconds"
+LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: Final = "leader.imbalance.per.broker.percentage"
 LEADER_THROTTLE_RATE: Final = "leader.replication.throttled.rate"
-"""Bytes in a second that a broker sends at most to new replicas of partitions that are being reassigned; 0: any."""
 FOLLOWER_THROTTLE_RATE: Final = "follower.replication.throttled.rate"
-"""The same that it takes for such replicas of its own."""
-
-DEFAULTS: Final[Mapping[str, int]] = MappingProxyType({MIN_INSYNC_REPLICAS: 2, DEFAULT_REPLICATION_FACTOR: 3})
-"""Every setting that the cluster has at any time, and what it is unless somebody says otherwise."""
-
-TOPIC_KEYS: Final = frozenset({MIN_INSYNC_REPLICAS})
-"""Settings that a topic may have of its own."""
 
 VALUE_MAX: Final = 2**15 - 1
 """Largest number of replicas; Kafka counts them with 16 bits."""
@@ -37,10 +41,195 @@ VALUE_MAX: Final = 2**15 - 1
 RATE_MAX: Final = 10**12
 """Largest rate, bytes in a second."""
 
-RATES: Final = frozenset({LEADER_THROTTLE_RATE, FOLLOWER_THROTTLE_RATE})
-"""Settings of the cluster that are bytes in a second, and that it need not have; the others are numbers of replicas."""
+SEGMENT_MS_MAX: Final = 2**53
+"""Largest time in milliseconds: what every reader of JSON takes exactly; 285,000 years."""
 
-_VALUE: Final = re.compile(r"[0-9]{1,13}", re.ASCII)
+BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Largest record batch that any setting may allow: it has to fit into a message of 64 MiB with room to spare."""
+
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,16}", re.ASCII)
+
+
+class ConfigType(Enum):
+    """What values look like."""
+
+    INT = "int"
+    """Whole numbers."""
+    BOOLEAN = "boolean"
+    """``true`` or ``false``; held as 1 and 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDefinition:
+    """One setting."""
+
+    name: str
+    """Kafka's name."""
+    type: ConfigType = ConfigType.INT
+    """What its values look like."""
+    low: int = 0
+    """Smallest value."""
+    high: int = 1
+    """Largest value."""
+    default: int
+    """Value where neither a topic nor the cluster says one."""
+    topic: bool = True
+    """Whether a topic may have its own."""
+    doc: str
+    """What it does, in a sentence."""
+
+    @property
+    def valid_values(self) -> str:
+        """The range, in words that follow "is"."""
+        if self.type is ConfigType.BOOLEAN:
+            return "true or false"
+        return f"a whole number from {self.low} to {self.high}"
+
+    def parse(self, text: str) -> int:
+        """The value that a text means. Raises MalformedNodeError, which names the range."""
+        if self.type is ConfigType.BOOLEAN:
+            value = {"true": 1, "false": 0}.get(text.lower(), -1)
+        else:
+            value = int(text) if _WHOLE_NUMBER.fullmatch(text) else -1
+        if not self.low <= value <= self.high:
+            raise MalformedNodeError(f"{self.name} is {self.valid_values}, not {text[:40]!r}")
+        return value
+
+    def format(self, value: int) -> str:
+        """The text of a value, as nodes and messages carry it."""
+        if self.type is ConfigType.BOOLEAN:
+            return "true" if value else "false"
+        return str(value)
+
+
+DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            ConfigDefinition(
+                name=MIN_INSYNC_REPLICAS,
+                low=1,
+                high=VALUE_MAX,
+                default=2,
+                doc="So many replicas must be in sync for acks=all; at most the replication factor applies.",
+            ),
+            ConfigDefinition(
+                name=DEFAULT_REPLICATION_FACTOR,
+                low=1,
+                high=VALUE_MAX,
+                default=3,
+                topic=False,
+                doc="Replicas of a topic that does not say how many it wants.",
+            ),
+            ConfigDefinition(
+                name=UNCLEAN_LEADER_ELECTION_ENABLE,
+                type=ConfigType.BOOLEAN,
+                default=0,
+                doc="Whether a partition that no in-sync or eligible replica can lead gets the best other one as "
+                "leader, by itself. Acknowledged records may be lost.",
+            ),
+            ConfigDefinition(
+                name=MAX_MESSAGE_BYTES,
+                low=1_024,
+                high=BATCH_BYTES_MAX,
+                default=1_048_588,
+                doc="Largest record batch that the leader takes, in bytes; without a value, that of its broker's "
+                "--message-bytes-max.",
+            ),
+            ConfigDefinition(
+                name=SEGMENT_BYTES,
+                low=1024 * 1024,
+                high=2**31 - 1,
+                default=256 * 1024 * 1024,
+                doc="Size at which a log segment is closed, in bytes; without a value, that of the broker's "
+                "--segment-bytes.",
+            ),
+            ConfigDefinition(
+                name=SEGMENT_MS,
+                low=1_000,
+                high=SEGMENT_MS_MAX,
+                default=SEGMENT_MS_MAX,
+                doc="Age at which a log segment is closed by the next append, in milliseconds. It counts from the "
+                "first append that a run of the broker makes to the segment.",
+            ),
+            ConfigDefinition(
+                name=INDEX_INTERVAL_BYTES,
+                low=1_024,
+                high=16 * 1024 * 1024,
+                default=4_096,
+                doc="Bytes of batches between two entries of a segment's index.",
+            ),
+            ConfigDefinition(
+                name=AUTO_LEADER_REBALANCE_ENABLE,
+                type=ConfigType.BOOLEAN,
+                default=1,
+                topic=False,
+                doc="Whether leadership goes back to preferred replicas by itself.",
+            ),
+            ConfigDefinition(
+                name=LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
+                low=1,
+                high=86_400,
+                default=300,
+                topic=False,
+                doc="Seconds between two looks at the balance of leaders; without a value, that of the controller's "
+                "--leader-balance-interval-s.",
+            ),
+            ConfigDefinition(
+                name=LEADER_IMBALANCE_PER_BROKER_PERCENTAGE,
+                low=0,
+                high=100,
+                default=10,
+                topic=False,
+                doc="Percentage of the partitions that prefer a broker which others may lead before it is balanced.",
+            ),
+            ConfigDefinition(
+                name=LEADER_THROTTLE_RATE,
+                high=RATE_MAX,
+                default=0,
+                topic=False,
+                doc="Bytes in a second that a broker sends at most to new replicas of partitions that are being "
+                "reassigned; 0: any number.",
+            ),
+            ConfigDefinition(
+                name=FOLLOWER_THROTTLE_RATE,
+                high=RATE_MAX,
+                default=0,
+                topic=False,
+                doc="Bytes in a second that a broker takes at most for new replicas of its own of partitions that are "
+                "being reassigned; 0: any number.",
+            ),
+        )
+    }
+)
+"""Every setting, by name."""
+
+DEFAULTS: Final[Mapping[str, int]] = MappingProxyType(
+    {key: DEFINITIONS[key].default for key in (MIN_INSYNC_REPLICAS, DEFAULT_REPLICATION_FACTOR)}
+)
+"""Settings that the node of the cluster always names, so that none of them depends on who reigns next, and their
+defaults."""
+
+TOPIC_KEYS: Final = frozenset(name for name, one in DEFINITIONS.items() if one.topic)
+"""Settings that a topic may have of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """What brokers are told for a topic's replicas. None: nobody set it; the broker's own flag or default counts."""
+
+    segment_bytes: int | None = None
+    """Size at which a segment is closed."""
+    segment_ms: int | None = None
+    """Age at which it is closed, in milliseconds."""
+    index_interval_bytes: int | None = None
+    """Bytes of batches between two entries of its index."""
+    max_message_bytes: int | None = None
+    """Largest record batch that a leader takes, in bytes."""
+
+
+NO_SETTINGS: Final = ReplicaSettings()
+"""Nothing is set."""
 
 
 def topic_config(name: str) -> str:
@@ -49,12 +238,13 @@ def topic_config(name: str) -> str:
 
 
 def parse_value(key: str, text: str) -> int:
-    """A number of replicas, or a rate; raises MalformedNodeError."""
-    low, high = (0, RATE_MAX) if key in RATES else (1, VALUE_MAX)
-    value = int(text) if _VALUE.fullmatch(text) else -1
-    if not low <= value <= high:
-        raise MalformedNodeError(f"{key} is a whole number from {low} to {high}, not {text[:40]!r}")
-    return value
+    """The value of a known setting; raises MalformedNodeError."""
+    return DEFINITIONS[key].parse(text)
+
+
+def format_value(key: str, value: int) -> str:
+    """The text of a known setting's value."""
+    return DEFINITIONS[key].format(value)
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:

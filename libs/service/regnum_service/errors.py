@@ -143,6 +143,7 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _traits(
             _Status.RESOURCE_EXHAUSTED, ExitStatus.QUOTA, retriable=True
         ),
+        errors_pb2.ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _traits(_Status.UNAVAILABLE, ExitStatus.UNAVAILABLE),
         errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: _traits(_Status.UNAVAILABLE, ExitStatus.UNAVAILABLE),
         errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
         errors_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),

@@ -29,6 +29,7 @@ from regnum_service.topic_pages import TopicPages
 
 from regnum_testing.fake_configs import FakeConfigs
 from regnum_testing.fake_election import FakeElection
+from regnum_testing.fake_leaders import LeaderAnswers
 from regnum_testing.fake_listener import FakeMember
 from regnum_testing.fake_quotas import FakeQuotas
 from regnum_testing.fake_reassignments import FakeReassignments
@@ -127,6 +128,7 @@ class FakeCluster:
         """What the controller says is wrong; its id and epoch are filled in."""
         self.events = EventLog(SystemClock())
         """The event log, in memory."""
+        self.leaders = LeaderAnswers()
         self.before_produce: ProduceHook | None = None
         self.after_page: Callable[[], None] | None = None
         """Called when a page of topics was answered."""

@@ -44,7 +44,7 @@ class FakeConfigs:
                 result.error_message = f"there is no topic {resource.name}"
                 continue
             own = self.values.get(resource.name, {})
-            keys = [MIN_INSYNC_REPLICAS] if resource.name else sorted(DEFAULTS)
+            keys = sorted({MIN_INSYNC_REPLICAS, *own}) if resource.name else sorted(DEFAULTS)
             for key in keys:
                 source = (
                     admin_pb2.CONFIG_SOURCE_TOPIC

@@ -9,6 +9,7 @@ from regnum_election.servicers.events import EventServicer
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 
+from regnum_testing.fake_leaders import FakeLeaders
 from regnum_testing.fake_listener import FakeMember
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
-class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
+class FakeElection(FakeMember, FakeLeaders, admin_pb2_grpc.AdminServiceServicer):
     """An election process as clients see it."""
 
     def __init__(self, cluster: "FakeCluster", number: int) -> None:
@@ -81,6 +82,8 @@ class FakeElection(FakeMember, admin_pb2_grpc.AdminServiceServicer):
                     continue
                 self.cluster.create(topic.name, partitions=topic.partitions)
                 self.mutations[topic.mutation_id] = topic.name
+                if topic.configs:
+                    self.cluster.configs.values[topic.name] = {one.name: one.value for one in topic.configs}
             result.topic_id = self.cluster.topic_ids.get(topic.name, "")
         self._answer_or_not()
         return answer

@@ -40,6 +40,8 @@ from regnum_election.dispatch.dispatch import ControlChannel, Dispatch, Spawn
 from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.history.events import Entry
 from regnum_election.history.reign_events import ReignEvents, nowhere
+from regnum_election.leaders.balance import FIRST_LOOK_S
+from regnum_election.leaders.calls import LeaderCalls
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
@@ -108,6 +110,7 @@ class Controller:
         spawn: Spawn,
         config_seeds: Mapping[str, int],
         balance_interval_s: float,
+        first_balance_s: float = FIRST_LOOK_S,
         corrections_interval_s: float = CORRECTIONS_INTERVAL_S,
         moving_max: int = MOVING_MAX,
         followed: Followed | None = None,
@@ -126,7 +129,6 @@ class Controller:
         """Taken from the queue, and not done."""
         self._log = structlog.get_logger("controller").bind(epoch=reign.epoch)
         self._followed = followed
-        base = None if followed is None else Base(epoch=followed.epoch, version=followed.version)
         unverified = Unverified()
         fenced = FencedStore(store, reign, clock)
         replies = ReplyListener(reign, self._queue, fenced)
@@ -138,7 +140,7 @@ class Controller:
             listener=replies,
             clock=clock,
             spawn=spawn,
-            base=base,
+            base=None if followed is None else Base(epoch=followed.epoch, version=followed.version),
         )
         self._standbys = StandbyPublisher(epoch=reign.epoch, journal=self._metadata.journal, clock=clock)
         self._metadata.tell_of_publications(self._standbys.wake)
@@ -185,7 +187,10 @@ class Controller:
         )
         """Partitions added to topics and removed from them."""
         self._orders_by_hand = OrdersByHand(self._context, self._remover, patience_s=2 * corrections_interval_s)
-        self._recoveries = PartitionRecoveries(self._context, self._requests)
+        self.recoveries: Final = PartitionRecoveries(self._context, self._requests)
+        """Partitions that nobody may lead."""
+        self.leaders: Final = LeaderCalls(self._context, self.recoveries, self._requests)
+        """Elections by request, and who leads what."""
         self._forgetting = BrokerForgetting(self._context, self._deleter, self._remover.records, self._requests)
         self._reassigner = Reassigner(self._context, moving_max=moving_max)
         self._reassignments = PartitionReassignments(self._context, self._reassigner, self._requests)
@@ -205,6 +210,7 @@ class Controller:
                 self._context, self._reassignments, patience_s=2 * corrections_interval_s
             ),
             balance_interval_s=balance_interval_s,
+            first_balance_s=first_balance_s,
             corrections_interval_s=corrections_interval_s,
         )
         """What is done by the clock."""
@@ -253,6 +259,7 @@ class Controller:
             self._spawn("corrections", self.upkeep.look_for_corrections(self.wait_ready)),
             self._spawn("unfinished", self.upkeep.finish_partitions()),
             self._spawn("reassignments", self.upkeep.move_partitions(self.wait_ready)),
+            self._spawn("unclean-elections", self.leaders.unclean.run(self.wait_ready)),
             self._spawn("watch-metadata", self._metadata.follow(self._store, self._context.store)),
         ]
         self._quotas.start(self._store)
@@ -411,11 +418,6 @@ class Controller:
     def topics(self) -> TopicCalls:
         """Creation and deletion of topics."""
         return self._topics
-
-    @property
-    def recoveries(self) -> PartitionRecoveries:
-        """Partitions that nobody may lead."""
-        return self._recoveries
 
     @property
     def reassignments(self) -> PartitionReassignments:

@@ -6,8 +6,8 @@ from typing import Final
 
 import structlog
 
-from regnum_election.brokers.leader_balance import balance_leaders
 from regnum_election.configs.book import ConfigBook
+from regnum_election.leaders.balance import balance_leaders, check_interval_s, is_enabled
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
@@ -19,6 +19,9 @@ from regnum_election.state.context import ControllerContext
 from regnum_election.topics.adoption import TopicAdopter
 from regnum_election.topics.deletion import TopicDeleter
 from regnum_election.topics.unfinished import UNFINISHED_INTERVAL_S, finish_partitions
+
+BALANCE_POLL_S: Final = 1.0
+"""Longest time after which another interval of balancing is noticed."""
 
 CORRECTIONS_INTERVAL_S: Final = 5.0
 """Pause between two looks at what only a person can repair."""
@@ -40,6 +43,7 @@ class Upkeep:
         reassigner: Reassigner,
         reassignments: ReassignmentsByHand,
         balance_interval_s: float,
+        first_balance_s: float,
         corrections_interval_s: float,
     ) -> None:
         """Only assigns."""
@@ -53,8 +57,11 @@ class Upkeep:
         self._reassigner: Final = reassigner
         self._reassignments: Final = reassignments
         self._balance_interval_s: Final = balance_interval_s
+        self._first_balance_s: Final = first_balance_s
         self._corrections_interval_s: Final = corrections_interval_s
         self._log: Final = structlog.get_logger("controller").bind(epoch=context.reign.epoch)
+        self.looks_at_balance = 0
+        """How often it was time to look at the balance of leaders, whether or not that is switched on."""
         self.looks_for_corrections = 0
         """How often it was looked whether a person has corrected what was damaged."""
         self.looks_for_settings = 0
@@ -62,8 +69,19 @@ class Upkeep:
 
     async def balance(self) -> None:
         """Give leadership back to preferred replicas now and then; a task that never ends."""
+        context = self._context
+        clock, flag_s = context.clock, self._balance_interval_s
+        looked_s = clock.monotonic() - max(0.0, flag_s - self._first_balance_s)
         while True:
-            await self._context.clock.sleep(self._balance_interval_s)
+            interval_s = check_interval_s(context.picture.settings, flag_s)
+            left_s = looked_s + interval_s - clock.monotonic()
+            if left_s > 0:
+                await clock.sleep(min(left_s, BALANCE_POLL_S))
+                continue
+            looked_s = clock.monotonic()
+            self.looks_at_balance += 1
+            if not is_enabled(context.picture.settings):
+                continue
             steps = balance_leaders(self._context)
             try:
                 self._queue.put_mutation(Mutation(name="leader balance", steps=steps, abandon=nobody_waits))

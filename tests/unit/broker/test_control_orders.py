@@ -91,6 +91,51 @@ async def test_a_leader_takes_another_min_insync_up_from_an_order_it_knows(world
     assert (await world.produce(1, batch_of(b"under one"))).error_code == errors_pb2.ERROR_CODE_NONE
 
 
+@pytest.mark.parametrize("version", [5, 4, 6])
+async def test_a_replica_acts_by_other_settings_from_an_order_that_changes_nothing_else(
+    world: BrokerWorld, version: int
+) -> None:
+    state = await world.elect(1, [1], tell=[])
+    await world.send(1, [world.order(state, 5)])
+    order = world.order(state, version)
+    order.settings.max_message_bytes = 2_000
+    order.settings.segment_bytes = 1
+    await world.send(1, [order])
+    partition = world.brokers[BrokerId(1)].partition()
+    assert partition.settings.segment_bytes == 1024 * 1024, "what is out of range is put into it"
+    refused = await world.produce(1, batch_of(bytes(2_000)))
+    assert refused.error_code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
+    assert "2000" in refused.error_message
+    assert (await world.produce(1, batch_of(bytes(1_000)))).error_code == errors_pb2.ERROR_CODE_NONE
+    await world.send(1, [world.order(state, version)])
+    taken = await world.produce(1, batch_of(bytes(2_000)))
+    assert taken.error_code == errors_pb2.ERROR_CODE_NONE, "what nobody sets any more is the broker's own"
+
+
+async def test_a_larger_value_of_the_topic_goes_before_the_brokers_own(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1], tell=[])
+    order = world.order(state, 5)
+    order.settings.max_message_bytes = 2_000_000
+    await world.send(1, [order])
+    assert (await world.produce(1, batch_of(bytes(1_500_000)))).error_code == errors_pb2.ERROR_CODE_NONE
+    refused = await world.produce(1, batch_of(bytes(2_500_000)))
+    assert refused.error_code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
+
+
+async def test_a_follower_keeps_its_log_by_the_settings_too(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1], replicas=[1, 2], tell=[])
+    follows = replace(state, leader=BrokerId(2), isr=(BrokerId(2),), leader_epoch=LeaderEpoch(4))
+    follows = replace(follows, members={BrokerId(2): state.members[BrokerId(1)]})
+    order = world.order(follows, 7, replicas=[1, 2])
+    order.settings.segment_ms = 5_000
+    await world.send(1, [order])
+    partition = world.brokers[BrokerId(1)].partition()
+    assert partition.settings.segment_ms == 5_000
+    again = world.order(follows, 7, replicas=[1, 2])
+    await world.send(1, [again])
+    assert partition.settings.segment_ms is None
+
+
 async def test_an_older_order_is_answered_none_and_ignored(world: BrokerWorld) -> None:
     state = await world.elect(1, [1], epoch=3)
     older = replace(state, leader=BrokerId(2), isr=(BrokerId(2), BrokerId(1)), leader_epoch=LeaderEpoch(2))

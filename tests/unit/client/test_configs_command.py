@@ -76,7 +76,15 @@ async def test_alter_and_describe(regnum: CommandHere, cluster: FakeCluster) -> 
     await regnum("configs", "alter", "--topic", "orders", "--set", f"{MIN}=1")
     shown = await regnum("configs", "describe", "--topic", "orders", "-o", "json")
     assert json.loads(shown.out) == [
-        {"resource": "topic orders", "topic": "orders", "name": MIN, "value": "1", "source": "topic"}
+        {
+            "resource": "topic orders",
+            "topic": "orders",
+            "name": MIN,
+            "value": "1",
+            "source": "topic",
+            "valid_values": "",
+            "documentation": "",
+        }
     ]
     await regnum("configs", "alter", "--topic", "orders", "--delete", MIN)
     assert "cluster" in (await regnum("configs", "describe", "--topic", "orders")).out

@@ -315,7 +315,8 @@ def with_settings(picture: Cluster, count: int) -> Cluster:
         Topic(name=f"more{number}", id=TopicId(f"{number:022}"), version=0, partitions=(0,)) for number in range(count)
     ]
     picture = picture.with_topics((topic, member) for topic in topics)
-    return replace(picture, settings=picture.settings.of_topics({topic.name: 1 for topic in topics}))
+    own = {topic.name: {MIN_INSYNC_REPLICAS: 1} for topic in topics}
+    return replace(picture, settings=picture.settings.with_topics(own))
 
 
 @pytest.mark.parametrize("count", [TOPICS_MAX + 1, 200_000])

@@ -9,7 +9,7 @@ from regnum_coordination.errors import SessionExpired
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.leadership import Leadership
 from regnum_election.candidacy.candidacy import Candidacy, KnownController
-from regnum_election.reign.reign import DeposedError, Reign
+from regnum_election.reign.reign import DeposedError, Reign, ResignedError
 from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode
@@ -226,3 +226,27 @@ async def test_the_next_reign_is_above_every_epoch_seen(candidates: Candidates) 
     one.depose.set_result(DeposedError("a broker has seen 41", seen=ControllerEpoch(41)))
     await until(lambda: len(one.reigns) == 2)
     assert one.reigns[1].epoch == 42
+
+
+async def test_who_was_asked_to_resign_lets_another_go_first(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    two = await candidates.start(2)
+    await until(lambda: two.known is not None)
+    for _ in range(3):
+        first, second = (one, two) if one.reigning else (two, one)
+        before = len(first.reigns)
+        assert first.depose is not None
+        first.depose.set_result(ResignedError("asked to resign"))
+        await until(lambda second=second: second.reigning)
+        assert len(first.reigns) == before
+        await until(lambda first=first, second=second: first.known is not None and first.known.id == second.id)
+
+
+async def test_who_resigns_and_is_alone_reigns_again(candidates: Candidates) -> None:
+    one = await candidates.start(1)
+    await until(lambda: one.reigning)
+    assert one.depose is not None
+    one.depose.set_result(ResignedError("asked to resign"))
+    await until(lambda: len(one.reigns) == 2)
+    assert one.reigns[1].epoch == 2

@@ -15,7 +15,10 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.configs import (
     CLUSTER,
     DEFAULT_REPLICATION_FACTOR,
+    DEFINITIONS,
+    MAX_MESSAGE_BYTES,
     MIN_INSYNC_REPLICAS,
+    TOPIC_KEYS,
     decode_config,
     encode_config,
     topic_config,
@@ -119,12 +122,12 @@ async def test_the_first_controller_seeds_and_the_next_one_reads(cluster: FakeCl
     assert await stored(cluster) == {"controller_mutation_rate": "5", **seeded}
     await cluster.end_reign()
     controller = await cluster.reign(2, min_insync=1, default_factor=1)
-    assert await described(controller) == {
-        "": {
-            MIN_INSYNC_REPLICAS: ("3", admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER),
-            DEFAULT_REPLICATION_FACTOR: ("2", admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER),
-        }
+    shown = (await described(controller))[""]
+    assert {name: entry for name, entry in shown.items() if entry[1] != admin_pb2.CONFIG_SOURCE_DEFAULT} == {
+        MIN_INSYNC_REPLICAS: ("3", admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER),
+        DEFAULT_REPLICATION_FACTOR: ("2", admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER),
     }
+    assert shown.keys() == DEFINITIONS.keys()
 
 
 async def test_live_leaders_hear_of_another_value_of_the_cluster_before_the_answer_is_used(
@@ -181,9 +184,10 @@ async def test_a_topics_own_value_goes_before_the_clusters_until_it_is_taken_bac
     assert await alter(controller, alteration("own", min=None)) == [NONE]
     await until(lambda: cluster.told(1)[own].min_insync_replicas == 3)
     assert await stored(cluster, topic_config("own")) is None
-    assert (await described(controller, "own"))["own"] == {
-        MIN_INSYNC_REPLICAS: ("3", admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER)
-    }
+    shown = (await described(controller, "own"))["own"]
+    assert shown[MIN_INSYNC_REPLICAS] == ("3", admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER)
+    assert shown[MAX_MESSAGE_BYTES] == ("1048588", admin_pb2.CONFIG_SOURCE_DEFAULT)
+    assert shown.keys() == TOPIC_KEYS
 
 
 async def test_settings_of_topics_are_read_before_the_next_controller_decides(cluster: FakeCluster) -> None:

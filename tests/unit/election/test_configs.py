@@ -1,7 +1,5 @@
 """What settings nodes mean, and what changes make of them."""
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,20 @@ from regnum_election.configs.changes import (
     repeated_resources,
 )
 from regnum_election.decisions.configs import Settings, read_cluster, read_topic
-from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, encode_config, parse_value
+from regnum_model.configs import (
+    DEFAULT_REPLICATION_FACTOR,
+    DEFAULTS,
+    DEFINITIONS,
+    MAX_MESSAGE_BYTES,
+    MIN_INSYNC_REPLICAS,
+    NO_SETTINGS,
+    SEGMENT_BYTES,
+    SEGMENT_MS,
+    ReplicaSettings,
+    encode_config,
+    parse_value,
+)
+from regnum_model.configs import UNCLEAN_LEADER_ELECTION_ENABLE as UNCLEAN
 from regnum_model.nodes import MalformedNodeError
 
 CLUSTER = Resource(type=ResourceType.CLUSTER)
@@ -51,14 +62,46 @@ def test_a_value_that_is_no_number_of_replicas_leaves_the_one_before(text: str) 
 @given(st.binary(max_size=60))
 def test_no_bytes_are_too_strange_to_be_read(data: bytes) -> None:
     assert read_cluster(data, KNOWN).values.keys() == KNOWN.keys()
-    with contextlib.suppress(MalformedNodeError):
-        read_topic(data)
+    assert read_topic(data, {MIN_INSYNC_REPLICAS: 2}).values.keys() <= {MIN_INSYNC_REPLICAS}
 
 
 def test_a_topics_own_value_goes_before_the_clusters() -> None:
-    settings = Settings(cluster=KNOWN).of_topics({"own": 1})
+    settings = Settings(cluster=KNOWN).with_topics({"own": {MIN_INSYNC_REPLICAS: 1}})
     assert (settings.min_insync("own"), settings.min_insync("other")) == (1, 3)
-    assert settings.of_topics({"own": None}).min_insync("own") == 3
+    assert settings.with_topics({"own": None}).min_insync("own") == 3
+
+
+def test_the_cluster_goes_before_the_default_and_what_nobody_set_is_told_to_nobody() -> None:
+    settings = Settings(cluster={**KNOWN, SEGMENT_BYTES: 1 << 20, UNCLEAN: 1}).with_topics(
+        {"own": {MAX_MESSAGE_BYTES: 5_000, UNCLEAN: 0}}
+    )
+    assert settings.of_replicas("own") == ReplicaSettings(segment_bytes=1 << 20, max_message_bytes=5_000)
+    assert settings.of_replicas("other") == ReplicaSettings(segment_bytes=1 << 20)
+    assert (settings.unclean_allowed("own"), settings.unclean_allowed("other")) == (False, True)
+    assert settings.of_topic("other", MAX_MESSAGE_BYTES) == DEFINITIONS[MAX_MESSAGE_BYTES].default
+    assert Settings().of_replicas("other") == NO_SETTINGS
+    assert not Settings().unclean_anywhere
+    unclean = Settings().with_topics({"own": {UNCLEAN: 1}, "other": {SEGMENT_MS: 5_000}})
+    assert unclean.unclean_anywhere
+    assert not unclean.with_topics({"own": {UNCLEAN: 0}}).unclean_anywhere
+    assert not unclean.with_topics({"own": None}).unclean_anywhere
+
+
+def test_only_topics_with_settings_of_their_own_are_looked_at_while_the_clusters_stay() -> None:
+    before = Settings(cluster=KNOWN).with_topics({"a": {MIN_INSYNC_REPLICAS: 1}, "b": {MIN_INSYNC_REPLICAS: 1}})
+    names = [f"t{number}" for number in range(1_000)]
+    assert list(before.may_differ(before.with_topics({"b": None, "c": {SEGMENT_MS: 5_000}}), names)) == ["b", "c"]
+    assert list(before.may_differ(Settings(cluster={**KNOWN, SEGMENT_MS: 5_000}), names)) == names
+
+
+def test_one_bad_key_of_a_topic_leaves_what_it_was_and_the_others_are_taken() -> None:
+    config = {MIN_INSYNC_REPLICAS: "2", SEGMENT_BYTES: "tiny", MAX_MESSAGE_BYTES: "1", "later.setting": "x"}
+    data = encode_config(config)
+    reading = read_topic(data, {SEGMENT_BYTES: 1 << 21})
+    assert reading.values == {MIN_INSYNC_REPLICAS: 2, SEGMENT_BYTES: 1 << 21}
+    assert SEGMENT_BYTES in reading.problem
+    assert MAX_MESSAGE_BYTES in reading.problem
+    assert read_topic(data).values == {MIN_INSYNC_REPLICAS: 2}, "without an earlier value it is the cluster's"
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,18 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Create, Delete, Operation
 from regnum_election.admission.quota_changes import EntityChange, LimitChange
-from regnum_election.brokers.leader_balance import balance_leaders, misplaced
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Partition, Topic
 from regnum_election.decisions.deletion import Deletion
+from regnum_election.leaders.balance import balance_leaders, misplaced
 from regnum_election.recovery.calls import RecoveryRequest
 from regnum_election.recovery.messages import recovery_response
 from regnum_election.reign.events import Mutation
+from regnum_election.servicers.admin import AdminServicer
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
@@ -27,11 +30,22 @@ from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity, QuotaNode
 from regnum_testing.fake_quota_process import FakeQuotaProcess
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.served import served
 from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.alone
 
 NODES_PER_WRITE = 100
+
+
+class OneReign:
+    """An office with a controller in it."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def controller(self) -> Controller:
+        return self._controller
 
 
 def topic_id(name: str) -> TopicId:
@@ -289,6 +303,48 @@ def test_leaders_go_back_to_preferred_replicas() -> None:
             await done.wait()
         # Not while the loop is measured: it looks at every partition.
         assert misplaced(controller.picture) == ()
+
+    run(scenario).assert_free()
+
+
+def test_leaders_are_elected_by_request_and_what_has_none_is_listed() -> None:
+    async def scenario(cluster: FakeCluster, held: HeldLoop) -> None:
+        await write_topics(cluster, {"t0": 10_000, "t1": 10_000}, lambda n: 2 if n % 10 else 1 + n % 3)
+        controller = await cluster.reign(balance_interval_s=3_600.0)
+        await everything_told(cluster, 20_000, 1, 2, 3)
+        role: Any = OneReign(controller)
+        admin = AdminServicer(role)
+
+        async def elect(*topics: admin_pb2.ElectionTopic, validate_only: bool) -> admin_pb2.ElectLeadersResponse:
+            request = admin_pb2.ElectLeadersRequest(
+                type=admin_pb2.ELECTION_TYPE_PREFERRED, topics=topics, validate_only=validate_only
+            )
+            with held.measuring(f"ElectLeaders of {len(topics)} topics, validate only: {validate_only}"):
+                answer = await served(admin.ElectLeaders, admin_pb2.ElectLeadersRequest, request.SerializeToString())
+            return admin_pb2.ElectLeadersResponse.FromString(answer)
+
+        needed = len(misplaced(controller.picture))
+        assert needed > 10_000
+        assert (await elect(validate_only=True)).left == needed - 10_000
+        named = await elect(admin_pb2.ElectionTopic(topic="t0", partitions=range(10_000)), validate_only=False)
+        assert len(named.results) == 10_000
+        assert {one.error_code for one in named.results} == {0, errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED}
+        left = len(misplaced(controller.picture))
+        assert (await elect(validate_only=False)).left == 0
+        assert (left > 0, misplaced(controller.picture)) == (True, ())
+        context = controller._context
+        before = context.picture
+        context.picture = before.with_trouble(dict.fromkeys(before.partitions, "gone, for this test alone"))
+        with held.measuring("ListOfflinePartitions of 20000"):
+            data = await served(admin.ListOfflinePartitions, admin_pb2.ListOfflinePartitionsRequest, b"")
+        listed = admin_pb2.ListOfflinePartitionsResponse.FromString(data)
+        assert (len(listed.partitions), listed.total) == (10_000, 20_000)
+        context.picture = before
+        request = admin_pb2.DescribeBrokersRequest(broker_ids=range(10_000)).SerializeToString()
+        with held.measuring("DescribeBrokers"):
+            data = await served(admin.DescribeBrokers, admin_pb2.DescribeBrokersRequest, request)
+        brokers = admin_pb2.DescribeBrokersResponse.FromString(data).brokers
+        assert sum(one.leaders for one in brokers) == 20_000
 
     run(scenario).assert_free()
 

@@ -8,7 +8,8 @@ from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_client.admin.quotas import QuotaAlteration, alteration_to_wire
 from regnum_election.candidacy.role import ControllerRole
-from regnum_election.servicers.admin import CLIENT_ID_LENGTH_MAX, AdminServicer
+from regnum_election.servicers.admin import AdminServicer
+from regnum_election.servicers.callers import CLIENT_ID_LENGTH_MAX
 from regnum_election.settings import ElectionSettings
 from regnum_model.bucket import Limit
 from regnum_model.quota_matching import CLUSTER_KEY

@@ -6,6 +6,7 @@ from regnum_client.admin.config_admin import ConfigAdmin
 from regnum_client.admin.describing.event_admin import EventAdmin
 from regnum_client.admin.describing.pages import DescribeAdmin
 from regnum_client.admin.health.health_admin import HealthAdmin
+from regnum_client.admin.leaders.leader_admin import LeaderAdmin
 from regnum_client.admin.quota_admin import QuotaAdmin
 from regnum_client.admin.reassignment.admin import ReassignmentAdmin
 from regnum_client.admin.recovery_admin import RecoveryAdmin
@@ -26,6 +27,7 @@ class Admin(
     HealthAdmin,
     DescribeAdmin,
     EventAdmin,
+    LeaderAdmin,
 ):
     """Topics and the cluster. The plural methods answer for each topic, the singular ones raise."""
 

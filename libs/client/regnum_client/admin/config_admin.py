@@ -70,6 +70,7 @@ class ConfigAdmin(AdminSession):
         request = admin_pb2.DescribeConfigsRequest(
             header=RequestHeader(client_id=self._client_id),
             resources=[resource_to_wire(resource) for resource in resources],
+            include_documentation=bool(resources),
         )
         search = self._search()
         while True:

@@ -31,7 +31,7 @@ class ConfigAlteration:
     resource: ConfigResource
     """Whose settings."""
     set: Mapping[str, str] = field(default_factory=dict)
-    """New values by name: ``min.insync.replicas``, and for the cluster ``default.replication.factor``."""
+    """New values by name: ``min.insync.replicas``, ``max.message.bytes``, ..."""
     delete: Collection[str] = ()
     """Names of settings that go back to their default."""
 
@@ -43,6 +43,8 @@ class ConfigSource(Enum):
     """The topic's own."""
     CLUSTER = "cluster"
     """The cluster's."""
+    DEFAULT = "default"
+    """Nobody said one: the product's, or what a flag of the process says that acts by it."""
     UNKNOWN = "unknown"
     """A newer controller says something that this client does not know."""
 
@@ -57,11 +59,16 @@ class ConfigEntry:
     """The value in force."""
     source: ConfigSource
     """Where it comes from."""
+    documentation: str = ""
+    """What it does."""
+    valid_values: str = ""
+    """Which values it may have, in words."""
 
 
 _SOURCES = {
     admin_pb2.CONFIG_SOURCE_TOPIC: ConfigSource.TOPIC,
     admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: ConfigSource.CLUSTER,
+    admin_pb2.CONFIG_SOURCE_DEFAULT: ConfigSource.DEFAULT,
 }
 
 
@@ -100,7 +107,13 @@ def described_from_wire(
     if result.error_code != errors_pb2.ERROR_CODE_NONE:
         return resource, RegnumError(result.error_code, result.error_message, metadata={"resource": str(resource)})
     entries = (
-        ConfigEntry(name=one.name, value=one.value, source=_SOURCES.get(one.source, ConfigSource.UNKNOWN))
+        ConfigEntry(
+            name=one.name,
+            value=one.value,
+            source=_SOURCES.get(one.source, ConfigSource.UNKNOWN),
+            documentation=one.documentation,
+            valid_values=one.valid_values,
+        )
         for one in result.configs
     )
     return resource, tuple(sorted(entries, key=lambda entry: entry.name))

@@ -44,11 +44,18 @@ class TopicAdmin(AdminSession):
         partitions: int = 1,
         replication_factor: int | None = None,
         assignment: Mapping[int, Sequence[int]] | None = None,
+        configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
         retry_on_quota_violation: bool = True,
     ) -> CreatedTopic:
         """Create one topic. Raises TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_REPLICATION_FACTOR, ..."""
-        topic = NewTopic(name=name, partitions=partitions, replication_factor=replication_factor, assignment=assignment)
+        topic = NewTopic(
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignment=assignment,
+            configs=configs or {},
+        )
         answers = await self.create_topics(
             [topic], validate_only=validate_only, retry_on_quota_violation=retry_on_quota_violation
         )

@@ -1,7 +1,7 @@
 """Topics as callers create and delete them, and as the wire has them. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
@@ -20,6 +20,8 @@ class NewTopic:
     """Replicas of each partition. None: the cluster's setting default.replication.factor."""
     assignment: Mapping[int, Sequence[int]] | None = None
     """Broker ids of each partition, the preferred leader first. None: the controller places the replicas."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Settings of its own, by name: ``min.insync.replicas``, ``max.message.bytes``, ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ def new_topic_to_wire(topic: NewTopic, mutation_id: str) -> admin_pb2.NewTopic:
             for partition, replicas in sorted((topic.assignment or {}).items())
         ],
         mutation_id=mutation_id,
+        configs=[admin_pb2.NewTopicConfig(name=name, value=value) for name, value in sorted(topic.configs.items())],
     )
 
 

@@ -1,6 +1,6 @@
-"""`regnum brokers`: taking one away, and what to do about one that never comes back."""
+"""`regnum brokers`: list, describe, taking one away, and what to do about one that never comes back."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,12 +16,13 @@ from regnum_client.commands.invocation import (
     run,
 )
 from regnum_client.commands.reassignment.drain import add_to as add_drain_to
-from regnum_client.commands.rendering import emit_one
+from regnum_client.commands.rendering import emit_one, emit_rows
 
 if TYPE_CHECKING:
     from regnum_client.admin.forgetting import ForgottenBroker
+    from regnum_client.admin.leaders.brokers import BrokerDescription
 
-group = typer.Typer(cls=Group, help="Brokers: drain them, forget them.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Brokers: list, describe, drain, forget.", no_args_is_help=True)
 
 CLIENT_ID: Final = "regnum-admin"
 
@@ -31,6 +32,68 @@ def add_to(app: typer.Typer) -> None:
     add_drain_to(group)
     app.add_typer(group, name="brokers")
     app.add_typer(group, name="broker", hidden=True)
+
+
+@group.command("list")
+def list_brokers(
+    *,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """List brokers: the live ones, and those that partitions are assigned to."""
+
+    async def work() -> "tuple[BrokerDescription, ...]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.describe_brokers()
+
+    columns = ("id", "live", "leaders", "preferred", "in_sync", "replicas", "offline_replicas", "rack", "client")
+    emit_rows([_document(one) for one in run(work())], output, columns=columns, empty="no broker is known")
+
+
+@group.command("describe")
+def describe(
+    *,
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id of the broker.")],
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show a broker as the controller knows it: registration, listeners, logs, and what it leads and keeps."""
+
+    async def work() -> "BrokerDescription":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.describe_broker(broker)
+
+    found = run(work())
+    emit_one(_document(found), output)
+    if output is Output.TABLE and found.offline_replicas:
+        note(f"{found.offline_replicas} of its replicas cannot be used; see its log, and `regnum partitions list`")
+
+
+def _document(one: "BrokerDescription") -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "live": one.live,
+        "leaving": one.leaving,
+        "epoch": one.epoch,
+        "registration": one.registration,
+        "rack": one.rack or None,
+        "client": None if one.client is None else str(one.client),
+        "internal": None if one.internal is None else str(one.internal),
+        "log_ids": list(one.log_ids),
+        "leaders": one.leaders,
+        "preferred": one.preferred,
+        "in_sync": one.in_sync,
+        "replicas": one.replicas,
+        "offline_replicas": one.offline_replicas,
+    }
 
 
 @group.command("forget")

@@ -1,6 +1,6 @@
 """`regnum cluster` and `regnum controller`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,20 +14,25 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    note,
     run,
 )
 from regnum_client.commands.rendering import emit_one, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_client.admin.leaders.brokers import Resignation
     from regnum_client.cluster.view import ClusterView, ControllerView
 
 group = typer.Typer(cls=Group, help="The cluster as its brokers see it.", no_args_is_help=True)
+office = typer.Typer(help="The controller: show (also without a command), resign.", invoke_without_command=True)
+
+CLIENT_ID: Final = "regnum-admin"
 
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line."""
     app.add_typer(group, name="cluster")
-    app.command("controller")(controller)
+    app.add_typer(office, name="controller")
 
 
 @group.command("describe")
@@ -66,7 +71,22 @@ def describe(
     )
 
 
+@office.callback()
 def controller(
+    context: typer.Context,
+    *,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """The controller: show (also without a command), resign."""
+    if context.invoked_subcommand is None:
+        _show(output, bootstrap, timeout)
+
+
+@office.command("show")
+def show(
     *,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
@@ -74,6 +94,44 @@ def controller(
     _debug: DebugOption = False,
 ) -> None:
     """Show the active controller: its election id, epoch and address."""
+    _show(output, bootstrap, timeout)
+
+
+@office.command("resign")
+def resign(
+    *,
+    client_id: Annotated[
+        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
+    ] = CLIENT_ID,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """End the controller's reign, so that another election process takes over; says for how long nobody led."""
+
+    async def work() -> "Resignation":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            return await admin.resign_controller()
+
+    ended = run(work())
+    emit_one(
+        {
+            "resigned": ended.controller_id,
+            "resigned_epoch": ended.controller_epoch,
+            "controller": ended.successor_id,
+            "epoch": ended.successor_epoch,
+            "without_controller_ms": round(ended.without_controller_s * 1000),
+        },
+        output,
+    )
+    if output is Output.TABLE and ended.successor_id == ended.controller_id:
+        note("the same process reigns again: no other took over within two seconds; see `regnum status`")
+
+
+def _show(output: Output, bootstrap: str | None, timeout: float | None) -> None:
     view = run(_view(bootstrap, timeout))
     if view.controller is None:
         raise CommandFailedError(

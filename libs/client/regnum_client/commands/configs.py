@@ -1,6 +1,6 @@
-"""`regnum configs`: describe, alter."""
+"""`regnum configs` (describe, alter) and `regnum topics config` (show, set, unset)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,6 +13,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    config_values,
     run,
     wrong_use,
 )
@@ -26,13 +27,23 @@ COLUMNS: Final = ("resource", "name", "value", "source")
 TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="The settings of this topic.")]
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The settings of the cluster.")]
 
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")]
+
 group = typer.Typer(cls=Group, help="Settings of the cluster and of topics.", no_args_is_help=True)
+of_topic = typer.Typer(cls=Group, help="Settings of one topic: show, set, unset.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
     app.add_typer(group, name="configs")
     app.add_typer(group, name="config", hidden=True)
+
+
+def add_to_topics(topics: typer.Typer) -> None:
+    """Hang those of one topic into `regnum topics`."""
+    topics.add_typer(of_topic, name="config")
+    topics.add_typer(of_topic, name="configs", hidden=True)
 
 
 @group.command("describe")
@@ -72,7 +83,7 @@ def alter(
         list[str] | None,
         typer.Option("--delete", metavar="NAME", help="Take a setting back to its default; may stand more than once."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; change nothing.")] = False,
+    dry_run: DryRunOption = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -83,16 +94,84 @@ def alter(
         raise wrong_use("whose settings? Give --cluster, or --topic NAME")
     if not set_values and not delete:
         raise wrong_use("nothing to change; give --set NAME=VALUE, --delete NAME, or both")
-    values = _values(set_values or [])
+    values = config_values(set_values or [], option="--set")
     if both := sorted(values.keys() & set(delete or [])):
         raise wrong_use(f"--set and --delete both name {', '.join(both)}; give one of them")
+
+    _alter(topic, values, delete or [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
+
+
+@of_topic.command("show")
+def show(
+    *,
+    topic: NameArgument,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show every setting that is in force for a topic, where it comes from, and what it may be."""
+
+    async def work() -> "tuple[ConfigEntry, ...]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.describe_config(_resource(topic))
+
+    emit_rows(_rows([(_resource(topic), run(work()))]), output, columns=("name", "value", "source", "valid_values"))
+
+
+@of_topic.command("set")
+def set_(
+    *,
+    topic: NameArgument,
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Settings and their new values.")],
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Give settings of a topic a value of its own. In force at once: live brokers are told."""
+    wanted = config_values(values, option="")
+    _alter(topic, wanted, [], dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
+
+
+@of_topic.command("unset")
+def unset(
+    *,
+    topic: NameArgument,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Settings that go back to the cluster's.")],
+    dry_run: DryRunOption = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Take settings of a topic back: the cluster's count again, or the default."""
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise wrong_use(f"{', '.join(repeated)} stands twice; give each setting once")
+    _alter(topic, {}, names, dry_run=dry_run, output=output, bootstrap=bootstrap, timeout=timeout)
+
+
+def _alter(
+    topic: str | None,
+    values: Mapping[str, str],
+    delete: Sequence[str],
+    *,
+    dry_run: bool,
+    output: Output,
+    bootstrap: str | None,
+    timeout: float | None,
+) -> None:
+    """Change settings of one resource and show what is in force then."""
 
     async def work() -> "list[tuple[ConfigResource, tuple[ConfigEntry, ...]]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
         from regnum_client.admin.configs import ConfigAlteration  # noqa: PLC0415
 
         resource = _resource(topic)
-        alteration = ConfigAlteration(resource=resource, set=values, delete=delete or [])
+        alteration = ConfigAlteration(resource=resource, set=values, delete=delete)
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             await admin.alter_config(alteration, validate_only=dry_run)
             return [(resource, await admin.describe_config(resource))]
@@ -111,16 +190,6 @@ def _resource(topic: str | None) -> "ConfigResource":
     from regnum_client.admin.configs import ConfigResource  # noqa: PLC0415
 
     return ConfigResource(topic=topic)
-
-
-def _values(texts: Sequence[str]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or name in values:
-            raise wrong_use(f"--set {text!r} is not NAME=VALUE, or stands twice; give min.insync.replicas=2, once")
-        values[name] = value
-    return values
 
 
 def _or_raise(
@@ -142,6 +211,8 @@ def _rows(found: "Sequence[tuple[ConfigResource, tuple[ConfigEntry, ...]]]") -> 
             "name": entry.name,
             "value": entry.value,
             "source": entry.source.value,
+            "valid_values": entry.valid_values,
+            "documentation": entry.documentation,
         }
         for resource, entries in found
         for entry in entries

@@ -148,6 +148,23 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
+def config_values(texts: Sequence[str], *, option: str) -> dict[str, str]:
+    """Settings as they are given on the command line, by name.
+
+    Args:
+        texts: ``NAME=VALUE`` each.
+        option: what they were given as, for the error; empty: arguments.
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in values:
+            what = f"{option} {text!r}".strip()
+            raise wrong_use(f"{what} is not NAME=VALUE, or stands twice; give min.insync.replicas=2, once")
+        values[name] = value
+    return values
+
+
 def output_of(arguments: Sequence[str]) -> Output:
     """The form asked for, read from the bare arguments: errors have to be shown before (and when) they do not parse."""
     wanted = ""

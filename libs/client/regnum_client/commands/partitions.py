@@ -1,4 +1,4 @@
-"""`regnum partitions`: moving them, and what to do where nobody may lead."""
+"""`regnum partitions`: who leads, moving them, and what to do where nobody may lead."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,14 +17,18 @@ from regnum_client.commands.invocation import (
     failure_of,
     note,
     run,
+    wrong_use,
 )
 from regnum_client.commands.reassignment.partitions import add_to as add_reassignment_to
 from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
+    from regnum_client.admin.leaders.elections import ElectionResult, OfflinePartitions
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
 
-group = typer.Typer(cls=Group, help="Partitions: move them, recover them.", no_args_is_help=True)
+group = typer.Typer(
+    cls=Group, help="Partitions: list them, elect leaders, move them, recover them.", no_args_is_help=True
+)
 
 CLIENT_ID: Final = "regnum-admin"
 COLUMNS: Final = ("partition", "offline_because", "chosen", "leader_epoch", "lost_from_offset", "may_be_lost")
@@ -46,6 +50,133 @@ def add_to(app: typer.Typer) -> None:
     add_reassignment_to(group)
     app.add_typer(group, name="partitions")
     app.add_typer(group, name="partition", hidden=True)
+
+
+@group.command("list")
+def list_partitions(
+    *,
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Names of topics. Default: all.")
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Those without a leader, with the reason of each.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="So many at most. Default: 10,000.")] = 0,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """List partitions without a leader, and why they have none."""
+    if not offline:
+        raise wrong_use("give --offline; all partitions of a topic are shown by `regnum topics describe TOPIC`")
+
+    async def work() -> "OfflinePartitions":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.list_offline_partitions(topics or (), limit=limit)
+
+    found = run(work())
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "reason": one.reason.value,
+            "message": one.message,
+            "replicas": list(one.replicas),
+            "isr": list(one.isr),
+            "elr": list(one.elr),
+            "unclean_allowed": one.unclean_allowed,
+        }
+        for one in found.partitions
+    ]
+    columns = ("topic", "partition", "reason", "isr", "elr", "replicas", "message")
+    emit_rows(rows, output, columns=columns, empty="every partition has a leader")
+    if found.total > len(rows):
+        note(f"{len(rows)} of {found.total}; name topics, or give --limit up to 10000")
+
+
+@group.command("elect-leaders")
+def elect_leaders(
+    *,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Partitions of this topic.")] = None,
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option("--partition", metavar="N", min=0, help="Of the topic only this one; may stand more than once."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every partition of the cluster that needs it.")] = False,
+    unclean: Annotated[
+        bool,
+        typer.Option("--unclean", help="Where nobody may lead without loss, the best replica that answers."),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --unclean: elect; what only others had is lost. Default: report.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report only; change nothing.")] = False,
+    client_id: Annotated[
+        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
+    ] = CLIENT_ID,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Give leadership back to preferred replicas; with --unclean --yes, elect where records may be lost by it."""
+    if (topic is None) is not every:
+        raise wrong_use("which partitions? Give --topic NAME, with --partition N for some of it, or --all")
+    if partitions and topic is None:
+        raise wrong_use("--partition is of one topic; give --topic NAME as well")
+    if yes and not unclean:
+        raise wrong_use("--yes accepts what an unclean election loses; a preferred one loses nothing: leave it out")
+    if yes and dry_run:
+        raise wrong_use("--dry-run changes nothing, --yes does; give one of them")
+    only_look = dry_run or (unclean and not yes)
+
+    async def work() -> "tuple[ElectionResult, ...]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+        from regnum_client.admin.leaders.elections import ElectionType  # noqa: PLC0415
+
+        type_ = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        named = {} if topic is None else {topic: partitions or []}
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            return await admin.elect_leaders(type_, named, validate_only=only_look)
+
+    results = run(work())
+    # Who names no partition asks for those that need it: one that does not is no failure.
+    told = [one for one in results if partitions or not _is_not_needed(one)]
+    columns = ("topic", "partition", "leader", "leader_epoch", *(("unknown", "may_be_lost") if unclean else ()))
+    emit_rows(
+        [_election_row(one) for one in told if one.failure is None],
+        output,
+        columns=columns,
+        empty="no partition needs it" if not told else "",
+    )
+    if only_look and unclean and not dry_run and any(one.failure is None for one in told):
+        note("nothing was changed; run it again with --yes to elect these leaders, and lose what is named")
+    failures = [failure_of(one.failure) for one in told if one.failure is not None]
+    for failure in failures[:-1]:
+        emit_failure(failure, output)
+    if failures:
+        raise CommandFailedError(failures[-1])
+
+
+def _is_not_needed(one: "ElectionResult") -> bool:
+    from regnum.types.v1 import errors_pb2  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+    return one.failure is not None and one.failure.code == errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED
+
+
+def _election_row(one: "ElectionResult") -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "leader": one.leader,
+        "leader_epoch": one.leader_epoch,
+        "elected": one.leader_epoch is not None,
+        "unknown": list(one.unknown),
+        "may_be_lost": one.may_be_lost,
+    }
 
 
 @group.command("recover")

@@ -14,6 +14,7 @@ from regnum_client.commands.invocation import (
     Output,
     OutputOption,
     TimeoutOption,
+    config_values,
     failure_of,
     note,
     run,
@@ -81,6 +82,10 @@ def create(
             help="Broker ids of each partition, partitions separated by semicolons, the preferred leader first.",
         ),
     ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=VALUE", help="A setting of its own; may stand more than once."),
+    ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists is no failure.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; create nothing.")] = False,
     wait: QuotaWaitOption = None,
@@ -97,6 +102,7 @@ def create(
             "--assignment says how many partitions and replicas there are; leave out --partitions and "
             "--replication-factor"
         )
+    settings = config_values(config or [], option="--config")
     partition_count = (1 if partitions is None else partitions) if replicas is None else 0
 
     async def work() -> Mapping[str, Any]:
@@ -111,6 +117,7 @@ def create(
                         partitions=partition_count,
                         replication_factor=replication_factor,
                         assignment=replicas,
+                        configs=settings,
                     )
                     for name in dict.fromkeys(topics)
                 ],

@@ -10,6 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from regnum.broker.v1 import control_pb2
+from regnum_model.configs import (
+    DEFINITIONS,
+    INDEX_INTERVAL_BYTES,
+    MAX_MESSAGE_BYTES,
+    NO_SETTINGS,
+    SEGMENT_BYTES,
+    SEGMENT_MS,
+    ReplicaSettings,
+)
 from regnum_model.ids import (
     NO_LEADER,
     BrokerId,
@@ -49,6 +58,8 @@ class Order:
     """Replicas that a reassignment brings in."""
     throttle: ThrottleRates | None = None
     """How fast these may be filled; None: the order says nothing of it."""
+    settings: ReplicaSettings = NO_SETTINGS
+    """What else the replica acts by."""
 
 
 class OrderReader:
@@ -58,6 +69,7 @@ class OrderReader:
         self._topics: Final = Shared(_checked_topic, room=SHARED_MAX)
         self._ids: Final = Shared(_checked_ids, room=SHARED_MAX)
         self._members: Final = Shared(_checked_members, room=SHARED_MAX)
+        self._settings: Final = Shared(_checked_settings, room=SHARED_MAX)
 
     def read(self, message: control_pb2.LeaderAndIsrPartition) -> Order | None:
         """The order of a partition; None when it contradicts itself, or names what no node of the store may hold.
@@ -99,7 +111,19 @@ class OrderReader:
             min_insync=max(1, message.min_insync_replicas),
             adding=adding,
             throttle=_rates(message) if adding else None,
+            settings=self._read_settings(message),
         )
+
+    def _read_settings(self, message: control_pb2.LeaderAndIsrPartition) -> ReplicaSettings:
+        if not message.HasField("settings"):
+            return NO_SETTINGS
+        told = message.settings
+        return self._settings[
+            told.segment_bytes if told.HasField("segment_bytes") else None,
+            told.segment_ms if told.HasField("segment_ms") else None,
+            told.index_interval_bytes if told.HasField("index_interval_bytes") else None,
+            told.max_message_bytes if told.HasField("max_message_bytes") else None,
+        ]
 
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:
         return self._members[tuple([(member.broker_id, member.broker_epoch, member.log_id) for member in members])]
@@ -124,3 +148,19 @@ def _checked_ids(key: tuple[int, ...]) -> tuple[BrokerId, ...] | None:
 
 def _checked_members(key: MemberKey) -> Mapping[BrokerId, Membership] | None:
     return memberships(key) if all(id >= 0 and epoch >= 0 for id, epoch, _ in key) else None
+
+
+def _checked_settings(key: tuple[int | None, int | None, int | None, int | None]) -> ReplicaSettings:
+    """Settings within their ranges, whatever a controller of another version allows."""
+    segment_bytes, segment_ms, index_interval_bytes, max_message_bytes = key
+    return ReplicaSettings(
+        segment_bytes=_within(SEGMENT_BYTES, segment_bytes),
+        segment_ms=_within(SEGMENT_MS, segment_ms),
+        index_interval_bytes=_within(INDEX_INTERVAL_BYTES, index_interval_bytes),
+        max_message_bytes=_within(MAX_MESSAGE_BYTES, max_message_bytes),
+    )
+
+
+def _within(name: str, value: int | None) -> int | None:
+    definition = DEFINITIONS[name]
+    return None if value is None else min(max(value, definition.low), definition.high)

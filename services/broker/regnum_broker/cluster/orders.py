@@ -260,6 +260,7 @@ class Orders:
         partition = self._replicas.get(order.key)
         assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
         partition.version, partition.ordered = order.version, order.state
+        partition.take_settings(order.settings)
         if isinstance(partition.role, Leadership):
             partition.role.take(
                 order.state,
@@ -273,7 +274,10 @@ class Orders:
     def _take_settings(self, order: Order) -> None:
         # Messages are carried out in the order in which they were admitted, so the newest controller has the last word.
         partition = self._replicas.get(order.key)
-        if partition is not None and isinstance(partition.role, Leadership):
+        if partition is None:
+            return
+        partition.take_settings(order.settings)
+        if isinstance(partition.role, Leadership):
             partition.role.take_settings(
                 min_insync=order.min_insync,
                 replicas=order.replicas,
@@ -294,6 +298,7 @@ class Orders:
                 state = order.state
                 partition.leader_epoch, partition.version = state.leader_epoch, order.version
                 partition.ordered = state
+                partition.take_settings(order.settings)
                 if state.leader == self._replicas.broker:
                     leadership = Leadership(
                         partition,

@@ -39,6 +39,7 @@ from regnum_broker.log.leaving import LeavingFolders
 from regnum_broker.log.opening import examine, nothing
 from regnum_broker.log.replica.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.watermark_file import WatermarkFile
 
 SEGMENT_BYTES: Final = 256 * 1024 * 1024
@@ -75,7 +76,7 @@ class LogDirectory:
         self._disk = disk
         self._journal = journal
         self._identity = identity
-        self._segment_bytes = segment_bytes
+        self._settings = LogSettings(segment_bytes=segment_bytes)
         self._wall_ms = wall_ms
         self._high_watermarks = high_watermarks
         self._clean_stop_present = clean_stop_present
@@ -111,7 +112,7 @@ class LogDirectory:
             mint_id: makes new directory ids and log ids.
             boot_id: content of /proc/sys/kernel/random/boot_id (safety rule S10); empty: unknown, which proves nothing.
             wall_ms: milliseconds since 1970, for forgetting idempotent producers.
-            segment_bytes: size at which a segment is closed and the next one begun.
+            segment_bytes: size at which a segment is closed and the next one begun, unless the controller says another.
             open_files_max: segment files held open.
             reserve_bytes: room that is held back for the directory's own bookkeeping on a full disk; 0: none.
             disk: system calls; tests inject faults here.
@@ -484,7 +485,7 @@ class LogDirectory:
             host=self,
             recovered=recovered,
             high_watermark=self._high_watermarks.of(key),
-            segment_bytes=self._segment_bytes,
+            settings=self._settings,
             wall_ms=self._wall_ms,
         )
 

@@ -6,6 +6,7 @@ Lives on the event loop; the writer of the log has a thread of its own.
 from dataclasses import dataclass
 from typing import Final
 
+from regnum_model.configs import NO_SETTINGS, ReplicaSettings
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
 from regnum_model.nodes import LeaderAndIsr
 
@@ -49,6 +50,7 @@ class Partition:
         "log",
         "ordered",
         "role",
+        "settings",
         "topic",
         "version",
     )
@@ -73,6 +75,8 @@ class Partition:
         """Leader epoch of the newest order carried out in this run."""
         self.ordered: LeaderAndIsr | None = None
         """The node as the newest order carried out in this run had it."""
+        self.settings: ReplicaSettings = NO_SETTINGS
+        """What the controller said last of its topic's settings; also read by the writer thread."""
         self.version = -1
         """Version of the leaderAndISR node as far as this replica knows."""
         self.high_watermark = log.high_watermark
@@ -94,6 +98,12 @@ class Partition:
             recorded_epoch=self.log.highest_leader_epoch,
             active=self.role is not None,
         )
+
+    def take_settings(self, settings: ReplicaSettings) -> None:
+        """Act by other settings of the topic from the next append on."""
+        if settings != self.settings:
+            self.settings = settings
+            self.log.configure(settings)
 
     def commit(self, high_watermark: int) -> None:
         """Move the high watermark of a leader forward and complete what waited for it."""

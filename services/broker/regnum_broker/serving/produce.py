@@ -334,6 +334,8 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     partition = leadership.partition
     if partition.role is not leadership:
         return _Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=_DEPOSED)
+    if partition.settings.max_message_bytes is not None:
+        bytes_max = partition.settings.max_message_bytes
     try:
         batch = message.record_batch or _build(message.records, now_ms)
         check_batch(batch, bytes_max=bytes_max)

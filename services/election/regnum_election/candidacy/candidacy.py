@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
@@ -24,7 +24,10 @@ from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.detection import Detector
 from regnum_telemetry import conventions, tracing
 
-from regnum_election.reign.reign import DeposedError, Predecessor, Reign
+from regnum_election.reign.reign import DeposedError, Predecessor, Reign, ResignedError
+
+STAND_ASIDE_S: Final = 2.0
+"""How long a controller that was asked to resign leaves the office to others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,3 +243,15 @@ class Candidacy:
             if loss is Loss.SESSION:
                 raise SessionExpired("the session ended with the reign")
         await self._leadership.resign(win)
+        if isinstance(deposed, ResignedError):
+            await self._stand_aside()
+
+    async def _stand_aside(self) -> None:
+        """Let another candidate go first; whoever is alone reigns again. Raises SessionExpired."""
+        try:
+            async with asyncio.timeout(STAND_ASIDE_S), aclosing(self._leadership.incumbents()) as incumbents:
+                async for incumbent in incumbents:
+                    if incumbent is not None:
+                        return
+        except TimeoutError:
+            self._log.info("nobody else took over", waited_s=STAND_ASIDE_S)

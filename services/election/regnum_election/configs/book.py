@@ -6,15 +6,22 @@ a bounded number at a time. What cannot be read is an event in the log, and the 
 S14).
 """
 
+import enum
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
-from regnum_coordination.port import Create, Node, Set
-from regnum_model.configs import CLUSTER, TOPICS, decode_config, encode_config, topic_config
+from regnum_coordination.port import Create, Set
+from regnum_model.configs import (
+    CLUSTER,
+    TOPICS,
+    decode_config,
+    encode_config,
+    format_value,
+    topic_config,
+)
 from regnum_model.ids import PartitionKey
-from regnum_model.nodes import MalformedNodeError
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.configs import EXAMPLE, ClusterReading, Settings, read_cluster, read_topic
@@ -64,7 +71,7 @@ class ConfigBook:
                 in_force=reading.values[key],
                 advice="settings live in the store; change them with `regnum configs alter --cluster`",
             )
-        settings = Settings(cluster=reading.values, rates=reading.rates)
+        settings = Settings(cluster=reading.values)
         names = await self._context.store.names(TOPICS)
         self._take(await self._read_topics(settings, names))
 
@@ -78,12 +85,12 @@ class ConfigBook:
         reading = await self._read_cluster(known.cluster)
         standing = await context.store.names(TOPICS)
         gone = set(known.topics).difference(standing)
-        settings = replace(known, cluster=reading.values, rates=reading.rates).of_topics(dict.fromkeys(gone))
+        settings = replace(known, cluster=reading.values).with_topics(dict.fromkeys(gone))
         settings = await self._read_topics(settings, self._next_names(standing, known))
         for path in [path for path in self._reported if path != CLUSTER and path.rpartition("/")[2] not in standing]:
             del self._reported[path]
         # A topic that is being deleted must not leave its settings to the next one of its name.
-        settings = settings.of_topics(dict.fromkeys(context.clearing))
+        settings = settings.with_topics(dict.fromkeys(context.clearing))
         return None if settings == known else self._take_up(settings, read_over=known)
 
     async def _take_up(self, settings: Settings, *, read_over: Settings) -> AsyncGenerator[None, None]:
@@ -102,32 +109,52 @@ class ConfigBook:
         return [*new[:TOPICS_PER_LOOK], *again]
 
     async def apply(self, settings: Settings) -> AsyncGenerator[None, None]:
-        """Put settings in force: the steps in which live leaders hear of another min.insync.replicas.
+        """Put settings in force: the steps in which live brokers hear of what concerns them.
 
-        Partitions are settled first, so that a leader hears of a lower value together with the end of what it kept
-        eligible under the higher one (safety rule S10).
+        Leaders are told of min.insync.replicas and max.message.bytes, every replica of how its log is kept; what the
+        controller alone acts by is told to nobody. Partitions are settled first, so that a leader hears of a lower
+        min.insync.replicas together with the end of what it kept eligible under the higher one (safety rule S10).
         """
         context = self._context
         before = self._take(settings)
         if before.cluster != settings.cluster:
-            context.events.config("", " ".join(f"{key}={value}" for key, value in sorted(settings.cluster.items())))
+            context.events.config("", _in_words(settings.cluster))
         if before.throttle_rates != settings.throttle_rates:
             await self._tell_rates()
-        keys: list[PartitionKey] = []
+        for_leaders, for_all = await self._concerned_by(before, settings)
+        for keys, everywhere in ((for_leaders, False), (for_all, True)):
+            for start in range(0, len(keys), PARTITIONS_PER_STEP):
+                some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
+                applied = await change(context, some, context.settle, CONFIG)
+                told = [key for key in some if key not in applied.leader_changes]
+                (applied.settings if everywhere else applied.isr_changes).update(told)
+                await tell(context, applied)
+                yield
+
+    async def _concerned_by(
+        self, before: Settings, settings: Settings
+    ) -> tuple[list[PartitionKey], list[PartitionKey]]:
+        """Partitions whose leaders, and partitions all of whose replicas, act by what differs; notes what does."""
+        context = self._context
+        for_leaders: list[PartitionKey] = []
+        for_all: list[PartitionKey] = []
         turns = Turns(TOPICS_PER_TURN)
-        for topic in tuple(context.picture.topics.values()):
+        for name in tuple(before.may_differ(settings, tuple(context.picture.names))):
             await turns.took()
-            own = settings.topics.get(topic.name)
-            if before.topics.get(topic.name) != own:
-                context.events.config(topic.name, f"the topic's own: {own}")
-            if before.min_insync(topic.name) != settings.min_insync(topic.name):
-                keys.extend(context.picture.of_topic(topic.id))
-        for start in range(0, len(keys), PARTITIONS_PER_STEP):
-            some = [key for key in keys[start : start + PARTITIONS_PER_STEP] if key in context.picture.partitions]
-            applied = await change(context, some, context.settle, CONFIG)
-            applied.isr_changes.update(key for key in some if key not in applied.leader_changes)
-            await tell(context, applied)
-            yield
+            topic = context.picture.topic_named(name)
+            if topic is None:
+                continue
+            own = settings.topics.get(name, {})
+            if before.topics.get(name, {}) != own:
+                context.events.config(name, f"the topic's own: {_in_words(own)}")
+            match _concerned(before, settings, name):
+                case Concerned.REPLICAS:
+                    for_all.extend(context.picture.of_topic(topic.id))
+                case Concerned.LEADERS:
+                    for_leaders.extend(context.picture.of_topic(topic.id))
+                case Concerned.NOBODY:
+                    pass
+        return for_leaders, for_all
 
     async def _tell_rates(self) -> None:
         """Brokers of partitions that move hear of another throttle."""
@@ -138,14 +165,15 @@ class ConfigBook:
             if (partition := context.picture.partitions[key]).reassignment is not None
             and set(partition.replicas) != set(partition.reassignment.origin)
         ]
-        await tell(context, Applied(leader_changes=set(moving)))
+        await tell(context, Applied(settings=set(moving)))
 
     def _take(self, settings: Settings) -> Settings:
         context = self._context
         before = context.picture.settings
         context.picture = replace(context.picture, settings=settings)
         context.dispatch.show(context.picture)
-        context.log.info("settings in force", **dict(settings.cluster), topics=len(settings.topics))
+        shown = {key: format_value(key, value) for key, value in settings.cluster.items()}
+        context.log.info("settings in force", **shown, topics=len(settings.topics))
         return before
 
     async def _read_cluster(self, known: Mapping[str, int]) -> ClusterReading:
@@ -173,14 +201,15 @@ class ConfigBook:
 
     async def _read_topics(self, settings: Settings, names: Iterable[str]) -> Settings:
         nodes = await self._context.store.read_many([topic_config(name) for name in names])
-        read: dict[str, int | None] = {}
+        read: dict[str, Mapping[str, int]] = {}
         turns = Turns(TOPICS_PER_TURN)
         for path, node in nodes.items():
             await turns.took()
             name = path.rpartition("/")[2]
-            problem = _read_into(read, name, node)
-            self._report(path, problem)
-        return settings.of_topics(read)
+            reading = read_topic(node.data, settings.topics.get(name))
+            read[name] = reading.values
+            self._report(path, reading.problem)
+        return settings.with_topics(read)
 
     def _report(self, path: str, problem: str) -> None:
         """Say what a person has to correct, once."""
@@ -193,10 +222,24 @@ class ConfigBook:
             del self._reported[path]
 
 
-def _read_into(read: dict[str, int | None], name: str, node: Node) -> str:
-    """Take a topic's own value; returns what is wrong with its node."""
-    try:
-        read[name] = read_topic(node.data)
-    except MalformedNodeError as error:
-        return str(error)
-    return ""
+def _in_words(values: Mapping[str, int]) -> str:
+    return " ".join(f"{key}={format_value(key, value)}" for key, value in sorted(values.items())) or "none"
+
+
+class Concerned(enum.Enum):
+    """Who acts by what differs between two settings of a topic."""
+
+    NOBODY = "nobody"
+    """No broker."""
+    LEADERS = "leaders"
+    """Its leaders."""
+    REPLICAS = "replicas"
+    """Every broker that has a replica."""
+
+
+def _concerned(before: Settings, after: Settings, topic: str) -> Concerned:
+    then, now = before.of_replicas(topic), after.of_replicas(topic)
+    if replace(then, max_message_bytes=None) != replace(now, max_message_bytes=None):
+        return Concerned.REPLICAS
+    differs = then != now or before.min_insync(topic) != after.min_insync(topic)
+    return Concerned.LEADERS if differs else Concerned.NOBODY

@@ -17,7 +17,15 @@ from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
 from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set
 from regnum_model import paths
-from regnum_model.configs import CLUSTER, MIN_INSYNC_REPLICAS, decode_config, encode_config, topic_config
+from regnum_model.configs import (
+    CLUSTER,
+    DEFINITIONS,
+    TOPIC_KEYS,
+    ConfigDefinition,
+    decode_config,
+    encode_config,
+    topic_config,
+)
 from regnum_model.nodes import MalformedNodeError
 from regnum_service.slices import slices
 
@@ -40,7 +48,7 @@ from regnum_election.state.context import ControllerContext
 ROUNDS_MAX: Final = 20
 """Rounds against others who write the same node."""
 
-RESOURCES_PER_TURN: Final = 500
+RESOURCES_PER_TURN: Final = 100
 """Resources looked at between two turns of the event loop (safety rule S22)."""
 
 RESOURCES_MAX: Final = 1_000
@@ -54,13 +62,15 @@ class Source(Enum):
     """The topic's own."""
     CLUSTER = "cluster"
     """The cluster's."""
+    DEFAULT = "default"
+    """Nobody said one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One setting as it is in force."""
 
-    key: str
+    definition: ConfigDefinition
     """Which."""
     value: str
     """Its value."""
@@ -114,7 +124,7 @@ class ConfigCalls:
     async def describe(
         self, resources: Sequence[Resource | Rejection]
     ) -> list[tuple[Resource, tuple[Entry, ...]] | Rejection]:
-        """What is in force; of the cluster, and of every topic with settings of its own, when none is named.
+        """What is in force; when nothing is named, of the cluster, and what topics have of their own.
 
         Raises RegnumError.
         """
@@ -126,7 +136,7 @@ class ConfigCalls:
         settings = picture.settings
         found: list[tuple[Resource, tuple[Entry, ...]] | Rejection] = []
         async for some in slices(wanted, RESOURCES_PER_TURN):
-            found.extend(_described(one, picture, settings) for one in some)
+            found.extend(_described(one, picture, settings, own_only=not resources) for one in some)
         return found
 
     async def _write(self, alteration: Alteration, settings: Settings, *, validate_only: bool) -> Settings | Rejection:
@@ -172,21 +182,27 @@ class ConfigCalls:
 
 
 def _described(
-    resource: Resource | Rejection, picture: Cluster, settings: Settings
+    resource: Resource | Rejection, picture: Cluster, settings: Settings, *, own_only: bool
 ) -> tuple[Resource, tuple[Entry, ...]] | Rejection:
     if isinstance(resource, Rejection):
         return resource
     if resource.type is ResourceType.CLUSTER:
-        entries = (
-            Entry(key=key, value=str(value), source=Source.CLUSTER)
-            for key, value in sorted({**settings.cluster, **settings.rates}.items())
-        )
-        return resource, tuple(entries)
+        return resource, tuple(_entry(key, settings, topic=None) for key in sorted(DEFINITIONS))
     if resource.name not in picture.names:
         return _no_such_topic(resource.name)
-    source = Source.TOPIC if resource.name in settings.topics else Source.CLUSTER
-    value = str(settings.min_insync(resource.name))
-    return resource, (Entry(key=MIN_INSYNC_REPLICAS, value=value, source=source),)
+    keys = settings.topics.get(resource.name, {}) if own_only else TOPIC_KEYS
+    return resource, tuple(_entry(key, settings, topic=resource.name) for key in sorted(keys))
+
+
+def _entry(key: str, settings: Settings, *, topic: str | None) -> Entry:
+    definition = DEFINITIONS[key]
+    own = {} if topic is None else settings.topics.get(topic, {})
+    value, source = definition.default, Source.DEFAULT
+    if key in own:
+        value, source = own[key], Source.TOPIC
+    elif key in settings.cluster:
+        value, source = settings.cluster[key], Source.CLUSTER
+    return Entry(definition=definition, value=definition.format(value), source=source)
 
 
 def _written(path: str, node: Node | None, config: Mapping[str, str]) -> Operation:
@@ -202,11 +218,14 @@ def _in_force(settings: Settings, resource: Resource, config: Mapping[str, str])
     """Settings after a node was written. Raises MalformedNodeError for one that would still not be readable."""
     data = encode_config(config)
     if resource.type is ResourceType.TOPIC:
-        return settings.of_topics({resource.name: read_topic(data)})
+        own = read_topic(data)
+        if own.problem:
+            raise MalformedNodeError(own.problem)
+        return settings.with_topics({resource.name: own.values})
     reading = read_cluster(data, settings.cluster)
     if reading.problem:
         raise MalformedNodeError(reading.problem)
-    return replace(settings, cluster=reading.values, rates=reading.rates)
+    return replace(settings, cluster=reading.values)
 
 
 def _no_such_topic(name: str) -> Rejection:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import DEFAULTS, RATES, TOPIC_KEYS, parse_value
+from regnum_model.configs import DEFAULTS, DEFINITIONS, TOPIC_KEYS, format_value, parse_value
 from regnum_model.nodes import MalformedNodeError
 
 from regnum_election.decisions.rejection import Rejection
@@ -87,22 +87,37 @@ def check_alteration(alteration: Alteration, *, repeated: frozenset[Resource]) -
     return None
 
 
+def own_settings(configs: Sequence[tuple[str, str]]) -> Mapping[str, int] | Rejection:
+    """The settings that a new topic is to have of its own, by name."""
+    values: dict[str, int] = {}
+    for key, text in configs:
+        if key not in TOPIC_KEYS:
+            return _invalid_config(f"a topic has no setting {key[:80]!r}; choose from {', '.join(sorted(TOPIC_KEYS))}")
+        if key in values:
+            return invalid(f"{key} stands twice; give it once")
+        try:
+            values[key] = parse_value(key, text)
+        except MalformedNodeError as error:
+            return _invalid_config(f"{error}; give another value, or leave the setting out")
+    return values
+
+
 def keys_of(resource: Resource) -> Collection[str]:
     """Settings that a resource may have."""
-    return DEFAULTS.keys() | RATES if resource.type is ResourceType.CLUSTER else TOPIC_KEYS
+    return DEFINITIONS.keys() if resource.type is ResourceType.CLUSTER else TOPIC_KEYS
 
 
 def altered(config: Mapping[str, str], alteration: Alteration) -> dict[str, str]:
     """The content of a node after a change that ``check_alteration`` let pass.
 
-    The cluster has every setting at any time, so that none depends on the flags of whoever reigns next: one that is
-    taken back is written with the product's default.
+    The cluster names those of ``DEFAULTS`` at any time, so that none depends on the flags of whoever reigns next: one
+    that is taken back is written with the product's default.
     """
     after = dict(config)
     for operation in alteration.operations:
         if operation.value is not None:
-            after[operation.key] = str(parse_value(operation.key, operation.value))
-        elif operation.key in DEFAULTS and alteration.resource.type is ResourceType.CLUSTER:
+            after[operation.key] = format_value(operation.key, parse_value(operation.key, operation.value))
+        elif alteration.resource.type is ResourceType.CLUSTER and operation.key in DEFAULTS:
             after[operation.key] = str(DEFAULTS[operation.key])
         else:
             after.pop(operation.key, None)

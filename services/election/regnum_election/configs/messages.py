@@ -12,13 +12,14 @@ from regnum_election.configs.calls import Entry, Source
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType, invalid
 from regnum_election.decisions.rejection import Rejection
 
-RESOURCES_PER_TURN: Final = 500
+RESOURCES_PER_TURN: Final = 100
 """Resources put into an answer between two turns of the event loop (safety rule S22)."""
 
 SOURCES: Final = MappingProxyType(
     {
         Source.TOPIC: admin_pb2.CONFIG_SOURCE_TOPIC,
         Source.CLUSTER: admin_pb2.CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER,
+        Source.DEFAULT: admin_pb2.CONFIG_SOURCE_DEFAULT,
     }
 )
 """Where values come from."""
@@ -73,9 +74,18 @@ def alter_response(
 
 
 async def describe_response(
-    asked: Sequence[admin_pb2.ConfigResource], found: Sequence[tuple[Resource, tuple[Entry, ...]] | Rejection]
+    asked: Sequence[admin_pb2.ConfigResource],
+    found: Sequence[tuple[Resource, tuple[Entry, ...]] | Rejection],
+    *,
+    documented: bool,
 ) -> bytes:
-    """What was found, a DescribeConfigsResponse; ``asked`` is empty when nothing was named."""
+    """What was found, a DescribeConfigsResponse; ``asked`` is empty when nothing was named.
+
+    Args:
+        asked: whose settings were asked for.
+        found: what there is.
+        documented: whether each setting comes with its meaning and its range.
+    """
     answer = Encoding(admin_pb2.DescribeConfigsResponse(), size=RESOURCES_PER_TURN)
     for index, one in enumerate(found):
         await answer.took()
@@ -86,7 +96,13 @@ async def describe_response(
         answer.piece.results.add(
             resource=_resource_message(resource),
             configs=[
-                admin_pb2.DescribedConfig(name=entry.key, value=entry.value, source=SOURCES[entry.source])
+                admin_pb2.DescribedConfig(
+                    name=entry.definition.name,
+                    value=entry.value,
+                    source=SOURCES[entry.source],
+                    documentation=entry.definition.doc if documented else "",
+                    valid_values=entry.definition.valid_values if documented else "",
+                )
                 for entry in entries
             ],
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
 from immutables import Map
-from regnum_model.ids import BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
+from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, LogId, PartitionKey, Registration, TopicId
 from regnum_model.insync import effective_min_insync
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr
 from regnum_model.reassignment import Reassignment
@@ -90,6 +90,11 @@ class Partition:
         """Its replicas, or what they will be when its reassignment is complete."""
         return self.replicas if self.reassignment is None else self.reassignment.target
 
+    @property
+    def is_led(self) -> bool:
+        """Whether it has a leader as far as the controller knows."""
+        return self.trouble is None and self.held is not None and self.held.state.leader != NO_LEADER
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
@@ -128,6 +133,8 @@ class Cluster:
     """Partitions whose replica a live broker cannot use; forgotten with its broker epoch."""
     reassigning: Map[PartitionKey, None] = field(default_factory=Map)
     """Partitions with an open reassignment."""
+    unled: Map[PartitionKey, None] = field(default_factory=Map)
+    """Partitions that nobody leads, for whatever reason."""
     settings: Settings = field(default_factory=Settings)
     """Settings in force."""
 
@@ -214,6 +221,7 @@ class Cluster:
             return self
         topics, names, partitions = self.topics.mutate(), self.names.mutate(), self.partitions.mutate()
         reassigning = self.reassigning.mutate()
+        unled = self.unled.mutate()
         entries: dict[BrokerId, list[PartitionKey]] = {}
         for topic in removed:
             del topics[topic.id]
@@ -222,6 +230,7 @@ class Cluster:
             for number in topic.partitions:
                 key = PartitionKey(topic.id, number)
                 reassigning.pop(key, None)
+                unled.pop(key, None)
                 for broker in partitions.pop(key).replicas:
                     entries.setdefault(broker, []).append(key)
         return replace(
@@ -231,12 +240,14 @@ class Cluster:
             partitions=partitions.finish(),
             reassigning=reassigning.finish(),
             assigned=_less_assigned(self.assigned, entries),
+            unled=unled.finish(),
             offline=_without(self.offline, entries) if self.offline else self.offline,
         )
 
     def without_partitions(self, gone: Mapping[TopicId, Collection[int]]) -> Self:
         """Partitions are gone, and their topics stay; what is not there is nothing to do."""
         topics, partitions, reassigning = self.topics.mutate(), self.partitions.mutate(), self.reassigning.mutate()
+        unled = self.unled.mutate()
         entries: dict[BrokerId, list[PartitionKey]] = {}
         for id, numbers in gone.items():
             topic = topics.get(id)
@@ -247,6 +258,7 @@ class Cluster:
             for number in left:
                 key = PartitionKey(id, number)
                 reassigning.pop(key, None)
+                unled.pop(key, None)
                 known = partitions.pop(key, None)
                 for broker in () if known is None else known.replicas:
                     entries.setdefault(broker, []).append(key)
@@ -256,6 +268,7 @@ class Cluster:
             partitions=partitions.finish(),
             reassigning=reassigning.finish(),
             assigned=_less_assigned(self.assigned, entries),
+            unled=unled.finish(),
             offline=_without(self.offline, entries) if self.offline else self.offline,
         )
 
@@ -301,38 +314,48 @@ class Cluster:
 
     def with_states(self, changes: Mapping[PartitionKey, HeldState]) -> Self:
         """States of partitions as now held by the store. An older version than the one known is dropped."""
-        partitions = self.partitions.mutate()
+        changed: dict[PartitionKey, Partition] = {}
         for key, held in changes.items():
-            known = partitions.get(key)
+            known = self.partitions.get(key)
             if known is None or (known.held is not None and known.held.version > held.version):
                 continue
-            partitions[key] = replace(known, held=held, creating=False, trouble=None, tombstone=None)
-        return replace(self, partitions=partitions.finish())
+            changed[key] = replace(known, held=held, creating=False, trouble=None, tombstone=None)
+        return self._with_changed(changed)
 
     def with_recovered(self, states: Mapping[PartitionKey, HeldState]) -> Self:
         """States that this controller gave to partitions that nobody could lead; versions may have begun again."""
-        partitions = self.partitions.mutate()
-        for key, held in states.items():
-            partitions[key] = replace(partitions[key], held=held, creating=False, trouble=None, tombstone=None)
-        return replace(self, partitions=partitions.finish())
+        partitions = self.partitions
+        return self._with_changed(
+            {
+                key: replace(partitions[key], held=held, creating=False, trouble=None, tombstone=None)
+                for key, held in states.items()
+            }
+        )
 
     def with_tombstones(self, found: Mapping[PartitionKey, HeldState]) -> Self:
         """Partitions that are being created where a removed one of the same number left its state."""
         if not found:
             return self
-        partitions = self.partitions.mutate()
-        for key, tombstone in found.items():
-            partitions[key] = replace(partitions[key], tombstone=tombstone)
-        return replace(self, partitions=partitions.finish())
+        partitions = self.partitions
+        return self._with_changed({key: replace(partitions[key], tombstone=held) for key, held in found.items()})
 
     def with_trouble(self, troubles: Mapping[PartitionKey, str]) -> Self:
         """Partitions the controller cannot act on, with the reason (safety rule S14)."""
-        partitions = self.partitions.mutate()
-        for key, trouble in troubles.items():
-            known = partitions.get(key)
-            if known is not None:
-                partitions[key] = replace(known, trouble=trouble)
-        return replace(self, partitions=partitions.finish())
+        known = {key: self.partitions.get(key) for key in troubles}
+        return self._with_changed(
+            {key: replace(one, trouble=troubles[key]) for key, one in known.items() if one is not None}
+        )
+
+    def _with_changed(self, changed: Mapping[PartitionKey, Partition]) -> Self:
+        """Partitions that the picture has, assigned as before."""
+        partitions, unled = self.partitions.mutate(), self.unled.mutate()
+        for key, partition in changed.items():
+            partitions[key] = partition
+            if partition.is_led:
+                unled.pop(key, None)
+            else:
+                unled[key] = None
+        return replace(self, partitions=partitions.finish(), unled=unled.finish())
 
 
 Index = Map[BrokerId, Map[PartitionKey, None]]
@@ -380,6 +403,7 @@ def _with_members(
     """Topics with further partitions, none of which the picture has."""
     topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
     reassigning = picture.reassigning.mutate()
+    unled = picture.unled.mutate()
     entries: dict[BrokerId, list[PartitionKey]] = {}
     for topic, members in added:
         topics[topic.id] = topic
@@ -389,6 +413,8 @@ def _with_members(
             partitions[key] = partition
             if partition.reassignment is not None:
                 reassigning[key] = None
+            if not partition.is_led:
+                unled[key] = None
             for broker in partition.replicas:
                 entries.setdefault(broker, []).append(key)
     assigned = picture.assigned.mutate()
@@ -406,4 +432,5 @@ def _with_members(
         partitions=partitions.finish(),
         reassigning=reassigning.finish(),
         assigned=assigned.finish(),
+        unled=unled.finish(),
     )

@@ -1,10 +1,10 @@
 """Settings of the cluster and of topics: what their nodes mean. Pure.
 
-Whoever reads a setting gets a value: what a node does not say, or says in a way that nobody can read, is what it was
-before, and the caller is told of the problem (safety rule S14).
+Whoever reads a setting gets a value: what a node does not say is the cluster's or the default, what it says in a way
+that nobody can read is what it was before, and the caller is told of the problem (safety rule S14).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -12,10 +12,17 @@ from immutables import Map
 from regnum_model.configs import (
     DEFAULT_REPLICATION_FACTOR,
     DEFAULTS,
+    DEFINITIONS,
     FOLLOWER_THROTTLE_RATE,
+    INDEX_INTERVAL_BYTES,
     LEADER_THROTTLE_RATE,
+    MAX_MESSAGE_BYTES,
     MIN_INSYNC_REPLICAS,
-    RATES,
+    SEGMENT_BYTES,
+    SEGMENT_MS,
+    TOPIC_KEYS,
+    UNCLEAN_LEADER_ELECTION_ENABLE,
+    ReplicaSettings,
     decode_config,
     parse_value,
 )
@@ -30,11 +37,11 @@ class Settings:
     """What is in force."""
 
     cluster: Mapping[str, int] = field(default_factory=lambda: DEFAULTS)
-    """Every setting of the cluster."""
-    rates: Mapping[str, int] = field(default_factory=dict)
-    """Rates that the cluster has."""
-    topics: Map[str, int] = field(default_factory=Map)
-    """min.insync.replicas of topics that have one of their own, by name."""
+    """What the cluster says, by name; the ones of ``DEFAULTS`` at any time."""
+    topics: Map[str, Mapping[str, int]] = field(default_factory=Map)
+    """What topics say that have settings of their own, by topic and name."""
+    unclean: Map[str, None] = field(default_factory=Map)
+    """Topics that allow unclean elections themselves."""
 
     @property
     def default_replication_factor(self) -> int:
@@ -44,25 +51,71 @@ class Settings:
     @property
     def throttle_rates(self) -> tuple[int, int]:
         """Bytes in a second that a broker sends, and takes, for new replicas of partitions that move; 0: any number."""
-        return self.rates.get(LEADER_THROTTLE_RATE, 0), self.rates.get(FOLLOWER_THROTTLE_RATE, 0)
+        return self.of_cluster(LEADER_THROTTLE_RATE), self.of_cluster(FOLLOWER_THROTTLE_RATE)
+
+    def of_cluster(self, key: str) -> int:
+        """A setting of the cluster, or its default."""
+        value = self.cluster.get(key)
+        return DEFINITIONS[key].default if value is None else value
+
+    def of_topic(self, topic: str, key: str) -> int:
+        """A setting of a topic: its own, or else the cluster's, or else the default."""
+        value = self.set_for(topic, key)
+        return DEFINITIONS[key].default if value is None else value
+
+    def set_for(self, topic: str, key: str) -> int | None:
+        """What somebody set for a topic or for the cluster; None: nobody did."""
+        own = self.topics.get(topic)
+        value = None if own is None else own.get(key)
+        return self.cluster.get(key) if value is None else value
 
     def min_insync(self, topic: str) -> int:
         """min.insync.replicas of a topic, as it is set."""
-        return self.topics.get(topic, self.cluster[MIN_INSYNC_REPLICAS])
+        own = self.topics.get(topic)
+        return self.cluster[MIN_INSYNC_REPLICAS] if own is None else self.of_topic(topic, MIN_INSYNC_REPLICAS)
 
-    def of_topics(self, read: Mapping[str, int | None]) -> Self:
-        """With what was read of topics; None: nothing of its own."""
-        topics = self.topics.mutate()
-        for name, value in read.items():
-            if value is not None:
-                topics[name] = value
+    def unclean_allowed(self, topic: str) -> bool:
+        """unclean.leader.election.enable of a topic."""
+        return bool(self.of_topic(topic, UNCLEAN_LEADER_ELECTION_ENABLE))
+
+    @property
+    def unclean_anywhere(self) -> bool:
+        """Whether any topic may be led uncleanly."""
+        return bool(self.unclean) or bool(self.of_cluster(UNCLEAN_LEADER_ELECTION_ENABLE))
+
+    def of_replicas(self, topic: str) -> ReplicaSettings:
+        """What the brokers of a topic are told."""
+        return ReplicaSettings(
+            segment_bytes=self.set_for(topic, SEGMENT_BYTES),
+            segment_ms=self.set_for(topic, SEGMENT_MS),
+            index_interval_bytes=self.set_for(topic, INDEX_INTERVAL_BYTES),
+            max_message_bytes=self.set_for(topic, MAX_MESSAGE_BYTES),
+        )
+
+    def with_topics(self, read: Mapping[str, Mapping[str, int] | None]) -> Self:
+        """With what was read of topics; None or nothing: nothing of their own."""
+        topics, unclean = self.topics.mutate(), self.unclean.mutate()
+        for name, own in read.items():
+            if own:
+                topics[name] = own
             else:
                 topics.pop(name, None)
-        return replace(self, topics=topics.finish())
+            if own and own.get(UNCLEAN_LEADER_ELECTION_ENABLE):
+                unclean[name] = None
+            else:
+                unclean.pop(name, None)
+        return replace(self, topics=topics.finish(), unclean=unclean.finish())
 
-    def changes(self, after: "Settings", topics: Collection[str]) -> list[str]:
-        """Which of some topics have another min.insync.replicas then."""
-        return [name for name in topics if self.min_insync(name) != after.min_insync(name)]
+    def may_differ(self, after: "Settings", topics: Collection[str]) -> Iterator[str]:
+        """Which of some topics may have other settings then.
+
+        Where the cluster's are the same, only topics with settings of their own are looked at.
+        """
+        if self.cluster != after.cluster:
+            yield from topics
+            return
+        named = dict.fromkeys((*self.topics, *after.topics))
+        yield from (name for name in named if self.topics.get(name) != after.topics.get(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +123,19 @@ class ClusterReading:
     """What ``/config/cluster`` says."""
 
     values: Mapping[str, int]
-    """Every setting, what cannot be read as it was before."""
-    rates: Mapping[str, int] = field(default_factory=dict)
-    """Rates that the cluster has."""
+    """Settings of the cluster, what cannot be read as it was before."""
     missing: tuple[str, ...] = ()
     """Settings that are not named and have to be written."""
+    problem: str = ""
+    """What a person has to correct; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReading:
+    """What a topic's node says."""
+
+    values: Mapping[str, int]
+    """Settings of its own, what cannot be read as it was before."""
     problem: str = ""
     """What a person has to correct; empty: nothing."""
 
@@ -85,20 +146,30 @@ def read_cluster(data: bytes | None, known: Mapping[str, int]) -> ClusterReading
         config = decode_config(data or b"", example=EXAMPLE)
     except MalformedNodeError as error:
         return ClusterReading(values=known, problem=str(error))
-    values = dict(known)
-    problems: list[str] = []
-    rates: dict[str, int] = {}
-    for key in (*DEFAULTS, *sorted(RATES)):
-        if key in config:
-            try:
-                (rates if key in RATES else values)[key] = parse_value(key, config[key])
-            except MalformedNodeError as error:
-                problems.append(str(error))
+    values, problem = _read(config, DEFINITIONS, known)
     missing = tuple(key for key in DEFAULTS if key not in config)
-    return ClusterReading(values=values, rates=rates, missing=missing, problem="; ".join(problems))
+    return ClusterReading(values={**{key: known[key] for key in missing}, **values}, missing=missing, problem=problem)
 
 
-def read_topic(data: bytes) -> int | None:
-    """min.insync.replicas of a topic's own; None: it has none. Raises MalformedNodeError."""
-    text = decode_config(data, example=EXAMPLE).get(MIN_INSYNC_REPLICAS)
-    return None if text is None else parse_value(MIN_INSYNC_REPLICAS, text)
+def read_topic(data: bytes, known: Mapping[str, int] | None = None) -> TopicReading:
+    """What a topic's node says of its own settings."""
+    before = {} if known is None else known
+    try:
+        config = decode_config(data, example=EXAMPLE)
+    except MalformedNodeError as error:
+        return TopicReading(values=before, problem=str(error))
+    values, problem = _read(config, TOPIC_KEYS, before)
+    return TopicReading(values=values, problem=problem)
+
+
+def _read(config: Mapping[str, str], keys: Collection[str], known: Mapping[str, int]) -> tuple[dict[str, int], str]:
+    values: dict[str, int] = {}
+    problems: list[str] = []
+    for key in config.keys() & keys:
+        try:
+            values[key] = parse_value(key, config[key])
+        except MalformedNodeError as error:
+            problems.append(str(error))
+            if key in known:
+                values[key] = known[key]
+    return values, "; ".join(sorted(problems))

@@ -5,11 +5,13 @@ from typing import Final
 
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import types_pb2
+from regnum_model.configs import NO_SETTINGS, ReplicaSettings
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey
 from regnum_model.nodes import Address, LeaderAndIsr
 from regnum_model.reassignment import Reassignment
 
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition
+from regnum_election.decisions.configs import Settings
 from regnum_election.dispatch.outbox import StatesCall, Stop
 from regnum_election.reign.reign import Reign
 
@@ -90,16 +92,24 @@ def _is_from_before(state: LeaderAndIsr, broker: Broker) -> bool:
 NO_RATES: Final = (0, 0)
 """Rates of partitions that do not move."""
 
-_Built = tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, tuple[int, int], bytes]
+_Built = tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, tuple[int, int], ReplicaSettings, bytes]
 """A message, behind what it was built of."""
+
+
+def _settings_message(settings: ReplicaSettings) -> control_pb2.ReplicaSettings:
+    return control_pb2.ReplicaSettings(
+        segment_bytes=settings.segment_bytes,
+        segment_ms=settings.segment_ms,
+        index_interval_bytes=settings.index_interval_bytes,
+        max_message_bytes=settings.max_message_bytes,
+    )
 
 
 class ControlRequests:
     """Builds control messages of one reign.
 
-    Messages of partitions are kept, since every replica gets the same one, until the state, the assignment or
-    min.insync.replicas changes; as bytes, which take a fifth of what message objects do. Serialised lists of messages
-    concatenate.
+    Messages of partitions are kept, since every replica gets the same one, until the state, the assignment or a setting
+    changes; as bytes, which take a fifth of what message objects do. Serialised lists of messages concatenate.
     """
 
     def __init__(self, reign: Reign, unverified: Container[PartitionKey] = ()) -> None:
@@ -112,6 +122,10 @@ class ControlRequests:
         self._reign = reign
         self._unverified = unverified
         self._built: dict[PartitionKey, _Built] = {}
+        self._settings: Settings | None = None
+        """Settings that the next belong to."""
+        self._told: dict[str, ReplicaSettings] = {}
+        """What topics with settings of their own tell, by name; under no name the others."""
 
     def leader_and_isr(
         self, picture: Cluster, broker: Broker, call: StatesCall
@@ -145,16 +159,17 @@ class ControlRequests:
 
     def _partition(self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState) -> bytes:
         """The partition as a request that has nothing else."""
-        min_insync = picture.min_insync(key, partition)
+        min_insync, topic = picture.min_insync(key, partition), picture.topics[key.topic_id].name
+        settings = self._replica_settings(picture, topic)
         replicas, move = partition.replicas, partition.reassignment
         built = self._built.get(key)
         adding = () if move is None else tuple(id for id in move.adding if id in replicas)
         rates = picture.settings.throttle_rates if adding else NO_RATES
-        if built is not None and built[0] is held and built[1:5] == (min_insync, replicas, move, rates):
-            return built[5]
+        if built is not None and built[0] is held and built[1:6] == (min_insync, replicas, move, rates, settings):
+            return built[6]
         state = held.state
         message = control_pb2.LeaderAndIsrPartition(
-            topic=picture.topics[key.topic_id].name,
+            topic=topic,
             topic_id=key.topic_id,
             state=partition_state(key.partition, partition),
             members=[
@@ -168,10 +183,22 @@ class ControlRequests:
             adding_replicas=adding,
             leader_throttle_rate=rates[0],
             follower_throttle_rate=rates[1],
+            settings=None if settings == NO_SETTINGS else _settings_message(settings),
         )
         data = control_pb2.LeaderAndIsrRequest(partitions=[message]).SerializeToString()
-        self._built[key] = (held, min_insync, replicas, move, rates, data)
+        self._built[key] = (held, min_insync, replicas, move, rates, settings, data)
         return data
+
+    def _replica_settings(self, picture: Cluster, topic: str) -> ReplicaSettings:
+        """What replicas of a topic are told; thousands of partitions share one value."""
+        if picture.settings is not self._settings:
+            self._settings = picture.settings
+            self._told.clear()
+        name = topic if topic in picture.settings.topics else ""
+        told = self._told.get(name)
+        if told is None:
+            told = self._told[name] = picture.settings.of_replicas(topic)
+        return told
 
     def replica_log_info(
         self, broker: Broker, queries: Sequence[control_pb2.ReplicaLogQuery]
@@ -187,6 +214,8 @@ class ControlRequests:
     def release(self) -> None:
         """Forget all messages."""
         self._built.clear()
+        self._settings = None
+        self._told.clear()
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """Partitions that are gone."""

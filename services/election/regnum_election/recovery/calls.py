@@ -58,6 +58,9 @@ class RecoveryRequest:
     """Whether the chosen replicas are elected."""
     who: str
     """Who asks, for the log: user, client id, address."""
+    recorded_only: bool = False
+    """Whether partitions whose state or guard is not whole are left alone: what those had, only a person may give up
+    (safety rule S14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +118,8 @@ class PartitionRecoveries:
         late = "not all could be looked at in time and nothing was changed; try again, or name fewer partitions"
         numbers, next_partition = await self._numbers(topic, request)
         rejected, found = await beside(self._survey.look(topic, numbers, wait_s), wait_s, late=late)
+        if request.recorded_only:
+            rejected, found = _recorded_only(rejected, found)
         done: Mapping[int, Rejection | LeaderEpoch] = {}
         chosen = {number: one for number, one in found.items() if one[1].chosen is not None}
         if request.accept_loss and chosen:
@@ -256,6 +261,21 @@ class PartitionRecoveries:
                 replicas={str(id): _in_short(answer) for id, answer in assessment.answers.items()},
                 may_be_lost=assessment.may_be_lost,
             )
+
+
+def _recorded_only(
+    rejected: Mapping[int, Rejection], found: Mapping[int, tuple[Recoverable, Assessment]]
+) -> tuple[dict[int, Rejection], dict[int, tuple[Recoverable, Assessment]]]:
+    """Without partitions whose state or guard is not whole."""
+    left = {
+        number: Rejection(
+            code=errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            message=f"{one.reason}: what it had is for a person to give up; see regnum partitions recover",
+        )
+        for number, (one, _) in found.items()
+        if not one.is_recorded
+    }
+    return {**rejected, **left}, {number: one for number, one in found.items() if number not in left}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,11 @@ class Recoverable:
     is_certain: bool
     """Whether it is the highest that there has been."""
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its state and its guard are whole, and only members that may lead are missing."""
+        return self.reason == WITHOUT_RECORD
+
 
 def paths_of(topic: Topic, number: int) -> tuple[str, str]:
     """The nodes of a partition: folder and state."""

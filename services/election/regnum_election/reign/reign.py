@@ -53,3 +53,7 @@ class DeposedError(Exception):
         super().__init__(reason)
         self.seen = seen
         """Highest controller epoch seen elsewhere; the next win takes one more (safety rule S7). None: no news."""
+
+
+class ResignedError(DeposedError):
+    """The reign is over because somebody asked for that: another candidate goes first."""

@@ -4,17 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, assert_never
 
 import grpc
-from regnum.admin.v1 import admin_pb2, admin_pb2_grpc
-from regnum.types.v1 import errors_pb2, types_pb2
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
-from regnum_model.quotas import ANONYMOUS, NAME_LENGTH_MAX
 from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns, slices
 
 from regnum_election.admission.quota_changes import EntityChange
 from regnum_election.admission.quota_messages import entity_change, entity_message, entity_of
-from regnum_election.admission.stand_in import Account
-from regnum_election.candidacy.role import ControllerRole
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.decisions.rejection import Rejection
@@ -26,15 +23,11 @@ from regnum_election.reassignment import messages as reassignment_messages
 from regnum_election.reassignment.calls import PARTITIONS_MAX as REASSIGNED_MAX
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.recovery.messages import recovery_request, recovery_response
+from regnum_election.servicers.callers import account_of, wait_s, who_asks
+from regnum_election.servicers.leaders import LeaderServicer
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
-
-DEFAULT_WAIT_S: Final = 30.0
-"""How long a call waits when the caller does not say."""
-
-ANSWER_MARGIN_S: Final = 0.1
-"""Time kept back from the caller's deadline for the answer itself."""
 
 CREATE_STRICT_SINCE: Final = 6
 """Version of CreateTopics from which on a quota may refuse; before, it only tells the throttle time."""
@@ -44,9 +37,6 @@ DELETE_STRICT_SINCE: Final = 5
 
 CREATE_PARTITIONS_STRICT_SINCE: Final = 3
 """The same of CreatePartitions."""
-
-CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
-"""Characters of a client id that count: with so many it can have no quota of its own."""
 
 TOPICS_MAX: Final = 10_000
 """Topics of one call."""
@@ -60,11 +50,8 @@ ITEMS_PER_TURN: Final = 2_000
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
-    """Changes to topics, partitions, quotas and settings."""
-
-    def __init__(self, role: ControllerRole) -> None:
-        self._role = role
+class AdminServicer(LeaderServicer):
+    """Changes to topics, partitions, quotas and settings, and what the room next door serves."""
 
     async def CreateTopics(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.CreateTopicsRequest, context: Context
@@ -78,7 +65,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             requests,
             validate_only=request.validate_only,
             wait_s=wait_s(request.timeout_ms, context),
-            account=_account(request.header, strict_since=CREATE_STRICT_SINCE),
+            account=account_of(request.header, strict_since=CREATE_STRICT_SINCE),
         )
         results: list[admin_pb2.CreateTopicResult] = []
         for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
@@ -119,7 +106,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         answered = await controller.topics.delete(
             requests,
             wait_s=wait_s(request.timeout_ms, context),
-            account=_account(request.header, strict_since=DELETE_STRICT_SINCE),
+            account=account_of(request.header, strict_since=DELETE_STRICT_SINCE),
         )
         results: list[admin_pb2.DeleteTopicResult] = []
         for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
@@ -160,7 +147,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             requests,
             validate_only=request.validate_only,
             wait_s=wait_s(request.timeout_ms, context),
-            account=_account(request.header, strict_since=CREATE_PARTITIONS_STRICT_SINCE),
+            account=account_of(request.header, strict_since=CREATE_PARTITIONS_STRICT_SINCE),
         )
         return admin_pb2.CreatePartitionsResponse(
             results=await _partitions_results(request.topics, answered.outcomes, turns),
@@ -188,7 +175,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             requests,
             validate_only=request.validate_only,
             wait_s=wait_s(request.timeout_ms, context),
-            account=_account(request.header, strict_since=0),
+            account=account_of(request.header, strict_since=0),
         )
         return admin_pb2.DeletePartitionsResponse(
             results=await _partitions_results(request.topics, answered.outcomes, turns),
@@ -241,7 +228,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         """Look at partitions that nobody may lead, and elect what is left of them."""
         controller = await self._role.controller()
         recovered = await controller.recoveries.recover(
-            recovery_request(request, who=_who(request.header, context)), wait_s=wait_s(request.timeout_ms, context)
+            recovery_request(request, who=who_asks(request.header, context)), wait_s=wait_s(request.timeout_ms, context)
         )
         return await recovery_response(recovered)
 
@@ -256,7 +243,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             await controller.reassignments.alter(
                 [one for one in wanted if isinstance(one, ReassignmentRequest)],
                 validate_only=request.validate_only,
-                who=_who(request.header, context),
+                who=who_asks(request.header, context),
                 wait_s=wait_s(request.timeout_ms, context),
             )
         )
@@ -282,7 +269,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         forgotten = await controller.forgetting.forget(
             BrokerId(request.broker_id),
             validate_only=request.validate_only,
-            who=_who(request.header, context),
+            who=who_asks(request.header, context),
             wait_s=wait_s(request.timeout_ms, context),
         )
         return admin_pb2.ForgetBrokerResponse(
@@ -313,7 +300,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         controller = await self._role.controller()
         _check_count(len(request.resources), RESOURCES_MAX, "resources")
         found = await controller.configs.describe([resource_of(resource) for resource in request.resources])
-        return await describe_response(request.resources, found)
+        return await describe_response(request.resources, found, documented=request.include_documentation)
 
     async def DescribeHealth(  # noqa: N802 - the name in the proto
         self,
@@ -325,35 +312,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         return await describe_health(controller.health, most=partitions_named(request))
 
 
-def wait_s(timeout_ms: int, context: Context) -> float:
-    """How long a call may wait: what the caller says, within its deadline. Raises RegnumError."""
-    if timeout_ms < 0:
-        raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative; give a positive one, or 0 for the default"
-        )
-    wanted_s = timeout_ms / 1000 if timeout_ms else DEFAULT_WAIT_S
-    remaining_s = context.time_remaining()
-    return wanted_s if remaining_s is None else max(min(wanted_s, remaining_s - ANSWER_MARGIN_S), 0.0)
-
-
 def _check_count(count: int, count_max: int, what: str) -> None:
     if count > count_max:
         raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {count_max} {what}: split the request")
-
-
-def _account(header: types_pb2.RequestHeader, *, strict_since: int) -> Account:
-    """Who asks, and whether that version of the request understands a refusal; unset is the newest."""
-    return Account(
-        user=ANONYMOUS,
-        client_id=header.client_id[:CLIENT_ID_LENGTH_MAX],
-        strict=header.api_version == 0 or header.api_version >= strict_since,
-    )
-
-
-def _who(header: types_pb2.RequestHeader, context: Context) -> str:
-    """Who asks, for the log."""
-    account = _account(header, strict_since=0)
-    return f"user {account.user}, client id {account.client_id!r}, at {context.peer()}"
 
 
 def _throttle_ms(throttle_ms: int) -> int:
@@ -364,12 +325,14 @@ def _throttle_ms(throttle_ms: int) -> int:
 async def _topic_request(topic: admin_pb2.NewTopic, turns: Turns) -> TopicRequest:
     await turns.took()
     assignment = await _assignment(topic.assignment, turns)
+    await turns.took(len(topic.configs))
     return TopicRequest(
         name=topic.name,
         partitions=topic.partitions,
         replication_factor=topic.replication_factor if topic.HasField("replication_factor") else None,
         assignment=assignment,
         mutation=topic.mutation_id or None,
+        configs=tuple((config.name, config.value) for config in topic.configs),
     )
 
 

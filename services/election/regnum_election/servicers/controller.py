@@ -14,7 +14,7 @@ from regnum_election.candidacy.role import ControllerRole
 from regnum_election.history.events import Position
 from regnum_election.history.following import follow
 from regnum_election.history.log import EventLog
-from regnum_election.servicers.admin import wait_s
+from regnum_election.servicers.callers import wait_s
 
 ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE})
 """Errors about the broker that asks; they travel in the answer."""

@@ -48,6 +48,8 @@ class Applied:
     """Every live replica is to be told."""
     isr_changes: set[PartitionKey] = field(default_factory=set)
     """The leader alone is to be told: only the ISR changed."""
+    settings: set[PartitionKey] = field(default_factory=set)
+    """Every live replica is to be told, and nobody else: the state is the same, settings are not."""
     unfinished: set[PartitionKey] = field(default_factory=set)
     """Still in conflict after all rounds."""
     refusals: dict[PartitionKey, Refusal] = field(default_factory=dict)

@@ -13,17 +13,22 @@ async def tell(context: ControllerContext, applied: Applied) -> None:
     """Send what changed to those who must know, and publish it."""
     context.dispatch.show(context.picture)
     everywhere = tuple(applied.leader_changes)
-    leaders = tuple(applied.isr_changes - applied.leader_changes)
+    replicas = tuple(applied.settings - applied.leader_changes)
+    leaders = tuple(applied.isr_changes - applied.leader_changes - applied.settings)
+    isr_changes = tuple(applied.isr_changes - applied.leader_changes)
     if context.failover is not None:
         led = [key for key in applied.leader_changes if _is_led(context, key)]
         context.failover.expect(led, partitions=len(applied.leader_changes))
     for start in range(0, len(everywhere), PARTITIONS_PER_WRITE):
         _tell_replicas(context, everywhere[start : start + PARTITIONS_PER_WRITE])
         await asyncio.sleep(0)
+    for start in range(0, len(replicas), PARTITIONS_PER_WRITE):
+        _tell_replicas(context, replicas[start : start + PARTITIONS_PER_WRITE])
+        await asyncio.sleep(0)
     for start in range(0, len(leaders), PARTITIONS_PER_WRITE):
         _tell_leaders(context, leaders[start : start + PARTITIONS_PER_WRITE])
         await asyncio.sleep(0)
-    await publish(context, (*everywhere, *leaders))
+    await publish(context, (*everywhere, *isr_changes))
 
 
 def _tell_replicas(context: ControllerContext, keys: Sequence[PartitionKey]) -> None:

@@ -1,9 +1,9 @@
 """Creation of topics, in steps that a failover can come between.
 
 Order of the writes (safety rules S13, S14, S20): the topic node with all partitions marked ``creating`` together with
-its guard; then each partition with its first state; then the topic node without the marks. A controller that dies in
-between leaves marks, and the next one carries on from them; a leaderAndISR node is never made for a partition without
-a mark.
+its guard and the settings that it has of its own; then each partition with its first state; then the topic node without
+the marks. A controller that dies in between leaves marks, and the next one carries on from them; a leaderAndISR node is
+never made for a partition without a mark.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from regnum.types.v1 import errors_pb2, events_pb2
 from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Create, Group, Refused, Set, Stat, Written
 from regnum_model import paths
+from regnum_model.configs import encode_config, format_value, topic_config
 from regnum_model.ids import PartitionKey, TopicId, encode_id
 from regnum_model.nodes import MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns
@@ -155,7 +156,9 @@ async def _write_topics(
     for i, plan in plans.items():
         data = await encoding.result(nodes[i].encode, weight=PARTITION_WEIGHT * len(plan.assignment))
         guard = TopicIdNode(topic=plan.name).encode()
-        groups.append((Create(paths.topic(plan.name), data), Create(paths.topic_id(ids[i]), guard)))
+        groups.append(
+            (Create(paths.topic(plan.name), data), Create(paths.topic_id(ids[i]), guard), *_own_settings(plan))
+        )
     written: dict[TopicId, TopicNode] = {}
     added: list[tuple[Topic, dict[int, Partition]]] = []
     for (i, plan), outcome in zip(plans.items(), await context.store.write_batch(groups), strict=True):
@@ -169,13 +172,12 @@ async def _write_topics(
                     replication_factor=len(plan.assignment[0]),
                 )
             case Refused(error=error):
-                creation.outcomes[i] = Rejection(
-                    code=errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
-                    if isinstance(error, NodeExists)
-                    else errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                    message=f"topic {plan.name} cannot be written ({error}); look at the store and try again",
-                )
+                creation.outcomes[i] = _not_written(plan.name, error)
     keys = [PartitionKey(id, number) for id, node in written.items() for number in node.partitions]
+    own = {plan.name: plan.configs for i, plan in plans.items() if ids[i] in written and plan.configs}
+    if own:
+        # Before the first leader is chosen.
+        context.picture = replace(context.picture, settings=context.picture.settings.with_topics(own))
     # A large topic comes into the picture as a whole.
     context.picture = await beside(partial(context.picture.with_topics, added), weight=PARTITION_WEIGHT * len(keys))
     if not creation.result.done():
@@ -189,6 +191,24 @@ async def _write_topics(
     context.unpublished.add(written)
     context.dispatch.show(context.picture)
     return written
+
+
+def _own_settings(plan: Plan) -> tuple[Create, ...]:
+    """The node with a topic's own settings; a topic without has none."""
+    if not plan.configs:
+        return ()
+    texts = {key: format_value(key, value) for key, value in plan.configs.items()}
+    return (Create(topic_config(plan.name), encode_config(texts)),)
+
+
+def _not_written(name: str, error: Exception) -> Rejection:
+    code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+    advice = "look at the store and try again"
+    if isinstance(error, NodeExists):
+        code = errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS
+        if error.path == topic_config(name):
+            advice = "settings of that name stand in the store without a topic; delete the node, or create without any"
+    return Rejection(code=code, message=f"topic {name} cannot be written ({error}); {advice}")
 
 
 def _picture_of(name: str, node: TopicNode, stat: Stat | None) -> tuple[Topic, dict[int, Partition]]:

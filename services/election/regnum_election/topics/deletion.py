@@ -224,7 +224,7 @@ class TopicDeleter:
             weight=PARTITION_WEIGHT * len(forgotten),
         )
         context.picture = replace(
-            without, settings=context.picture.settings.of_topics({one.topic: None for one in begun})
+            without, settings=context.picture.settings.with_topics({one.topic: None for one in begun})
         )
         context.dispatch.show(context.picture)
         context.dispatch.forget_orders(forgotten)

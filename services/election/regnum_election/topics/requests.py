@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -12,6 +12,7 @@ from regnum_coordination.requests import NODE_BYTES_MAX
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
 
+from regnum_election.configs.changes import own_settings
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.placement import Assignment, PlacementError, place
 from regnum_election.decisions.rejection import Rejection
@@ -49,6 +50,8 @@ class TopicRequest:
     """Manual assignment as given; empty means the controller places."""
     mutation: str | None
     """Mutation id (safety rule S20)."""
+    configs: Sequence[tuple[str, str]] = ()
+    """Settings of its own, as given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,8 @@ class Plan:
     """Its replicas."""
     mutation: str | None
     """Mutation id."""
+    configs: Mapping[str, int] = field(default_factory=dict)
+    """Settings of its own, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +157,8 @@ def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
             errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS,
             f"topic {request.name} is being deleted; try again when that has finished",
         )
-    return None
+    own = own_settings(request.configs)
+    return own if isinstance(own, Rejection) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +206,14 @@ def _placed(request: TopicRequest, room: _Room, partitions: int, *, start: int, 
         assignment = place(room.usable, partitions=partitions, replication_factor=room.factor, start=start, shift=shift)
     except PlacementError as error:
         return _reject(errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR, str(error))
-    return Plan(name=request.name, assignment=assignment, mutation=request.mutation)
+    return _plan(request, assignment)
+
+
+def _plan(request: TopicRequest, assignment: Assignment) -> Plan | Rejection:
+    own = own_settings(request.configs)
+    if isinstance(own, Rejection):
+        return own
+    return Plan(name=request.name, assignment=assignment, mutation=request.mutation, configs=own)
 
 
 def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
@@ -232,7 +245,7 @@ def _plan_manual(  # noqa: PLR0911 - each refusal has its own line
             )
     ids_bytes = sum(len(str(id)) + 1 for replicas in assignment.values() for id in replicas)
     refused = too_large(len(assignment), ids_bytes=ids_bytes, mutation_length=len(request.mutation or ""))
-    return refused or Plan(name=request.name, assignment=assignment, mutation=request.mutation)
+    return refused or _plan(request, assignment)
 
 
 def too_large(partitions: int, *, ids_bytes: int, mutation_length: int) -> Rejection | None:

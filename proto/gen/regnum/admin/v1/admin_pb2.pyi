@@ -81,6 +81,8 @@ class _ConfigSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfigSo
     """The topic's own."""
     CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: _ConfigSource.ValueType  # 3
     """The cluster's."""
+    CONFIG_SOURCE_DEFAULT: _ConfigSource.ValueType  # 5
+    """Nobody said one: the product's, or what a flag of the process says that acts by it."""
 
 class ConfigSource(_ConfigSource, metaclass=_ConfigSourceEnumTypeWrapper):
     """Where a value comes from. The numbers are Kafka's."""
@@ -91,6 +93,8 @@ CONFIG_SOURCE_TOPIC: ConfigSource.ValueType  # 1
 """The topic's own."""
 CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER: ConfigSource.ValueType  # 3
 """The cluster's."""
+CONFIG_SOURCE_DEFAULT: ConfigSource.ValueType  # 5
+"""Nobody said one: the product's, or what a flag of the process says that acts by it."""
 Global___ConfigSource: _TypeAlias = ConfigSource  # noqa: Y015
 
 class _ReassignmentPhase:
@@ -149,6 +153,74 @@ PARTITION_TROUBLE_UNDER_REPLICATED: PartitionTrouble.ValueType  # 3
 """An assigned replica is not in sync."""
 Global___PartitionTrouble: _TypeAlias = PartitionTrouble  # noqa: Y015
 
+class _ElectionType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ElectionTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ElectionType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ELECTION_TYPE_UNSPECIFIED: _ElectionType.ValueType  # 0
+    """Not said; refused."""
+    ELECTION_TYPE_PREFERRED: _ElectionType.ValueType  # 1
+    """The preferred replica, the first of the assignment, if it is live and in sync. Nothing is lost."""
+    ELECTION_TYPE_UNCLEAN: _ElectionType.ValueType  # 2
+    """Where no replica may lead without loss, the replica with the best log of those that answer. Acknowledged records may
+    be lost. Never before an in-sync or an eligible replica.
+    """
+
+class ElectionType(_ElectionType, metaclass=_ElectionTypeEnumTypeWrapper):
+    """How leaders are elected."""
+
+ELECTION_TYPE_UNSPECIFIED: ElectionType.ValueType  # 0
+"""Not said; refused."""
+ELECTION_TYPE_PREFERRED: ElectionType.ValueType  # 1
+"""The preferred replica, the first of the assignment, if it is live and in sync. Nothing is lost."""
+ELECTION_TYPE_UNCLEAN: ElectionType.ValueType  # 2
+"""Where no replica may lead without loss, the replica with the best log of those that answer. Acknowledged records may
+be lost. Never before an in-sync or an eligible replica.
+"""
+Global___ElectionType: _TypeAlias = ElectionType  # noqa: Y015
+
+class _OfflineReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OfflineReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OfflineReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OFFLINE_REASON_UNSPECIFIED: _OfflineReason.ValueType  # 0
+    """Not said."""
+    OFFLINE_REASON_NOT_CREATED: _OfflineReason.ValueType  # 1
+    """It is being created, and none of its brokers is live."""
+    OFFLINE_REASON_MEMBERS_AWAY: _OfflineReason.ValueType  # 2
+    """The members of ISR and ELR that could lead without loss are not live: start their brokers."""
+    OFFLINE_REASON_OTHER_LOG: _OfflineReason.ValueType  # 3
+    """Every member is live, and none with the log that is recorded."""
+    OFFLINE_REASON_REPLICA_UNUSABLE: _OfflineReason.ValueType  # 4
+    """A member is live with the recorded log, and its broker cannot use the replica."""
+    OFFLINE_REASON_STATE_UNUSABLE: _OfflineReason.ValueType  # 5
+    """Its state cannot be read, or is gone: only a person can repair it."""
+    OFFLINE_REASON_ELECTION_UNDER_WAY: _OfflineReason.ValueType  # 6
+    """A member may lead, and the election is under way."""
+
+class OfflineReason(_OfflineReason, metaclass=_OfflineReasonEnumTypeWrapper):
+    """Why a partition has no leader."""
+
+OFFLINE_REASON_UNSPECIFIED: OfflineReason.ValueType  # 0
+"""Not said."""
+OFFLINE_REASON_NOT_CREATED: OfflineReason.ValueType  # 1
+"""It is being created, and none of its brokers is live."""
+OFFLINE_REASON_MEMBERS_AWAY: OfflineReason.ValueType  # 2
+"""The members of ISR and ELR that could lead without loss are not live: start their brokers."""
+OFFLINE_REASON_OTHER_LOG: OfflineReason.ValueType  # 3
+"""Every member is live, and none with the log that is recorded."""
+OFFLINE_REASON_REPLICA_UNUSABLE: OfflineReason.ValueType  # 4
+"""A member is live with the recorded log, and its broker cannot use the replica."""
+OFFLINE_REASON_STATE_UNUSABLE: OfflineReason.ValueType  # 5
+"""Its state cannot be read, or is gone: only a person can repair it."""
+OFFLINE_REASON_ELECTION_UNDER_WAY: OfflineReason.ValueType  # 6
+"""A member may lead, and the election is under way."""
+Global___OfflineReason: _TypeAlias = OfflineReason  # noqa: Y015
+
 @_typing.final
 class CreateTopicsRequest(_message.Message):
     """Asks for new topics."""
@@ -198,6 +270,7 @@ class NewTopic(_message.Message):
     REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
     MUTATION_ID_FIELD_NUMBER: _builtins.int
+    CONFIGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name: 1 to 249 of [a-zA-Z0-9._-], neither "." nor ".."."""
     partitions: _builtins.int
@@ -214,6 +287,12 @@ class NewTopic(_message.Message):
     def assignment(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
         """Manual assignment. Empty means the controller places the replicas."""
 
+    @_builtins.property
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewTopicConfig]:
+        """Settings of its own, each at most once; checked before anything is written. INVALID_CONFIG: no such setting, or no
+        such value.
+        """
+
     def __init__(
         self,
         *,
@@ -222,16 +301,43 @@ class NewTopic(_message.Message):
         replication_factor: _builtins.int | None = ...,
         assignment: _abc.Iterable[Global___ReplicaAssignment] | None = ...,
         mutation_id: _builtins.str = ...,
+        configs: _abc.Iterable[Global___NewTopicConfig] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor", "replication_factor", b"replication_factor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor", "assignment", b"assignment", "mutation_id", b"mutation_id", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor", "assignment", b"assignment", "configs", b"configs", "mutation_id", b"mutation_id", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__replication_factor: _TypeAlias = _typing.Literal["replication_factor"]  # noqa: Y015
     _WhichOneofArgType__replication_factor: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__replication_factor) -> _WhichOneofReturnType__replication_factor | None: ...
 
 Global___NewTopic: _TypeAlias = NewTopic  # noqa: Y015
+
+@_typing.final
+class NewTopicConfig(_message.Message):
+    """A setting of a new topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Which: see DescribeConfigs."""
+    value: _builtins.str
+    """Its value, as text."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NewTopicConfig: _TypeAlias = NewTopicConfig  # noqa: Y015
 
 @_typing.final
 class ReplicaAssignment(_message.Message):
@@ -1255,11 +1361,11 @@ class AlterableConfig(_message.Message):
     OP_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Which setting: min.insync.replicas (topic, cluster) or default.replication.factor (cluster)."""
+    """Which setting; DescribeConfigs names those that there are."""
     op: Global___AlterConfigOp.ValueType
     """What is done to it."""
     value: _builtins.str
-    """New value, a whole number from 1 to 32767 as text; empty for DELETE."""
+    """New value, as text; empty for DELETE. DescribeConfigs says which values each setting may have."""
     def __init__(
         self,
         *,
@@ -1407,23 +1513,27 @@ class DescribeConfigsRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
+    INCLUDE_DOCUMENTATION_FIELD_NUMBER: _builtins.int
+    include_documentation: _builtins.bool
+    """Whether each setting comes with its meaning and its range."""
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
 
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigResource]:
-        """Whose; at most 1,000. None: of the cluster, and of every topic that has settings of its own."""
+        """Whose; at most 1,000. None: of the cluster, and of every topic those that it has of its own."""
 
     def __init__(
         self,
         *,
         header: _types_pb2.RequestHeader | None = ...,
         resources: _abc.Iterable[Global___ConfigResource] | None = ...,
+        include_documentation: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "include_documentation", b"include_documentation", "resources", b"resources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1500,22 +1610,30 @@ class DescribedConfig(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
+    DOCUMENTATION_FIELD_NUMBER: _builtins.int
+    VALID_VALUES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Which."""
     value: _builtins.str
     """The value in force."""
     source: Global___ConfigSource.ValueType
     """Where it comes from."""
+    documentation: _builtins.str
+    """What it does; empty unless it was asked for."""
+    valid_values: _builtins.str
+    """Which values it may have, in words; empty unless it was asked for."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         value: _builtins.str = ...,
         source: Global___ConfigSource.ValueType = ...,
+        documentation: _builtins.str = ...,
+        valid_values: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "source", b"source", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "source", b"source", "valid_values", b"valid_values", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2222,3 +2340,467 @@ class OverduePartition(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OverduePartition: _TypeAlias = OverduePartition  # noqa: Y015
+
+@_typing.final
+class ElectLeadersRequest(_message.Message):
+    """Asks for leaders to be elected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    type: Global___ElectionType.ValueType
+    """How."""
+    validate_only: _builtins.bool
+    """Look only; change nothing."""
+    timeout_ms: _builtins.int
+    """How long to wait, in milliseconds. 0 means the server's default."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller; its client id stands in the controller's log."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ElectionTopic]:
+        """Where, each topic at most once; at most 10,000 partitions. None: in every partition that needs it."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        type: Global___ElectionType.ValueType = ...,
+        topics: _abc.Iterable[Global___ElectionTopic] | None = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "timeout_ms", b"timeout_ms", "topics", b"topics", "type", b"type", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElectLeadersRequest: _TypeAlias = ElectLeadersRequest  # noqa: Y015
+
+@_typing.final
+class ElectionTopic(_message.Message):
+    """Partitions of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition numbers, each at most once. Empty means all of the topic."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElectionTopic: _TypeAlias = ElectionTopic  # noqa: Y015
+
+@_typing.final
+class ElectLeadersResponse(_message.Message):
+    """Answers ElectLeadersRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    left: _builtins.int
+    """Partitions that this call had no time or no room for: ask again. Only where none were named."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ElectLeadersResult]:
+        """One result for each partition that was named; of those that were not, for each that was, or would be, elected or could
+        not be.
+        """
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___ElectLeadersResult] | None = ...,
+        left: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left", b"left", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElectLeadersResponse: _TypeAlias = ElectLeadersResponse  # noqa: Y015
+
+@_typing.final
+class ElectLeadersResult(_message.Message):
+    """Outcome for one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    MAY_BE_LOST_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """NONE when it was elected, or with validate_only would be. ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+    ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, ...
+    """
+    error_message: _builtins.str
+    """What stands against it and what to do next. Empty on success."""
+    leader: _builtins.int
+    """Broker that was, or would be, elected. -1 means nobody."""
+    leader_epoch: _builtins.int
+    """Its leader epoch. -1 when it was not elected."""
+    may_be_lost: _builtins.str
+    """UNCLEAN: what may be lost, in a sentence."""
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """UNCLEAN: brokers whose records, as they are recorded, nobody knows."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        leader: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        may_be_lost: _builtins.str = ...,
+        unknown: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader", b"leader", "leader_epoch", b"leader_epoch", "may_be_lost", b"may_be_lost", "partition", b"partition", "topic", b"topic", "unknown", b"unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElectLeadersResult: _TypeAlias = ElectLeadersResult  # noqa: Y015
+
+@_typing.final
+class ListOfflinePartitionsRequest(_message.Message):
+    """Asks for the partitions without a leader."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """How many at most, and no more than 10,000. 0 means 10,000."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those of these topics, at most 1,000. None: of all."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "limit", b"limit", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListOfflinePartitionsRequest: _TypeAlias = ListOfflinePartitionsRequest  # noqa: Y015
+
+@_typing.final
+class ListOfflinePartitionsResponse(_message.Message):
+    """Answers ListOfflinePartitionsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    total: _builtins.int
+    """How many there are, those that the page has no room for included."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfflinePartition]:
+        """Partitions, by topic name and number as far as one page goes."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___OfflinePartition] | None = ...,
+        total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListOfflinePartitionsResponse: _TypeAlias = ListOfflinePartitionsResponse  # noqa: Y015
+
+@_typing.final
+class OfflinePartition(_message.Message):
+    """A partition without a leader."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    ISR_FIELD_NUMBER: _builtins.int
+    ELR_FIELD_NUMBER: _builtins.int
+    UNCLEAN_ALLOWED_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    reason: Global___OfflineReason.ValueType
+    """Why it has none."""
+    message: _builtins.str
+    """The same for people, with the brokers that matter and what helps."""
+    unclean_allowed: _builtins.bool
+    """Whether the controller may elect another replica by itself (unclean.leader.election.enable)."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Assigned replicas."""
+
+    @_builtins.property
+    def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """In-sync replicas as recorded."""
+
+    @_builtins.property
+    def elr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Eligible replicas as recorded."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        reason: Global___OfflineReason.ValueType = ...,
+        message: _builtins.str = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+        isr: _abc.Iterable[_builtins.int] | None = ...,
+        elr: _abc.Iterable[_builtins.int] | None = ...,
+        unclean_allowed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elr", b"elr", "isr", b"isr", "message", b"message", "partition", b"partition", "reason", b"reason", "replicas", b"replicas", "topic", b"topic", "unclean_allowed", b"unclean_allowed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfflinePartition: _TypeAlias = OfflinePartition  # noqa: Y015
+
+@_typing.final
+class DescribeBrokersRequest(_message.Message):
+    """Asks for brokers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    BROKER_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def broker_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which, at most 10,000. None: all that are live or that partitions are assigned to."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        broker_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_ids", b"broker_ids", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeBrokersRequest: _TypeAlias = DescribeBrokersRequest  # noqa: Y015
+
+@_typing.final
+class DescribeBrokersResponse(_message.Message):
+    """Answers DescribeBrokersRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedBroker]:
+        """Brokers, by id; one that was named and that nobody knows has BROKER_NOT_AVAILABLE."""
+
+    def __init__(
+        self,
+        *,
+        brokers: _abc.Iterable[Global___DescribedBroker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeBrokersResponse: _TypeAlias = DescribeBrokersResponse  # noqa: Y015
+
+@_typing.final
+class DescribedBroker(_message.Message):
+    """A broker as the controller knows it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    REGISTRATION_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    INTERNAL_FIELD_NUMBER: _builtins.int
+    LOG_IDS_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    LEADERS_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    PREFERRED_FIELD_NUMBER: _builtins.int
+    IN_SYNC_FIELD_NUMBER: _builtins.int
+    OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Its id."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """BROKER_NOT_AVAILABLE: it is not registered, and no partition is assigned to it."""
+    live: _builtins.bool
+    """Whether it is registered. What is said from here to leaving is of its registration."""
+    epoch: _builtins.int
+    """Broker epoch."""
+    registration: _builtins.int
+    """How many registrations and fences its id had before."""
+    rack: _builtins.str
+    """Failure domain. Empty means none."""
+    leaving: _builtins.bool
+    """Whether it is stopping and leads nothing any more."""
+    leaders: _builtins.int
+    """Partitions that it leads."""
+    replicas: _builtins.int
+    """Partitions that are assigned to it."""
+    preferred: _builtins.int
+    """Partitions whose first replica it is."""
+    in_sync: _builtins.int
+    """Partitions of which it is in the ISR."""
+    offline_replicas: _builtins.int
+    """Replicas that it cannot use: damaged files, or a failed disk."""
+    @_builtins.property
+    def client(self) -> _types_pb2.Endpoint:
+        """Listener for clients."""
+
+    @_builtins.property
+    def internal(self) -> _types_pb2.Endpoint:
+        """Listener for other brokers and for the controller."""
+
+    @_builtins.property
+    def log_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its log directories hold (invariant S10)."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        live: _builtins.bool = ...,
+        epoch: _builtins.int = ...,
+        registration: _builtins.int = ...,
+        rack: _builtins.str = ...,
+        client: _types_pb2.Endpoint | None = ...,
+        internal: _types_pb2.Endpoint | None = ...,
+        log_ids: _abc.Iterable[_builtins.str] | None = ...,
+        leaving: _builtins.bool = ...,
+        leaders: _builtins.int = ...,
+        replicas: _builtins.int = ...,
+        preferred: _builtins.int = ...,
+        in_sync: _builtins.int = ...,
+        offline_replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "internal", b"internal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "client", b"client", "epoch", b"epoch", "error_code", b"error_code", "in_sync", b"in_sync", "internal", b"internal", "leaders", b"leaders", "leaving", b"leaving", "live", b"live", "log_ids", b"log_ids", "offline_replicas", b"offline_replicas", "preferred", b"preferred", "rack", b"rack", "registration", b"registration", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribedBroker: _TypeAlias = DescribedBroker  # noqa: Y015
+
+@_typing.final
+class ResignControllerRequest(_message.Message):
+    """Asks the controller to resign."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    controller_epoch: _builtins.int
+    """Only this reign: another controller epoch is refused with NOT_CONTROLLER, so that a repeat ends no second reign."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller; its client id stands in the controller's log."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        controller_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResignControllerRequest: _TypeAlias = ResignControllerRequest  # noqa: Y015
+
+@_typing.final
+class ResignControllerResponse(_message.Message):
+    """Answers ResignControllerRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
+    controller_id: _builtins.int
+    """Election id of the process that reigned."""
+    controller_epoch: _builtins.int
+    """Controller epoch that is over."""
+    def __init__(
+        self,
+        *,
+        controller_id: _builtins.int = ...,
+        controller_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "controller_id", b"controller_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResignControllerResponse: _TypeAlias = ResignControllerResponse  # noqa: Y015

@@ -101,6 +101,26 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.FromString,
                 _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/ElectLeaders',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
+        self.ListOfflinePartitions = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/ListOfflinePartitions',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListOfflinePartitionsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListOfflinePartitionsResponse.FromString,
+                _registered_method=True)
+        self.DescribeBrokers = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribeBrokers',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersResponse.FromString,
+                _registered_method=True)
+        self.ResignController = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/ResignController',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -208,6 +228,35 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ElectLeaders(self, request, context):
+        """Elects leaders (KIP-460), each partition on its own: gives leadership back to preferred replicas, or, where no replica
+        may lead without loss, to the best of the others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListOfflinePartitions(self, request, context):
+        """Shows the partitions without a leader and the reason of each, as the controller knows them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeBrokers(self, request, context):
+        """Shows brokers as the controller knows them: live ones, and ones that partitions are assigned to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResignController(self, request, context):
+        """Ends this reign, so that another candidate becomes controller. Answered when it has ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -275,6 +324,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeHealth,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'ListOfflinePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListOfflinePartitions,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListOfflinePartitionsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ListOfflinePartitionsResponse.SerializeToString,
+            ),
+            'DescribeBrokers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeBrokers,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersResponse.SerializeToString,
+            ),
+            'ResignController': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResignController,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -630,6 +699,114 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DescribeHealth',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/ElectLeaders',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListOfflinePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/ListOfflinePartitions',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ListOfflinePartitionsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ListOfflinePartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeBrokers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribeBrokers',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResignController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/ResignController',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerResponse.FromString,
             options,
             channel_credentials,
             insecure,

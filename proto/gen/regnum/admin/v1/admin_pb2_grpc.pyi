@@ -77,6 +77,16 @@ class AdminServiceStub:
     """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
     partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
     """
+    ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
+    """Elects leaders (KIP-460), each partition on its own: gives leadership back to preferred replicas, or, where no replica
+    may lead without loss, to the best of the others.
+    """
+    ListOfflinePartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListOfflinePartitionsRequest, _admin_pb2.ListOfflinePartitionsResponse]
+    """Shows the partitions without a leader and the reason of each, as the controller knows them."""
+    DescribeBrokers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeBrokersRequest, _admin_pb2.DescribeBrokersResponse]
+    """Shows brokers as the controller knows them: live ones, and ones that partitions are assigned to."""
+    ResignController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]
+    """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -127,6 +137,16 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
     partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
     """
+    ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
+    """Elects leaders (KIP-460), each partition on its own: gives leadership back to preferred replicas, or, where no replica
+    may lead without loss, to the best of the others.
+    """
+    ListOfflinePartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListOfflinePartitionsRequest, _admin_pb2.ListOfflinePartitionsResponse]  # type: ignore[assignment]
+    """Shows the partitions without a leader and the reason of each, as the controller knows them."""
+    DescribeBrokers: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeBrokersRequest, _admin_pb2.DescribeBrokersResponse]  # type: ignore[assignment]
+    """Shows brokers as the controller knows them: live ones, and ones that partitions are assigned to."""
+    ResignController: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]  # type: ignore[assignment]
+    """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Changes to topics, partitions and quotas. Served by the active controller; any other election process answers FAILED_PRECONDITION with
@@ -252,5 +272,39 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
         partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
         """
+
+    @_abc_1.abstractmethod
+    def ElectLeaders(
+        self,
+        request: _admin_pb2.ElectLeadersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ElectLeadersResponse, _abc.Awaitable[_admin_pb2.ElectLeadersResponse]]:
+        """Elects leaders (KIP-460), each partition on its own: gives leadership back to preferred replicas, or, where no replica
+        may lead without loss, to the best of the others.
+        """
+
+    @_abc_1.abstractmethod
+    def ListOfflinePartitions(
+        self,
+        request: _admin_pb2.ListOfflinePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListOfflinePartitionsResponse, _abc.Awaitable[_admin_pb2.ListOfflinePartitionsResponse]]:
+        """Shows the partitions without a leader and the reason of each, as the controller knows them."""
+
+    @_abc_1.abstractmethod
+    def DescribeBrokers(
+        self,
+        request: _admin_pb2.DescribeBrokersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeBrokersResponse, _abc.Awaitable[_admin_pb2.DescribeBrokersResponse]]:
+        """Shows brokers as the controller knows them: live ones, and ones that partitions are assigned to."""
+
+    @_abc_1.abstractmethod
+    def ResignController(
+        self,
+        request: _admin_pb2.ResignControllerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ResignControllerResponse, _abc.Awaitable[_admin_pb2.ResignControllerResponse]]:
+        """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

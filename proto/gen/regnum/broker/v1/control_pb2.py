@@ -26,7 +26,7 @@ from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eregnum/broker/v1/control.proto\x12\x10regnum.broker.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\xf3\x01\n\x13LeaderAndIsrRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04init\x18\x04 \x01(\x08\x12\x0c\n\x04part\x18\x05 \x01(\x05\x12\r\n\x05parts\x18\x06 \x01(\x05\x12;\n\npartitions\x18\x07 \x03(\x0b\x32\'.regnum.broker.v1.LeaderAndIsrPartition\x12-\n\x0clive_leaders\x18\x08 \x03(\x0b\x32\x17.regnum.types.v1.Broker\"\xba\x02\n\x15LeaderAndIsrPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12.\n\x05state\x18\x03 \x01(\x0b\x32\x1f.regnum.types.v1.PartitionState\x12)\n\x07members\x18\x04 \x03(\x0b\x32\x18.regnum.broker.v1.Member\x12!\n\x19recorded_controller_epoch\x18\x05 \x01(\x05\x12\x1b\n\x13min_insync_replicas\x18\x06 \x01(\x05\x12\x0e\n\x06is_new\x18\x07 \x01(\x08\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x08 \x03(\x05\x12\x1c\n\x14leader_throttle_rate\x18\t \x01(\x03\x12\x1e\n\x16\x66ollower_throttle_rate\x18\n \x01(\x03\"A\n\x06Member\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06log_id\x18\x03 \x01(\t\"H\n\x14LeaderAndIsrResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ReplicaResult\"d\n\rReplicaResult\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\"\x97\x01\n\x12StopReplicaRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12:\n\npartitions\x18\x04 \x03(\x0b\x32&.regnum.broker.v1.StopReplicaPartition\"\x84\x01\n\x14StopReplicaPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0e\n\x06\x64\x65lete\x18\x05 \x01(\x08\x12\x12\n\nreassigned\x18\x06 \x01(\x08\"G\n\x13StopReplicaResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ReplicaResult\"\x95\x01\n\x18GetReplicaLogInfoRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x32\n\x07queries\x18\x04 \x03(\x0b\x32!.regnum.broker.v1.ReplicaLogQuery\"6\n\x0fReplicaLogQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"e\n\x19GetReplicaLogInfoResponse\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x03\x12\x32\n\x08replicas\x18\x02 \x03(\x0b\x32 .regnum.broker.v1.ReplicaLogInfo\"\x91\x02\n\x0eReplicaLogInfo\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x0e\n\x06log_id\x18\x04 \x01(\t\x12!\n\x19last_written_leader_epoch\x18\x05 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x06 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\t \x01(\x03\x12\x0f\n\x07leading\x18\n \x01(\x08\"\xaa\x03\n\x15UpdateMetadataRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\x12\r\n\x05parts\x18\x06 \x01(\x05\x12\x18\n\x10max_broker_epoch\x18\x07 \x01(\x03\x12\x12\n\ncluster_id\x18\x08 \x01(\t\x12/\n\ncontroller\x18\t \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\n \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12+\n\x06topics\x18\x0b \x03(\x0b\x32\x1b.regnum.types.v1.TopicState\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x12\n\nbase_epoch\x18\r \x01(\x05\x12\x14\n\x0c\x62\x61se_version\x18\x0e \x01(\x03\x12\x13\n\x0b\x61ll_brokers\x18\x0f \x01(\x08\x12\x17\n\x0fremoved_brokers\x18\x10 \x03(\x05J\x04\x08\x05\x10\x06\"\x8a\x01\n\x16UpdateMetadataResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rversion_epoch\x18\x04 \x01(\x05\x32\xa9\x03\n\x15ReplicaControlService\x12]\n\x0cLeaderAndIsr\x12%.regnum.broker.v1.LeaderAndIsrRequest\x1a&.regnum.broker.v1.LeaderAndIsrResponse\x12Z\n\x0bStopReplica\x12$.regnum.broker.v1.StopReplicaRequest\x1a%.regnum.broker.v1.StopReplicaResponse\x12l\n\x11GetReplicaLogInfo\x12*.regnum.broker.v1.GetReplicaLogInfoRequest\x1a+.regnum.broker.v1.GetReplicaLogInfoResponse\x12g\n\x0eUpdateMetadata\x12\'.regnum.broker.v1.UpdateMetadataRequest\x1a(.regnum.broker.v1.UpdateMetadataResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eregnum/broker/v1/control.proto\x12\x10regnum.broker.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\xf3\x01\n\x13LeaderAndIsrRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04init\x18\x04 \x01(\x08\x12\x0c\n\x04part\x18\x05 \x01(\x05\x12\r\n\x05parts\x18\x06 \x01(\x05\x12;\n\npartitions\x18\x07 \x03(\x0b\x32\'.regnum.broker.v1.LeaderAndIsrPartition\x12-\n\x0clive_leaders\x18\x08 \x03(\x0b\x32\x17.regnum.types.v1.Broker\"\xef\x02\n\x15LeaderAndIsrPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12.\n\x05state\x18\x03 \x01(\x0b\x32\x1f.regnum.types.v1.PartitionState\x12)\n\x07members\x18\x04 \x03(\x0b\x32\x18.regnum.broker.v1.Member\x12!\n\x19recorded_controller_epoch\x18\x05 \x01(\x05\x12\x1b\n\x13min_insync_replicas\x18\x06 \x01(\x05\x12\x0e\n\x06is_new\x18\x07 \x01(\x08\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x08 \x03(\x05\x12\x1c\n\x14leader_throttle_rate\x18\t \x01(\x03\x12\x1e\n\x16\x66ollower_throttle_rate\x18\n \x01(\x03\x12\x33\n\x08settings\x18\x0b \x01(\x0b\x32!.regnum.broker.v1.ReplicaSettings\"\xd9\x01\n\x0fReplicaSettings\x12\x1a\n\rsegment_bytes\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x17\n\nsegment_ms\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12!\n\x14index_interval_bytes\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1e\n\x11max_message_bytes\x18\x04 \x01(\x03H\x03\x88\x01\x01\x42\x10\n\x0e_segment_bytesB\r\n\x0b_segment_msB\x17\n\x15_index_interval_bytesB\x14\n\x12_max_message_bytes\"A\n\x06Member\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06log_id\x18\x03 \x01(\t\"H\n\x14LeaderAndIsrResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ReplicaResult\"d\n\rReplicaResult\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\"\x97\x01\n\x12StopReplicaRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12:\n\npartitions\x18\x04 \x03(\x0b\x32&.regnum.broker.v1.StopReplicaPartition\"\x84\x01\n\x14StopReplicaPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x0e\n\x06\x64\x65lete\x18\x05 \x01(\x08\x12\x12\n\nreassigned\x18\x06 \x01(\x08\"G\n\x13StopReplicaResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ReplicaResult\"\x95\x01\n\x18GetReplicaLogInfoRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x32\n\x07queries\x18\x04 \x03(\x0b\x32!.regnum.broker.v1.ReplicaLogQuery\"6\n\x0fReplicaLogQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"e\n\x19GetReplicaLogInfoResponse\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x03\x12\x32\n\x08replicas\x18\x02 \x03(\x0b\x32 .regnum.broker.v1.ReplicaLogInfo\"\x91\x02\n\x0eReplicaLogInfo\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x0e\n\x06log_id\x18\x04 \x01(\t\x12!\n\x19last_written_leader_epoch\x18\x05 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x06 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\t \x01(\x03\x12\x0f\n\x07leading\x18\n \x01(\x08\"\xaa\x03\n\x15UpdateMetadataRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\x12\r\n\x05parts\x18\x06 \x01(\x05\x12\x18\n\x10max_broker_epoch\x18\x07 \x01(\x03\x12\x12\n\ncluster_id\x18\x08 \x01(\t\x12/\n\ncontroller\x18\t \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\n \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12+\n\x06topics\x18\x0b \x03(\x0b\x32\x1b.regnum.types.v1.TopicState\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x12\n\nbase_epoch\x18\r \x01(\x05\x12\x14\n\x0c\x62\x61se_version\x18\x0e \x01(\x03\x12\x13\n\x0b\x61ll_brokers\x18\x0f \x01(\x08\x12\x17\n\x0fremoved_brokers\x18\x10 \x03(\x05J\x04\x08\x05\x10\x06\"\x8a\x01\n\x16UpdateMetadataResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rversion_epoch\x18\x04 \x01(\x05\x32\xa9\x03\n\x15ReplicaControlService\x12]\n\x0cLeaderAndIsr\x12%.regnum.broker.v1.LeaderAndIsrRequest\x1a&.regnum.broker.v1.LeaderAndIsrResponse\x12Z\n\x0bStopReplica\x12$.regnum.broker.v1.StopReplicaRequest\x1a%.regnum.broker.v1.StopReplicaResponse\x12l\n\x11GetReplicaLogInfo\x12*.regnum.broker.v1.GetReplicaLogInfoRequest\x1a+.regnum.broker.v1.GetReplicaLogInfoResponse\x12g\n\x0eUpdateMetadata\x12\'.regnum.broker.v1.UpdateMetadataRequest\x1a(.regnum.broker.v1.UpdateMetadataResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,31 +36,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEADERANDISRREQUEST']._serialized_start=112
   _globals['_LEADERANDISRREQUEST']._serialized_end=355
   _globals['_LEADERANDISRPARTITION']._serialized_start=358
-  _globals['_LEADERANDISRPARTITION']._serialized_end=672
-  _globals['_MEMBER']._serialized_start=674
-  _globals['_MEMBER']._serialized_end=739
-  _globals['_LEADERANDISRRESPONSE']._serialized_start=741
-  _globals['_LEADERANDISRRESPONSE']._serialized_end=813
-  _globals['_REPLICARESULT']._serialized_start=815
-  _globals['_REPLICARESULT']._serialized_end=915
-  _globals['_STOPREPLICAREQUEST']._serialized_start=918
-  _globals['_STOPREPLICAREQUEST']._serialized_end=1069
-  _globals['_STOPREPLICAPARTITION']._serialized_start=1072
-  _globals['_STOPREPLICAPARTITION']._serialized_end=1204
-  _globals['_STOPREPLICARESPONSE']._serialized_start=1206
-  _globals['_STOPREPLICARESPONSE']._serialized_end=1277
-  _globals['_GETREPLICALOGINFOREQUEST']._serialized_start=1280
-  _globals['_GETREPLICALOGINFOREQUEST']._serialized_end=1429
-  _globals['_REPLICALOGQUERY']._serialized_start=1431
-  _globals['_REPLICALOGQUERY']._serialized_end=1485
-  _globals['_GETREPLICALOGINFORESPONSE']._serialized_start=1487
-  _globals['_GETREPLICALOGINFORESPONSE']._serialized_end=1588
-  _globals['_REPLICALOGINFO']._serialized_start=1591
-  _globals['_REPLICALOGINFO']._serialized_end=1864
-  _globals['_UPDATEMETADATAREQUEST']._serialized_start=1867
-  _globals['_UPDATEMETADATAREQUEST']._serialized_end=2293
-  _globals['_UPDATEMETADATARESPONSE']._serialized_start=2296
-  _globals['_UPDATEMETADATARESPONSE']._serialized_end=2434
-  _globals['_REPLICACONTROLSERVICE']._serialized_start=2437
-  _globals['_REPLICACONTROLSERVICE']._serialized_end=2862
+  _globals['_LEADERANDISRPARTITION']._serialized_end=725
+  _globals['_REPLICASETTINGS']._serialized_start=728
+  _globals['_REPLICASETTINGS']._serialized_end=945
+  _globals['_MEMBER']._serialized_start=947
+  _globals['_MEMBER']._serialized_end=1012
+  _globals['_LEADERANDISRRESPONSE']._serialized_start=1014
+  _globals['_LEADERANDISRRESPONSE']._serialized_end=1086
+  _globals['_REPLICARESULT']._serialized_start=1088
+  _globals['_REPLICARESULT']._serialized_end=1188
+  _globals['_STOPREPLICAREQUEST']._serialized_start=1191
+  _globals['_STOPREPLICAREQUEST']._serialized_end=1342
+  _globals['_STOPREPLICAPARTITION']._serialized_start=1345
+  _globals['_STOPREPLICAPARTITION']._serialized_end=1477
+  _globals['_STOPREPLICARESPONSE']._serialized_start=1479
+  _globals['_STOPREPLICARESPONSE']._serialized_end=1550
+  _globals['_GETREPLICALOGINFOREQUEST']._serialized_start=1553
+  _globals['_GETREPLICALOGINFOREQUEST']._serialized_end=1702
+  _globals['_REPLICALOGQUERY']._serialized_start=1704
+  _globals['_REPLICALOGQUERY']._serialized_end=1758
+  _globals['_GETREPLICALOGINFORESPONSE']._serialized_start=1760
+  _globals['_GETREPLICALOGINFORESPONSE']._serialized_end=1861
+  _globals['_REPLICALOGINFO']._serialized_start=1864
+  _globals['_REPLICALOGINFO']._serialized_end=2137
+  _globals['_UPDATEMETADATAREQUEST']._serialized_start=2140
+  _globals['_UPDATEMETADATAREQUEST']._serialized_end=2566
+  _globals['_UPDATEMETADATARESPONSE']._serialized_start=2569
+  _globals['_UPDATEMETADATARESPONSE']._serialized_end=2707
+  _globals['_REPLICACONTROLSERVICE']._serialized_start=2710
+  _globals['_REPLICACONTROLSERVICE']._serialized_end=3135
 # @@protoc_insertion_point(module_scope)

@@ -90,6 +90,7 @@ class LeaderAndIsrPartition(_message.Message):
     ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
     LEADER_THROTTLE_RATE_FIELD_NUMBER: _builtins.int
     FOLLOWER_THROTTLE_RATE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -120,6 +121,10 @@ class LeaderAndIsrPartition(_message.Message):
         throttled, and how far they are is reported.
         """
 
+    @_builtins.property
+    def settings(self) -> Global___ReplicaSettings:
+        """Settings of the topic, or of the cluster, that a replica acts by. Unset: nobody set any."""
+
     def __init__(
         self,
         *,
@@ -133,14 +138,64 @@ class LeaderAndIsrPartition(_message.Message):
         adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
         leader_throttle_rate: _builtins.int = ...,
         follower_throttle_rate: _builtins.int = ...,
+        settings: Global___ReplicaSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "follower_throttle_rate", b"follower_throttle_rate", "is_new", b"is_new", "leader_throttle_rate", b"leader_throttle_rate", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "follower_throttle_rate", b"follower_throttle_rate", "is_new", b"is_new", "leader_throttle_rate", b"leader_throttle_rate", "members", b"members", "min_insync_replicas", b"min_insync_replicas", "recorded_controller_epoch", b"recorded_controller_epoch", "settings", b"settings", "state", b"state", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaderAndIsrPartition: _TypeAlias = LeaderAndIsrPartition  # noqa: Y015
+
+@_typing.final
+class ReplicaSettings(_message.Message):
+    """What replicas act by besides min.insync.replicas. What is unset nobody set: the broker's own flag or default counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_BYTES_FIELD_NUMBER: _builtins.int
+    SEGMENT_MS_FIELD_NUMBER: _builtins.int
+    INDEX_INTERVAL_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    segment_bytes: _builtins.int
+    """segment.bytes: size at which a segment is closed."""
+    segment_ms: _builtins.int
+    """segment.ms: age at which a segment is closed, in milliseconds."""
+    index_interval_bytes: _builtins.int
+    """index.interval.bytes: bytes between two entries of an index."""
+    max_message_bytes: _builtins.int
+    """max.message.bytes: largest record batch that a leader takes, in bytes."""
+    def __init__(
+        self,
+        *,
+        segment_bytes: _builtins.int | None = ...,
+        segment_ms: _builtins.int | None = ...,
+        index_interval_bytes: _builtins.int | None = ...,
+        max_message_bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index_interval_bytes: _TypeAlias = _typing.Literal["index_interval_bytes"]  # noqa: Y015
+    _WhichOneofArgType__index_interval_bytes: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__max_message_bytes: _TypeAlias = _typing.Literal["max_message_bytes"]  # noqa: Y015
+    _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__segment_bytes: _TypeAlias = _typing.Literal["segment_bytes"]  # noqa: Y015
+    _WhichOneofArgType__segment_bytes: _TypeAlias = _typing.Literal["_segment_bytes", b"_segment_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__segment_ms: _TypeAlias = _typing.Literal["segment_ms"]  # noqa: Y015
+    _WhichOneofArgType__segment_ms: _TypeAlias = _typing.Literal["_segment_ms", b"_segment_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index_interval_bytes) -> _WhichOneofReturnType__index_interval_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_bytes) -> _WhichOneofReturnType__segment_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_ms) -> _WhichOneofReturnType__segment_ms | None: ...
+
+Global___ReplicaSettings: _TypeAlias = ReplicaSettings  # noqa: Y015
 
 @_typing.final
 class Member(_message.Message):

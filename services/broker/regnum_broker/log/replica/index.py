@@ -1,9 +1,10 @@
 """Where batches stand in a segment: a sparse index by offset and by timestamp. Pure.
 
-One entry for every 4 KiB of batches: the base offset of a batch, its position, and the largest timestamp of all
-batches before it in the segment. All three only rise, so both searches are bisections, and what lies between two
-entries is walked from batch to batch. A closed segment's index rests in a file together with what the segment is
-(``Summary``); a file that is missing or damaged is made anew from the batches.
+One entry for every 4 KiB of batches (``index.interval.bytes``; an index that is made anew has one for every 4 KiB
+again): the base offset of a batch, its position, and the largest timestamp of all batches before it in the segment.
+All three only rise, so both searches are bisections, and what lies between two entries is walked from batch to batch.
+A closed segment's index rests in a file together with what the segment is (``Summary``); a file that is missing or
+damaged is made anew from the batches.
 """
 
 import struct
@@ -57,9 +58,11 @@ class SegmentIndex:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def append(self, *, base_offset: int, position: int, timestamp_ms_max_before: int) -> None:
-        """Take note of a batch, if the last one noted lies far enough back."""
-        if self._positions and position - self._positions[-1] < INTERVAL_BYTES:
+    def append(
+        self, *, base_offset: int, position: int, timestamp_ms_max_before: int, interval_bytes: int = INTERVAL_BYTES
+    ) -> None:
+        """Take note of a batch, if the last one noted lies so far back."""
+        if self._positions and position - self._positions[-1] < interval_bytes:
             return
         self._positions.append(position)
         self._timestamps.append(timestamp_ms_max_before)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch, PartitionKey
 
 from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
@@ -40,6 +41,7 @@ from regnum_broker.log.replica.parts import (
 from regnum_broker.log.replica.producer_marks import ProducerMarks
 from regnum_broker.log.replica.producers import ProducerStates
 from regnum_broker.log.replica.recovery import CleanEnd, Recovered, cut_producers
+from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.snapshots import INTERVAL_BYTES, remove_snapshots, save_snapshot
 
@@ -48,7 +50,6 @@ READ_ATTEMPTS: Final = 4
 WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
 """A segment that grew by so much is brought to the disk in the background: what the writer waits for when it closes a
 segment is no more than that, and not a quarter of a gigabyte."""
-OFFSETS_IN_SEGMENT_MAX: Final = 2**31 - 1
 
 T = TypeVar("T")
 
@@ -56,12 +57,13 @@ T = TypeVar("T")
 class ReplicaLog:
     """One replica. Created by LogDirectory only.
 
-    Properties (``producers`` excepted), ``read`` and ``offset_for_timestamp`` are for any thread; all else is for the
-    directory's writer thread alone.
+    Properties (``producers`` excepted), ``read``, ``offset_for_timestamp`` and ``configure`` are for any thread; all
+    else is for the directory's writer thread alone.
     """
 
     __slots__ = (
         "_changed",
+        "_defaults",
         "_deleted",
         "_disk",
         "_epochs",
@@ -79,8 +81,8 @@ class ReplicaLog:
         "_named",
         "_names_unsynced",
         "_producers",
-        "_segment_bytes",
         "_segments",
+        "_settings",
         "_since_snapshot_bytes",
         "_topic",
         "_unjournaled",
@@ -99,7 +101,7 @@ class ReplicaLog:
         host: ReplicaHost,
         recovered: Recovered,
         high_watermark: int,
-        segment_bytes: int,
+        settings: LogSettings,
         wall_ms: Callable[[], int],
     ) -> None:
         self._key = key
@@ -107,7 +109,7 @@ class ReplicaLog:
         self._folder = folder
         self._disk = disk
         self._host = host
-        self._segment_bytes = segment_bytes
+        self._defaults = self._settings = settings
         self._wall_ms = wall_ms
         self._has_files = self._files_noted = bool(recovered.segments)
         self._segments = recovered.segments or (Segment.empty(folder, disk, 0),)
@@ -182,6 +184,10 @@ class ReplicaLog:
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self._segments)
+
+    def configure(self, settings: ReplicaSettings) -> None:
+        """Keep the log by these settings from the next append on. For any thread."""
+        self._settings = self._defaults.told(settings)
 
     def append_as_leader(self, batches: Sequence[bytes], *, leader_epoch: LeaderEpoch) -> list[AppendOutcome]:
         """Append what was accepted (``check_batch``): check sequences, assign offsets and epoch, write all at once.
@@ -435,30 +441,22 @@ class ReplicaLog:
         self._undamaged(lambda: self._write_on(parts))
 
     def _write_on(self, parts: list[Part]) -> None:
-        pending: list[Part] = []
-        size = self._segments[-1].size_bytes
-        for part in parts:
-            base = self._segments[-1].base_offset
-            full = size + part.header.size_bytes > self._segment_bytes
-            if size > 0 and (full or part.header.last_offset - base > OFFSETS_IN_SEGMENT_MAX):
-                self._write_to_segment(pending)
-                pending = []
+        last = self._segments[-1]
+        too_old = self._settings.is_too_old(last.began_ms, self._wall_ms())
+        for begins, portion in self._settings.portions(parts, last.base_offset, last.size_bytes, too_old=too_old):
+            if begins:
                 self._roll()
-                size = 0
-            pending.append(part)
-            size += part.header.size_bytes
-        self._write_to_segment(pending)
+            self._write_to_segment(portion)
 
     def _write_to_segment(self, parts: list[Part]) -> None:
-        if not parts:
-            return
         headers = [part.header for part in parts]
         if headers[0].leader_epoch < self._epochs.latest:
             # This replica led in a newer epoch and wrote nothing in it: the log's leader knows no such epoch.
             self._cut_epochs(headers[0].base_offset)
-        self._segments[-1].append([buffer for part in parts for buffer in part.buffers], headers)
+        now_ms, buffers = self._wall_ms(), [buffer for part in parts for buffer in part.buffers]
+        interval_bytes = self._settings.index_interval_bytes
+        self._segments[-1].append(buffers, headers, now_ms=now_ms, index_interval_bytes=interval_bytes)
         self._note_files()
-        now_ms = self._wall_ms()
         for header in headers:
             self._producers.apply(header, seen_ms=now_ms)
             epoch = LeaderEpoch(header.leader_epoch)
@@ -478,7 +476,10 @@ class ReplicaLog:
             self._unsynced_bytes = 0
             self._host.write_back(self._segments[-1].path)
         self._since_snapshot_bytes += size_bytes
-        if self._since_snapshot_bytes >= min(INTERVAL_BYTES, self._segment_bytes // 4) and self._producers.entries:
+        if (
+            self._since_snapshot_bytes >= min(INTERVAL_BYTES, self._settings.segment_bytes // 4)
+            and self._producers.entries
+        ):
             with suppress(ResourceExhaustedError):
                 self._save_snapshot()
 

@@ -43,6 +43,7 @@ class Segment:
         "_folder",
         "_index",
         "base_offset",
+        "began_ms",
         "last_epoch",
         "next_offset",
         "size_bytes",
@@ -55,6 +56,8 @@ class Segment:
         self.next_offset = summary.next_offset
         self.timestamp_ms_max = summary.timestamp_ms_max
         self.last_epoch = summary.last_epoch
+        self.began_ms: int | None = None
+        """When this run of the broker first wrote to it, milliseconds since 1970; None: not yet."""
         self._folder = folder
         self._disk = disk
         self._index = index
@@ -92,13 +95,22 @@ class Segment:
             last_epoch=self.last_epoch,
         )
 
-    def append(self, buffers: Sequence[WriteBuffer], headers: Sequence[BatchHeader]) -> None:
+    def append(
+        self, buffers: Sequence[WriteBuffer], headers: Sequence[BatchHeader], *, now_ms: int, index_interval_bytes: int
+    ) -> None:
         """Write batches, whose assigned heads are given, in one write."""
         self._disk.write(self.path, buffers, self.size_bytes)
+        if self.began_ms is None:
+            self.began_ms = now_ms
         position, timestamp = self.size_bytes, self.timestamp_ms_max
         index = self._index = self._loaded_index()
         for header in headers:
-            index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
+            index.append(
+                base_offset=header.base_offset,
+                position=position,
+                timestamp_ms_max_before=timestamp,
+                interval_bytes=index_interval_bytes,
+            )
             timestamp = max(timestamp, header.max_timestamp_ms)
             position += header.size_bytes
         self.timestamp_ms_max = timestamp

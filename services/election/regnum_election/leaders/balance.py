@@ -1,7 +1,7 @@
 """Leadership back to preferred replicas, now and then, so that a cluster that has seen failures does not stay lopsided.
 
-Kafka's rule: a broker is out of balance when more than a tenth of the partitions that prefer it are led by others.
-Only in-sync preferred replicas take over, a few hundred partitions at a time.
+Kafka's rule: a broker is out of balance when more than ``leader.imbalance.per.broker.percentage`` of the partitions
+that prefer it are led by others. Only in-sync preferred replicas take over, a few hundred partitions at a time.
 """
 
 import asyncio
@@ -9,24 +9,42 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Final
 
+from regnum_model.configs import (
+    AUTO_LEADER_REBALANCE_ENABLE,
+    LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS,
+    LEADER_IMBALANCE_PER_BROKER_PERCENTAGE,
+)
 from regnum_model.ids import BrokerId, PartitionKey
 
 from regnum_election.decisions.cluster import Cluster, Partition
+from regnum_election.decisions.configs import Settings
 from regnum_election.decisions.leadership import Decision, prefer
 from regnum_election.history.events import BALANCE
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
 from regnum_election.state.telling import tell
 
-IMBALANCE_MAX: Final = 0.1
-"""Share of a broker's preferred partitions that others may lead."""
+FIRST_LOOK_S: Final = 5.0
+"""When a reign looks first, as Kafka's does, unless the interval is shorter."""
 
 PARTITIONS_PER_STEP: Final = 300
 """Partitions moved in one step."""
 
 
+def check_interval_s(settings: Settings, flag_s: float) -> float:
+    """Seconds between two looks: what the cluster says, or else the process's flag."""
+    told_s = settings.cluster.get(LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS)
+    return flag_s if told_s is None else float(told_s)
+
+
+def is_enabled(settings: Settings) -> bool:
+    """Whether anything is balanced by itself."""
+    return bool(settings.of_cluster(AUTO_LEADER_REBALANCE_ENABLE))
+
+
 def misplaced(picture: Cluster) -> tuple[PartitionKey, ...]:
     """Partitions whose preferred replica is live and does not lead, of brokers that are out of balance."""
+    percentage = picture.settings.of_cluster(LEADER_IMBALANCE_PER_BROKER_PERCENTAGE)
     preferred: Counter[BrokerId] = Counter()
     elsewhere: dict[BrokerId, list[PartitionKey]] = {}
     for key, partition in picture.partitions.items():
@@ -37,7 +55,7 @@ def misplaced(picture: Cluster) -> tuple[PartitionKey, ...]:
         if partition.held.state.leader != broker:
             elsewhere.setdefault(broker, []).append(key)
     return tuple(
-        key for broker, keys in elsewhere.items() if len(keys) > preferred[broker] * IMBALANCE_MAX for key in keys
+        key for broker, keys in elsewhere.items() if 100 * len(keys) > preferred[broker] * percentage for key in keys
     )
 
 

@@ -1,0 +1,1 @@
+"""Leaders of partitions and of the cluster: elected, explained, described."""

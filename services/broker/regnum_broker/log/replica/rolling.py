@@ -1,0 +1,69 @@
+"""When a segment is closed and the next one begun. Pure.
+
+A batch goes into a new segment when the present one has batches and would become larger than ``segment.bytes``, could
+not count its offsets any more, or is older than ``segment.ms``. Its age is the broker's own time since its first
+append in this run, and not what records say of theirs: a producer that sends wrong timestamps would otherwise make
+one segment of each batch. (Kafka takes the records' timestamps, and the file's age where it has none.)
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from regnum_model.configs import ReplicaSettings
+
+from regnum_broker.log.replica.index import INTERVAL_BYTES
+from regnum_broker.log.replica.parts import Part
+
+OFFSETS_IN_SEGMENT_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How a replica keeps its log."""
+
+    segment_bytes: int
+    """Size at which a segment is closed."""
+    segment_ms: int | None = None
+    """Age at which it is, in milliseconds; None: at none."""
+    index_interval_bytes: int = INTERVAL_BYTES
+    """Bytes between two entries of its index."""
+
+    def told(self, settings: ReplicaSettings) -> Self:
+        """These, with what the controller says goes before them."""
+        return type(self)(
+            segment_bytes=self.segment_bytes if settings.segment_bytes is None else settings.segment_bytes,
+            segment_ms=self.segment_ms if settings.segment_ms is None else settings.segment_ms,
+            index_interval_bytes=self.index_interval_bytes
+            if settings.index_interval_bytes is None
+            else settings.index_interval_bytes,
+        )
+
+    def is_too_old(self, began_ms: int | None, now_ms: int) -> bool:
+        """Whether a segment that began then is closed by the next append; None: nothing was appended in this run."""
+        return self.segment_ms is not None and began_ms is not None and now_ms - began_ms >= self.segment_ms
+
+    def portions(
+        self, parts: Sequence[Part], base_offset: int, size_bytes: int, *, too_old: bool
+    ) -> Iterator[tuple[bool, list[Part]]]:
+        """Batches by segment: whether they begin a new one, and which.
+
+        Args:
+            parts: batches that continue the log.
+            base_offset: first offset of the present segment.
+            size_bytes: its size.
+            too_old: whether it takes no more batches.
+        """
+        begins = size_bytes > 0 and too_old
+        portion: list[Part] = []
+        base, size = (parts[0].header.base_offset, 0) if begins else (base_offset, size_bytes)
+        for part in parts:
+            full = size + part.header.size_bytes > self.segment_bytes
+            if size > 0 and (full or part.header.last_offset - base > OFFSETS_IN_SEGMENT_MAX):
+                if portion:
+                    yield begins, portion
+                begins, portion, base, size = True, [], part.header.base_offset, 0
+            portion.append(part)
+            size += part.header.size_bytes
+        if portion:
+            yield begins, portion

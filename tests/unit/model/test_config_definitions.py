@@ -1,0 +1,71 @@
+"""Every setting is defined in one place, and means what its text says."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from regnum_model.configs import (
+    DEFINITIONS,
+    MAX_MESSAGE_BYTES,
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_LEADER_ELECTION_ENABLE,
+    ConfigDefinition,
+    ConfigType,
+    format_value,
+    parse_value,
+)
+from regnum_model.nodes import MalformedNodeError
+
+definitions = st.sampled_from(list(DEFINITIONS.values()))
+
+
+@given(definitions, st.data())
+def test_every_value_of_the_range_is_written_and_read_back(one: ConfigDefinition, data: st.DataObject) -> None:
+    value = data.draw(st.integers(one.low, one.high))
+    assert parse_value(one.name, format_value(one.name, value)) == value
+
+
+@given(definitions, st.one_of(st.text(max_size=30), st.integers().map(str), st.just("9" * 5_000)))
+def test_any_other_text_is_refused_with_the_range(one: ConfigDefinition, text: str) -> None:
+    known = {"true": 1, "false": 0} if one.type is ConfigType.BOOLEAN else {}
+    is_number = one.type is ConfigType.INT and text.isascii() and text.isdigit() and len(text) <= 16
+    if text.lower() in known or (is_number and one.low <= int(text) <= one.high):
+        assert parse_value(one.name, text) in range(one.low, one.high + 1)
+        return
+    with pytest.raises(MalformedNodeError, match=re.escape(one.valid_values)):
+        parse_value(one.name, text)
+
+
+@given(definitions)
+def test_the_default_is_within_the_range_and_everything_is_explained(one: ConfigDefinition) -> None:
+    assert one.low <= one.default <= one.high
+    assert one.doc.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        (UNCLEAN_LEADER_ELECTION_ENABLE, "true", 1),
+        (UNCLEAN_LEADER_ELECTION_ENABLE, "FALSE", 0),
+        (MIN_INSYNC_REPLICAS, "007", 7),
+        (MAX_MESSAGE_BYTES, "33554432", 33_554_432),
+    ],
+)
+def test_texts_and_their_values(name: str, text: str, value: int) -> None:
+    assert parse_value(name, text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (UNCLEAN_LEADER_ELECTION_ENABLE, "1"),
+        (UNCLEAN_LEADER_ELECTION_ENABLE, "yes"),
+        (MAX_MESSAGE_BYTES, "1023"),
+        (MAX_MESSAGE_BYTES, "33554433"),
+        (MIN_INSYNC_REPLICAS, "true"),
+    ],
+)
+def test_what_is_out_of_range_or_of_another_type_is_refused(name: str, text: str) -> None:
+    with pytest.raises(MalformedNodeError):
+        parse_value(name, text)
