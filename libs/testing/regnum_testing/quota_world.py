@@ -13,6 +13,7 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address
 from regnum_model.quotas import BURST_KEY, RATE_KEY, QuotaEntity
+from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.clock import FakeClock
 from regnum_testing.fake_quota_process import FakeQuotaProcess, NoQuotaProcess
@@ -30,6 +31,8 @@ class QuotaWorld:
         self.cluster = FakeCluster(self.clock)
         self.limits: dict[QuotaEntity, Limit] = {}
         self.processes: dict[Address, FakeQuotaProcess] = {}
+        self.metrics = Metrics()
+        """Of every reign."""
 
     async def begin(self, *, stand_in: Limit | None = None) -> None:
         """Brokers and a controller."""
@@ -38,7 +41,7 @@ class QuotaWorld:
 
     async def reign(self, id: int, *, stand_in: Limit | None = None) -> None:
         """Begin to reign."""
-        await self.cluster.reign(id, open_quota=self._open, quota_stand_in=stand_in)
+        await self.cluster.reign(id, open_quota=self._open, quota_stand_in=stand_in, metrics=self.metrics)
 
     @property
     def controller(self) -> Controller:

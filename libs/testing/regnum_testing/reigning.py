@@ -28,6 +28,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, DirectoryId, ElectionId, Log
 from regnum_model.nodes import Address, BrokerNode, LeaderAndIsr, TopicNode
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
+from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.fake_metadata import FakeMetadata
 from regnum_testing.fake_quota_process import NoQuotaProcess
@@ -277,6 +278,7 @@ class FakeCluster:
         open_quota: Callable[[Address], QuotaChannel] = NoQuotaProcess,
         quota_stand_in: Limit | None = None,
         followed: Followed | None = None,
+        metrics: Metrics | None = None,
     ) -> Controller:
         """Win an election and begin to reign, with a predecessor's picture or without one."""
         store = self.open_store(self.server)
@@ -304,6 +306,7 @@ class FakeCluster:
             corrections_interval_s=corrections_interval_s,
             followed=followed,
             record=self.recorded.append,
+            metrics=metrics,
         )
         self.controller = controller
         self.running = asyncio.get_running_loop().create_task(controller.run(), name="controller")

@@ -24,6 +24,7 @@ from regnum_model.nodes import Address, PartitionDeletionNode
 from regnum_model.quota_matching import CLUSTER_KEY, BucketKey
 from regnum_model.quotas import DEFAULT, QuotaEntity
 from regnum_service.errors import RegnumError
+from regnum_telemetry import instruments
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import QuotaWorld, made
 from regnum_testing.reigning import ANYBODY, until
@@ -80,6 +81,26 @@ async def test_a_burst_is_admitted_as_far_as_the_bucket_goes(world: QuotaWorld) 
     assert "try again in 200 ms" in message
     world.clock.skip(10.2)
     assert made(await world.create(refused[:60])) == 51
+
+
+async def test_what_is_admitted_and_what_is_throttled_is_counted_with_who_decided(world: QuotaWorld) -> None:
+    await world.begin()
+    process = await world.start_process()
+    await world.set_quota(5.0, 50.0)
+    admitted = made(await world.create([f"a{number}" for number in range(60)]))
+    assert _decisions(world) == {("admitted", "quota"): admitted, ("throttled", "quota"): 60 - admitted}
+    process.leave()
+    world.clock.skip(100.0)
+    here = asyncio.create_task(world.create(["b1", "b2"]))
+    while not here.done():
+        await world.clock.advance(0.1)
+    assert made(await here) == 2
+    assert _decisions(world)["admitted", "controller"] == 2
+
+
+def _decisions(world: QuotaWorld) -> dict[tuple[str, ...], float]:
+    (reading,) = [one for one in world.metrics.read() if one.instrument is instruments.ADMISSIONS]
+    return dict(reading.numbers)
 
 
 async def test_requests_that_wait_go_together(world: QuotaWorld) -> None:

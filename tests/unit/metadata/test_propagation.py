@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_metadata.delivery import ByteBudget, Patience
+from regnum_metadata.gauges import show_propagation
 from regnum_metadata.propagation import BROKERS_PER_TURN, Propagation
 from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
 from regnum_testing.waiting import DEADLINE_S, within
 
@@ -269,6 +272,12 @@ async def test_a_broker_that_is_down_holds_nobody_up_and_catches_up(world: World
     assert lag[2][0] == 0
     assert lag[2][1] > 0
     assert lag[1] == lag[3] == (1, 0)
+    metrics = Metrics()
+    show_propagation(metrics, process)
+    shown = {one.instrument: dict(one.numbers) for one in metrics.read()}
+    assert shown[instruments.METADATA_VERSION] == {(): 1}
+    assert (shown[instruments.BROKERS_SERVED], shown[instruments.BROKERS_BEHIND]) == ({(): 3}, {(): 1})
+    assert shown[instruments.BROKER_LAG] == {("2",): 1}
     world.brokers[2].recover()
     await until(lambda: world.all_at(1))
     await process.reached(EPOCH, 1, 5.0)

@@ -11,11 +11,14 @@ from regnum_coordination.recipes.folders import ensure_folders
 from regnum_model import quotas
 from regnum_model.nodes import Address
 from regnum_model.quotas import DEFAULT, QuotaEntity, QuotaNode, QuotaProcessNode
+from regnum_quota.gauges import show_quotas
 from regnum_quota.office import Office
 from regnum_quota.requests import ADMISSIONS_MAX, MUTATIONS_MAX
 from regnum_quota.servicer import QuotaServicer
 from regnum_quota.term import Term
 from regnum_service.errors import RegnumError
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock, settle
 
 STRICT, PERMISSIVE = quota_pb2.ADMIT_MODE_STRICT, quota_pb2.ADMIT_MODE_PERMISSIVE
@@ -29,7 +32,9 @@ class Process:
         self.clock = FakeClock()
         self.store = MemoryStore(self.server)
         self.office = Office()
-        self.servicer = QuotaServicer(self.office, self.clock)
+        self.metrics = Metrics()
+        self.servicer = QuotaServicer(self.office, self.clock, self.metrics)
+        show_quotas(self.metrics, self.office)
         self.term = Term(self.store, self.clock, incarnation="run", exempt=frozenset({"root"}))
         self.running: asyncio.Task[None] | None = None
 
@@ -87,6 +92,19 @@ def asked(
 
 def bucket(tokens: float, *, age_ms: int = 0, **key: str) -> quota_pb2.BucketState:
     return quota_pb2.BucketState(key=quota_pb2.BucketKey(**key), tokens=tokens, age_ms=age_ms)
+
+
+async def test_verdicts_are_counted_and_the_emptiest_bucket_is_shown(process: Process) -> None:
+    await process.admit(asked(60, 60, 60), asked(1, user="bob"), asked(5, user="root"))
+    shown = {one.instrument: dict(one.numbers) for one in process.metrics.read() if one.numbers}
+    assert shown[instruments.QUOTA_ADMISSIONS] == {("admitted",): 4, ("throttled",): 1}
+    assert shown[instruments.QUOTA_ACTIVE] == {(): 1}
+    assert shown[instruments.QUOTA_BUCKETS] == {(): 1}
+    assert shown[instruments.QUOTA_TOKENS_LEAST] == {(): -20}
+    process.office.end()
+    shown = {one.instrument: dict(one.numbers) for one in process.metrics.read() if one.numbers}
+    assert shown[instruments.QUOTA_ACTIVE] == {(): 0}
+    assert instruments.QUOTA_BUCKETS not in shown
 
 
 async def test_several_requests_are_judged_one_after_another(process: Process) -> None:

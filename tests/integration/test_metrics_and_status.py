@@ -1,0 +1,105 @@
+"""Metrics and `regnum status` of a cluster of processes, before and after a broker is gone."""
+
+import asyncio
+import json
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from regnum_client import Admin, Producer
+from regnum_local.cluster import LocalCluster, ProcessRow
+from regnum_telemetry.instruments import INSTRUMENTS, Kind
+from regnum_testing.under_load import until
+from regnum_testing.waiting import DEADLINE_S
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+COMMAND = "import sys; from regnum_client.command import main; sys.exit(main())"
+
+
+def _scraped(row: ProcessRow) -> dict[str, float]:
+    """Samples of a process by name; of several with that name the sum."""
+    url = f"http://{row.addresses['metrics']}/metrics"
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+        text = answer.read().decode()
+    samples: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples[sample.name] = samples.get(sample.name, 0.0) + sample.value
+    return samples
+
+
+async def scraped(cluster: LocalCluster, role: str) -> list[dict[str, float]]:
+    rows = [row for row in cluster.status() if row.role.value == role and row.pid is not None]
+    return [await asyncio.to_thread(_scraped, row) for row in rows]
+
+
+async def status(data_dir: Path) -> tuple[int, dict[str, Any], str]:
+    """Exit status, document and stderr of `regnum status -o json`."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", COMMAND, "status", "--data-dir", str(data_dir), "-o", "json", "--timeout", "20"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, json.loads(out), err.decode()
+
+
+async def test_a_cluster_says_how_it_is(tmp_path: Path) -> None:
+    async with LocalCluster(
+        tmp_path, brokers=2, elections=2, metadata=1, quotas=1, report=lambda _text: None
+    ) as cluster:
+        async with Admin(cluster.bootstrap) as admin, Producer(cluster.bootstrap) as producer:
+            await admin.create_topic("t", partitions=4, replication_factor=2)
+            for number in range(40):
+                await producer.send("t", str(number).encode(), partition=number % 4)
+            await producer.flush()
+
+        async def well() -> bool:
+            return (await status(tmp_path))[0] == 0
+
+        await until(well)
+        _, document, _ = await status(tmp_path)
+        assert (document["healthy"], document["topics"], document["partitions"]) == (True, 1, 4)
+        assert {row["state"] for row in document["processes"]} == {"running"}
+
+        brokers, elections = await scraped(cluster, "broker"), await scraped(cluster, "election")
+        assert sum(one["regnum_broker_produced_records_total"] for one in brokers) == 40
+        assert sum(one["regnum_broker_replicas"] for one in brokers) == 8
+        assert sorted(one["regnum_controller_active"] for one in elections) == [0.0, 1.0]
+        reigning = max(elections, key=lambda one: one["regnum_controller_active"])
+        assert reigning["regnum_controller_partitions"] == 4
+        assert reigning["regnum_controller_leader_elections_total"] >= 4
+        # Everything that a service is to have is there, whatever has happened so far.
+        for role in ("broker", "election", "metadata", "quota"):
+            samples = max(await scraped(cluster, role), key=len)
+            for instrument in INSTRUMENTS:
+                if role in instrument.services and not instrument.labels and instrument.kind is not Kind.GAUGE:
+                    name = (
+                        f"{instrument.prometheus}_count" if instrument.kind is Kind.HISTOGRAM else instrument.prometheus
+                    )
+                    assert name in samples, f"{role} does not show {name}"
+
+        await cluster.kill("broker-2")
+
+        async def under_replicated() -> bool:
+            _, found, _ = await status(tmp_path)
+            return bool(found["troubles"] and found["troubles"]["under_replicated"]["partitions"] == 4)
+
+        await until(under_replicated)
+        exit_status, document, err = await status(tmp_path)
+        assert exit_status == 5
+        assert json.loads(err.strip().splitlines()[-1])["error"]["code"] == "NOT_RUNNING"
+        assert [one["broker"] for one in document["brokers"] if one["state"] == "away"] == [2]
+
+        # Without a controller: what runs is shown, and that nobody answers is said.
+        for name in ("election-1", "election-2"):
+            await cluster.kill(name)
+        exit_status, document, _ = await status(tmp_path)
+        assert (exit_status, document["controller"]) == (5, None)
+        assert any("no controller answers" in problem for problem in document["problems"])

@@ -1,0 +1,178 @@
+"""What a broker counts, and what its log writer says of jobs that hold it up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.gauges import show_broker
+from regnum_broker.replication.partition import Following
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetch import FetchHandler
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.storage import Storage
+from regnum_broker.writer_times import WriterTimes, name_of
+from regnum_model.ids import LeaderEpoch
+from regnum_records.header import count_records
+from regnum_service.supervisor import Supervisor
+from regnum_telemetry import instruments
+from regnum_telemetry.instruments import Instrument
+from regnum_telemetry.metrics import Labels, Metrics
+from regnum_testing.batches import batch_of
+from regnum_testing.clock import FakeClock
+from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
+from structlog.testing import capture_logs
+
+
+class Broker:
+    """Handlers over partitions that are led, with metrics that a test reads."""
+
+    def __init__(self, leading: LeadingReplicas) -> None:
+        self.metrics = Metrics()
+        self.leading = leading
+        leaders = CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners))
+        self.producing = ProduceHandler(
+            replicas=leading.replicas,
+            leaders=leaders,
+            storage=leading.storage,
+            clock=leading.clock,
+            batch_bytes_max=1 << 20,
+            supervisor=Supervisor("test"),
+            metrics=self.metrics,
+        )
+        self.fetching = FetchHandler(
+            replicas=leading.replicas, leaders=leaders, storage=leading.storage, metrics=self.metrics
+        )
+        show_broker(self.metrics, leading.replicas, leading.storage)
+
+    async def produce(self, *batches: bytes) -> list[int]:
+        """Send a batch to each partition from 0 on, not waiting for followers; the errors."""
+        request = log_pb2.ProduceRequest(
+            acks=log_pb2.ACKS_LEADER,
+            partitions=[
+                log_pb2.ProducePartition(topic="t", partition=number, record_batch=batch)
+                for number, batch in enumerate(batches)
+            ],
+        )
+        return [result.error_code for result in (await self.producing.produce(request)).results]
+
+    def numbers(self, instrument: Instrument) -> dict[Labels, float]:
+        """Counters or gauges as they are now."""
+        (reading,) = [one for one in self.metrics.read() if one.instrument is instrument]
+        return dict(reading.numbers)
+
+    def count(self, instrument: Instrument) -> int:
+        """Values in a histogram."""
+        (reading,) = [one for one in self.metrics.read() if one.instrument is instrument]
+        return sum(sum(one.counts) for _, one in reading.histograms)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with LeadingReplicas(tmp_path) as leading:
+        for number in (0, 1):
+            leading.lead(number, isr=(LEADER,))
+        yield Broker(leading)
+
+
+async def test_what_is_appended_is_counted_once_and_what_is_refused_is_not(broker: Broker) -> None:
+    first, second = batch_of(b"a", b"b", b"c"), batch_of(b"d")
+    assert await broker.produce(first, second) == [errors_pb2.ERROR_CODE_NONE] * 2
+    assert broker.numbers(instruments.RECORDS_IN) == {(): 4}
+    assert broker.numbers(instruments.BYTES_IN) == {(): len(first) + len(second)}
+    broken = bytearray(first)
+    broken[-1] ^= 1
+    assert await broker.produce(bytes(broken), second, second) == [
+        errors_pb2.ERROR_CODE_CORRUPT_MESSAGE,
+        errors_pb2.ERROR_CODE_NONE,
+        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert broker.numbers(instruments.RECORDS_IN) == {(): 5}
+    assert broker.numbers(instruments.BATCHES_REFUSED) == {(): 2}
+    assert broker.count(instruments.PRODUCE_DURATION) == 2
+
+
+async def test_what_consumers_get_is_counted_in_either_form(broker: Broker) -> None:
+    batch = batch_of(b"a", b"b", b"c")
+    await broker.produce(batch)
+    for form, records in ((log_pb2.RECORD_FORM_BATCHES, 3), (log_pb2.RECORD_FORM_RECORDS, 6)):
+        wanted = log_pb2.FetchPartition(topic="t", partition=0, offset=0)
+        answer = await broker.fetching.fetch(log_pb2.FetchRequest(partitions=[wanted], form=form))
+        assert answer.results[0].error_code == errors_pb2.ERROR_CODE_NONE
+        assert broker.numbers(instruments.RECORDS_OUT) == {(): records}
+    assert broker.numbers(instruments.BYTES_OUT)[()] > len(batch)
+    assert broker.count(instruments.FETCH_DURATION) == 2
+
+
+async def test_replicas_are_shown_by_role_and_incomplete_ones_by_what_they_lack(broker: Broker) -> None:
+    replicas = broker.leading.replicas
+    assert broker.numbers(instruments.REPLICAS) == {("leader",): 2, ("follower",): 0, ("idle",): 0}
+    assert broker.numbers(instruments.UNDER_REPLICATED) == {(): 2}
+    assert broker.numbers(instruments.UNDER_MIN_ISR) == {(): 0}
+    broker.leading.lead(0, epoch=1, isr=(LEADER, FOLLOWER))
+    broker.leading.lead(1, epoch=1, isr=(LEADER,), min_insync=2)
+    assert broker.numbers(instruments.UNDER_REPLICATED) == {(): 1}
+    assert broker.numbers(instruments.UNDER_MIN_ISR) == {(): 1}
+    following = Following(leader=FOLLOWER, leader_epoch=LeaderEpoch(2))
+    replicas.give(broker.leading.partition(0), following)
+    replicas.give(broker.leading.partition(0), following)
+    replicas.give(broker.leading.partition(1), None)
+    assert broker.numbers(instruments.REPLICAS) == {("leader",): 0, ("follower",): 1, ("idle",): 1}
+    replicas.remove(broker.leading.partition(0).key)
+    assert broker.numbers(instruments.REPLICAS) == {("leader",): 0, ("follower",): 0, ("idle",): 1}
+
+
+async def test_jobs_of_the_writer_are_timed_and_a_long_one_is_a_line_in_the_log(tmp_path: Path) -> None:
+    clock, metrics = FakeClock(), Metrics()
+    times = WriterTimes(clock, metrics)
+
+    def quick() -> int:
+        clock.skip(0.0625)
+        return 7
+
+    def slow() -> None:
+        clock.skip(0.25)
+        raise OSError("the disk is slow, and then it fails")
+
+    with capture_logs() as logs:
+        brought_s = times.now_s()
+        assert times.timed(quick, brought_s)() == 7
+        with pytest.raises(OSError, match="slow"):
+            times.timed(slow, brought_s)()
+    (said,) = logs
+    assert (said["event"], said["log_level"], said["ran_ms"], said["waited_ms"]) == (
+        "log writer held up",
+        "warning",
+        250,
+        62,
+    )
+    assert said["job"].endswith("slow")
+    readings = {reading.instrument: reading for reading in metrics.read()}
+    assert readings[instruments.WRITER_RUN].histograms[0][1].total == pytest.approx(0.3125)
+    assert readings[instruments.WRITER_WAIT].histograms[0][1].total == pytest.approx(0.0625)
+
+
+async def test_the_writer_of_a_broker_is_timed(broker: Broker, tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with LeadingReplicas(tmp_path / "other") as leading:
+        storage = Storage(leading.storage.directory, metrics=metrics)
+        storage.start()
+        await asyncio.gather(*(storage.write(lambda: None) for _ in range(5)))
+        assert (storage.jobs_pending, storage.bytes_pending) == (0, 0)
+    (reading,) = [one for one in metrics.read() if one.instrument is instruments.WRITER_RUN]
+    assert sum(reading.histograms[0][1].counts) == 5
+
+
+def test_a_job_is_named_by_where_it_comes_from() -> None:
+    assert name_of(partial(batch_of, b"x")) == "batch_of"
+    assert name_of(lambda: None).endswith("<lambda>")
+
+
+def test_records_of_batches_are_counted_by_their_heads() -> None:
+    assert count_records(b"") == 0
+    assert count_records(batch_of(b"a", b"b") + batch_of(b"c") + batch_of(*[b"d"] * 40)) == 43
