@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import events_pb2 as words
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Partition
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.messages import PARTITIONS_NAMED_MAX, describe_health, partitions_named
 from regnum_election.health.troubles import Trouble
 from regnum_election.health.watch import HealthWatch, Limits
+from regnum_election.history.events import Entry, OtherEntry
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
@@ -60,6 +62,10 @@ async def reign_with_topic(cluster: FakeCluster, *ids: int) -> tuple[Controller,
     return controller, outcome.topic_id
 
 
+def entry_kind(entry: Entry) -> int:
+    return entry.kind if isinstance(entry, OtherEntry) else words.EVENT_KIND_UNSPECIFIED
+
+
 def values(metrics: Metrics, instrument: Instrument) -> dict[Labels, float]:
     (reading,) = [reading for reading in metrics.read() if reading.instrument is instrument]
     return dict(reading.numbers)
@@ -97,6 +103,9 @@ async def test_a_leader_that_does_not_acknowledge_its_order_is_an_event_a_metric
     assert said["oldest_age_s"] >= 11.0
     (span,) = [span for span in recorder.spans if span.name == conventions.ORDERS_OVERDUE]
     (failover,) = [span for span in recorder.spans if span.name == conventions.FAILOVER]
+    (event,) = [entry for entry in cluster.recorded if entry_kind(entry) == words.EVENT_KIND_ORDERS_OVERDUE]
+    assert isinstance(event, OtherEntry)
+    assert (event.broker, event.count, failover.trace_id in event.reason.traceparent) == (2, PARTITIONS, True)
     assert span.trace_id == failover.trace_id
     assert values(metrics, instruments.ORDERS_OVERDUE) == {(): PARTITIONS}
     assert values(metrics, instruments.ORDERS_OLDEST_AGE)[("2",)] >= 11.0
@@ -167,6 +176,8 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
     told = {line["trouble"]: line for line in logs if line["event"] == "partitions in trouble for long"}
     assert len([line for line in logs if line["event"] == "partitions in trouble for long"]) == len(told) == 3
     assert (told["leaderless"]["partitions"], len(told["leaderless"]["first"])) == (PARTITIONS, 5)
+    events = [entry for entry in cluster.recorded if entry_kind(entry) == words.EVENT_KIND_TROUBLE_OVERDUE]
+    assert {entry.detail.partition(" ")[0] for entry in events if isinstance(entry, OtherEntry)} == told.keys()
     spans = [span for span in recorder.spans if span.name == conventions.TROUBLE_OVERDUE]
     assert {span.attributes[conventions.TROUBLE] for span in spans} == {trouble.value for trouble in Trouble}
     assert values(metrics, instruments.PARTITIONS_TROUBLED_LONG) == {

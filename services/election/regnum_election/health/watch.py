@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Final
 
 import structlog
+from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.clock import Clock
 from regnum_service.slices import slices
@@ -168,6 +169,13 @@ class HealthWatch:
             first=named,
         )
         cause = dispatch.cause_of(overdue.broker, overdue.keys[0]) if overdue.keys else ""
+        self.context.events.overdue(
+            words.EVENT_KIND_ORDERS_OVERDUE,
+            f"not acknowledged for {overdue.oldest_age_s:.0f} s, {led} of them to lead: {', '.join(named)}",
+            count=overdue.count,
+            broker=overdue.broker,
+            traceparent=cause,
+        )
         self._span(
             conventions.ORDERS_OVERDUE,
             overdue.oldest_age_s,
@@ -189,6 +197,11 @@ class HealthWatch:
             all=self.book.count_long(trouble),
             age_s=round(age_s, 1),
             first=named,
+        )
+        self.context.events.overdue(
+            words.EVENT_KIND_TROUBLE_OVERDUE,
+            f"{trouble.value} for {age_s:.0f} s: {', '.join(named)}",
+            count=len(found),
         )
         self._span(
             conventions.TROUBLE_OVERDUE,

@@ -82,6 +82,21 @@ class ReignEvents:
         """Settings changed: of a topic, or, with an empty name, of the cluster."""
         self._other(words.EVENT_KIND_CONFIG_CHANGED, Reason(words.EVENT_CAUSE_CONFIG), topic=topic, detail=detail)
 
+    def overdue(
+        self, kind: Kind, detail: str, *, count: int, broker: BrokerId | None = None, traceparent: str = ""
+    ) -> None:
+        """Something has been wrong for too long.
+
+        Args:
+            kind: ORDERS_OVERDUE or TROUBLE_OVERDUE.
+            detail: what, for people, with the first partitions that it is about.
+            count: orders, or partitions.
+            broker: who does not acknowledge them.
+            traceparent: what caused the oldest of the orders; empty: nothing that is traced.
+        """
+        reason = Reason(words.EVENT_CAUSE_UNSPECIFIED).within(traceparent)
+        self._other(kind, reason, broker=broker, count=count, detail=detail)
+
     def reign_began(self, traceparent: str) -> None:
         """The first event of a reign; ``traceparent``: the succession, if it is traced."""
         before = self._reign.predecessor

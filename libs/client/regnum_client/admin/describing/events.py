@@ -32,6 +32,8 @@ class EventKind(enum.Enum):
     EVENTS_DROPPED = "events-dropped"
     PARTITIONS_ADDED = "partitions-added"
     PARTITIONS_REMOVED = "partitions-removed"
+    ORDERS_OVERDUE = "orders-overdue"
+    TROUBLE_OVERDUE = "trouble-overdue"
 
 
 class EventCause(enum.Enum):

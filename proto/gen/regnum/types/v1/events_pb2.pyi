@@ -58,6 +58,10 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """Partitions were added to a topic."""
     EVENT_KIND_PARTITIONS_REMOVED: _EventKind.ValueType  # 17
     """The removal of a topic's last partitions began."""
+    EVENT_KIND_ORDERS_OVERDUE: _EventKind.ValueType  # 18
+    """A live broker has not acknowledged orders in time."""
+    EVENT_KIND_TROUBLE_OVERDUE: _EventKind.ValueType  # 19
+    """Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -98,6 +102,10 @@ EVENT_KIND_PARTITIONS_ADDED: EventKind.ValueType  # 16
 """Partitions were added to a topic."""
 EVENT_KIND_PARTITIONS_REMOVED: EventKind.ValueType  # 17
 """The removal of a topic's last partitions began."""
+EVENT_KIND_ORDERS_OVERDUE: EventKind.ValueType  # 18
+"""A live broker has not acknowledged orders in time."""
+EVENT_KIND_TROUBLE_OVERDUE: EventKind.ValueType  # 19
+"""Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:
