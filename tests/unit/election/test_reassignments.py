@@ -507,3 +507,43 @@ async def test_no_broker_is_told_of_a_partition_that_went_to_others(cluster: Fak
     await until(lambda: stopped(cluster, 1) == {("t", 0)})
     late = [item for request in away.requests[before:] for item in request.partitions]
     assert all(1 in item.state.replicas for item in late), "only what was under way already"
+
+
+@pytest.mark.parametrize("what", ["topic", "partition"])
+async def test_a_broker_that_lost_a_replica_and_has_it_still_is_named_when_all_of_it_goes(
+    cluster: FakeCluster, what: str
+) -> None:
+    """Without a topic node nobody could tell it any more that its files are not needed (safety rule S13)."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    id = await created(controller, "t", (2, 3), (1, 2))
+    key = PartitionKey(id, 1)
+    await ask(controller, "t", {1: (2, 3)})
+    await grown(cluster, "t", 1, 1, 2, 3)
+    await until(lambda: cluster.all_told((3,), key, 1))
+    cluster.brokers[BrokerId(1)].down = True
+    await catch_up(cluster, "t", 1, 3)
+    await arrived(cluster, "t", 1, 2, 3)
+    assert controller._dispatch.departing.of_partition(key) == {1}
+    if what == "topic":
+        request = DeletionRequest(name="t", topic_id="", mutation=None)
+        await controller.topics.delete([request], wait_s=DEADLINE_S, account=ANYBODY)
+        assert BrokerId(1) in controller._context.deletions[id].recorded
+    else:
+        removal = RemovalRequest(name="t", topic_id="", partitions=(1,), mutation=None)
+        await controller.partitions.remove([removal], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+        cluster.brokers[BrokerId(1)].down = False
+        await until(
+            lambda: any(stop.partition == 1 and not stop.reassigned for stop in cluster.brokers[BrokerId(1)].stops)
+        )
+
+
+async def test_a_broker_that_has_confirmed_is_not_named(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    id = await created(controller, "t", (1, 2))
+    await ask(controller, "t", {0: (2, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 2, 3)
+    await until(lambda: stopped(cluster, 1) == {("t", 0)} and not controller._dispatch.departing.of_topic(id))

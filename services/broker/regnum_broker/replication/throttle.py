@@ -74,7 +74,7 @@ class Meter:
         """Seconds until there is something worth a request; 0: there is."""
         if self._limit is None or self.allowance() > 0:
             return 0.0
-        wanted = self._limit.rate * PAUSE_S
+        wanted = max(self._limit.rate * PAUSE_S, 1.0)
         return (wanted - self._bucket.tokens) / self._limit.rate
 
     def count(self, size_bytes: int) -> None:

@@ -21,6 +21,7 @@ from regnum_telemetry import tracing
 
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.control_requests import ControlRequests
+from regnum_election.dispatch.departing import Departing
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.dispatch.order_ages import OrderAges
 from regnum_election.dispatch.outbox import Outbox, StatesCall, Stop, StopPlace, StopsCall
@@ -119,6 +120,8 @@ class Dispatch:
         self._closing: set[asyncio.Task[None]] = set()
         self._traces: list[FailoverTrace] = []
         self._holding = False
+        self.departing: Final = Departing()
+        """Brokers that lost partitions and have not said that they have deleted them."""
         self.building: Final = asyncio.Lock()
         """Held while a message of many partitions is built."""
 
@@ -515,9 +518,11 @@ class BrokerDispatch:
         partitions: list[tuple[PartitionKey, bool]] = []
         for stop, code in _answers(call.stops, response.results):
             succeeded = code == errors_pb2.ERROR_CODE_NONE
-            if stop.delete and stop.partition >= 0:
-                if not stop.reassigned:
-                    partitions.append((PartitionKey(stop.topic_id, stop.partition), succeeded))
+            key = PartitionKey(stop.topic_id, stop.partition)
+            if stop.reassigned:
+                self._owner.departing.answered(key, self._broker.id, succeeded=succeeded)
+            elif stop.delete and stop.partition >= 0:
+                partitions.append((key, succeeded))
             elif stop.delete:
                 deleted.append((stop.topic_id, succeeded))
             if not succeeded:

@@ -127,10 +127,6 @@ class Outbox:
         for key in keys:
             self._pending[key] = self._next_mark
             self._next_mark += 1
-            # The partition has come back to this broker.
-            stop = self._stops.get((key.topic_id, key.partition))
-            if stop is not None and stop.reassigned:
-                del self._stops[key.topic_id, key.partition]
 
     def order_stops(self, stops: Iterable[Stop]) -> None:
         """Stop these replicas. An order to delete is not weakened by a later one that only stops."""

@@ -112,8 +112,17 @@ class PartitionRemover:
                 case RemovalPlan() if call.validate_only:
                     call.outcomes[i] = Removed(total=len(planned.topic.partitions) - len(planned.brokers))
                 case RemovalPlan():
-                    plans[i] = planned
+                    plans[i] = self._with_departing(planned)
         return plans
+
+    def _with_departing(self, plan: RemovalPlan) -> RemovalPlan:
+        """Brokers that partitions were reassigned from, and that may still have their files, are named as well."""
+        departing, id = self._context.dispatch.departing, plan.topic.id
+        brokers = {
+            number: tuple(dict.fromkeys((*named, *sorted(departing.of_partition(PartitionKey(id, number))))))
+            for number, named in plan.brokers.items()
+        }
+        return replace(plan, brokers=brokers)
 
     async def _write_topics(self, call: RemovalCall, plans: Mapping[int, RemovalPlan]) -> list[TopicId]:
         """Write topic nodes, and take what is gone out of the picture; returns the topics concerned."""

@@ -188,6 +188,7 @@ class Reassigner:
         for key in outcome.written:
             after = context.picture.partitions[key]
             gone = tuple(id for id in before[key.partition] if id not in after.replicas)
+            context.dispatch.departing.add(key, gone)
             if gone:
                 self._leaving[key] = tuple(dict.fromkeys((*self._leaving.get(key, ()), *gone)))
             context.log.info(
@@ -236,7 +237,9 @@ class Reassigner:
                 reassigned=True,
             )
             for id in brokers:
-                if id not in partition.replicas:
+                if id in partition.replicas:
+                    context.dispatch.departing.done(key, id)
+                else:
                     context.dispatch.order_stops(id, [stop])
 
 

@@ -194,6 +194,7 @@ class TopicDeleter:
             hosts.update(picture.partitions[PartitionKey(topic_id, number)].replicas)
             await turns.took()
         named = frozenset(hosts) | frozenset(brokers) | self._context.removals.brokers_of(topic_id)
+        named |= self._context.dispatch.departing.of_topic(topic_id)
         record = DeletionNode(topic=topic.name, brokers=named, mutation=mutation)
         return Deletion.recorded_as(topic_id, record, version=0, weight=max(hosts.values(), default=1))
 
@@ -211,6 +212,7 @@ class TopicDeleter:
             context.events.topic(events_pb2.EVENT_KIND_TOPIC_DELETED, one.topic, one.topic_id, DELETION)
             context.deletions.add(one)
             context.removals.drop_topic(one.topic_id)
+            context.dispatch.departing.forget(one.topic_id)
             context.clearing[one.topic] = one.topic_id
             self._uncleared.add(one.topic_id)
             known: dict[int, int | None] = {}

@@ -9,8 +9,10 @@ Every read is linearizable. They are not one read: what changes in between is th
 the controller orders, and that order comes after the deletion or makes the replica busy before it.
 """
 
+import asyncio
 import enum
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Node, Store
@@ -19,8 +21,11 @@ from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
 from regnum_service.slices import Turns
 
-DECODED_BYTES_PER_TURN = 64 * 1024
+DECODED_BYTES_PER_TURN: Final = 64 * 1024
 """Bytes of nodes decoded between two turns of the event loop (safety rule S22)."""
+
+READ_TIMEOUT_S: Final = 2.0
+"""How long all of it may take: orders wait meanwhile, and those of a failover must not wait for this broker's store."""
 
 
 class Assignment(enum.Enum):
@@ -46,20 +51,30 @@ async def assignments_of(
         keys: partitions.
         broker: this broker.
     """
-    found = dict.fromkeys(keys, Assignment.UNKNOWN)
+    unknown = dict.fromkeys(keys, Assignment.UNKNOWN)
     if store is None or not keys:
-        return found
+        return unknown
     try:
-        topics = await _topics(store, dict.fromkeys(key.topic_id for key in keys))
-        elsewhere: list[tuple[PartitionKey, str]] = []
-        for key in keys:
-            topic = topics[key.topic_id]
-            found[key] = topic if isinstance(topic, Assignment) else _by_topic_node(topic[1], key.partition, broker)
-            if found[key] is Assignment.ELSEWHERE and not isinstance(topic, Assignment):
-                elsewhere.append((key, topic[0]))
-        states = await _read(store, [paths.leader_and_isr(name, key.partition) for key, name in elsewhere])
-    except (ConnectionLoss, SessionExpired):
-        return dict.fromkeys(keys, Assignment.UNKNOWN)
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await _found(store, keys, broker)
+    except (ConnectionLoss, SessionExpired, TimeoutError):
+        return unknown
+
+
+async def _found(store: Store, keys: Sequence[PartitionKey], broker: BrokerId) -> dict[PartitionKey, Assignment]:
+    topics = await _topics(store, dict.fromkeys(key.topic_id for key in keys))
+    found: dict[PartitionKey, Assignment] = {}
+    elsewhere: list[tuple[PartitionKey, str]] = []
+    for key in keys:
+        topic = topics[key.topic_id]
+        if isinstance(topic, Assignment):
+            found[key] = topic
+            continue
+        name, node = topic
+        found[key] = _by_topic_node(node, key.partition, broker)
+        if found[key] is Assignment.ELSEWHERE:
+            elsewhere.append((key, name))
+    states = await _read(store, [paths.leader_and_isr(name, key.partition) for key, name in elsewhere])
     for key, name in elsewhere:
         if not _is_led_by_others(states.get(paths.leader_and_isr(name, key.partition)), key, broker):
             found[key] = Assignment.UNKNOWN
