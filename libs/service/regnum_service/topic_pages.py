@@ -19,7 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.topic_filter import InvalidTopicFilterError, TopicFilter, Trouble, troubles_of
+from regnum_model.topic_filter import InvalidTopicFilterError, TopicFilter, Trouble, TroubleCounts, troubles_of
 from regnum_model.topics import MAX_NAME_LENGTH, InvalidTopicNameError, check_topic_name
 
 from regnum_service.encoding import Encoding
@@ -206,25 +206,23 @@ class _Page(Generic[V]):
                 yield state
 
     async def _summarise(self, view: V) -> None:
-        counts = dict.fromkeys(Trouble, 0)
-        replication_factor = 0
-        async for part in slices(view.partitions, SLICE):
-            for number in part:
-                state = self._state_of(view, number)
-                replication_factor = max(replication_factor, len(state.replicas))
-                for trouble in troubles_of(state):
-                    counts[trouble] += 1
+        counts, state_of = TroubleCounts(), self._state_of
+        if len(view.partitions) <= SLICE:
+            counts.add([state_of(view, number) for number in view.partitions])
+        else:
+            async for part in slices(view.partitions, SLICE):
+                counts.add([state_of(view, number) for number in part])
         troubles = self._wanted.chosen.troubles
-        if not troubles or any(counts[trouble] for trouble in troubles):
+        if not troubles or any(map(counts.has, troubles)):
             self._shown += 1
             self._answer.piece.summaries.add(
                 name=view.name,
                 topic_id=view.topic_id,
                 partitions=len(view.partitions),
-                replication_factor=replication_factor,
-                offline=counts[Trouble.OFFLINE],
-                under_replicated=counts[Trouble.UNDER_REPLICATED],
-                under_min_isr=counts[Trouble.UNDER_MIN_ISR],
+                replication_factor=counts.replication_factor,
+                offline=counts.offline,
+                under_replicated=counts.under_replicated,
+                under_min_isr=counts.under_min_isr,
             )
         await self._took(TOPIC_WEIGHT + len(view.partitions))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.topic_filter import Trouble, TroubleCounts, troubles_of
 from regnum_service import topic_pages
 from regnum_service.errors import RegnumError
 from regnum_service.name_order import CHANGED_MAX, NameOrder
@@ -164,6 +166,25 @@ async def test_summaries_count_all_partitions_of_what_the_filter_chooses() -> No
     (one,) = page.summaries
     assert (one.name, one.partitions, one.replication_factor) == ("b", 2, 3)
     assert (one.offline, one.under_replicated, one.under_min_isr) == (1, 1, 1)
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 3), st.integers(0, 4)), max_size=8))
+def test_what_is_counted_is_what_is_judged_one_by_one(partitions: list[tuple[int, int, int]]) -> None:
+    states = [
+        state(number, leader=leader, isr=range(1, 1 + in_sync), min_insync=min_insync)
+        for number, (leader, in_sync, min_insync) in enumerate(partitions)
+    ]
+    counts = TroubleCounts()
+    counts.add(states)
+    judged = Counter(trouble for one in states for trouble in troubles_of(one))
+    assert judged == Counter(
+        {
+            Trouble.OFFLINE: counts.offline,
+            Trouble.UNDER_REPLICATED: counts.under_replicated,
+            Trouble.UNDER_MIN_ISR: counts.under_min_isr,
+        }
+    )
+    assert {trouble for trouble in Trouble if counts.has(trouble)} == set(+judged)
 
 
 async def test_named_topics_that_do_not_exist_are_said_to_be_unknown() -> None:
