@@ -239,6 +239,30 @@ ADMISSIONS: Final = _made(
     labels=("decision", "by"),
 )
 
+EVENTS_WRITTEN: Final = _made(
+    Kind.COUNTER,
+    "regnum.event.log.written",
+    "{events}",
+    "Events that the event log took: of this process's own reigns, and of those that it followed",
+    ELECTION,
+)
+
+EVENTS_DROPPED: Final = _made(
+    Kind.COUNTER,
+    "regnum.event.log.dropped",
+    "{events}",
+    "Events that found the queue of the event log full; more than 0: its disk is too slow",
+    ELECTION,
+)
+
+EVENT_LOG_ON_DISK: Final = _made(
+    Kind.GAUGE,
+    "regnum.event.log.on.disk",
+    "",
+    "1 while the event log is written to disk, 0 while its directory cannot be written and memory has the newest",
+    ELECTION,
+)
+
 # Metadata.
 
 METADATA_VERSION: Final = _made(

@@ -82,6 +82,7 @@ class ElectionService:
         self._isolation = Isolation(id=self._id, reach=self._reach, ask=ask_candidate, clock=clock)
         self._follower = Follower(open_stream=follow_state, clock=clock)
         self._events = EventLog(clock, settings.event_limits)
+        self._events.show(self._metrics)
         self._event_follower = EventFollower(self._events, open_stream=follow_events, clock=clock)
         self._cluster: str | None = None
         """Id of the cluster whose events are written down."""

@@ -25,6 +25,8 @@ from google.protobuf.message import DecodeError
 from regnum.admin.v1 import events_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_service.clock import Clock
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_election.history.encoding import EventFilter, decode, encode, first_of, last_of, size_of
 from regnum_election.history.events import BEGINNING, Entry, OtherEntry, Position, Reason, weight_of
@@ -82,6 +84,12 @@ class EventLog:
         """Attempts at the directory that failed."""
         self.on_disk = False
         """Whether what is written is on disk."""
+
+    def show(self, metrics: Metrics) -> None:
+        """Let the metrics read what became of events."""
+        metrics.observe(instruments.EVENTS_WRITTEN, lambda: self.written)
+        metrics.observe(instruments.EVENTS_DROPPED, lambda: self.dropped)
+        metrics.observe(instruments.EVENT_LOG_ON_DISK, lambda: float(self.on_disk))
 
     def open(self, folder: Path | None) -> None:
         """Begin to write, into that folder; None: only to memory."""
