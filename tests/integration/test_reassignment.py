@@ -4,11 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from regnum_client import Admin, Producer, TopicPartition
+from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, Producer, TopicPartition
 from regnum_local.cluster import LocalCluster
 from regnum_local.demo.replicas import replica_logs
 from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import read_everything
+from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -75,3 +76,42 @@ async def _holds(condition: bool) -> bool:
 def _folders(data_dir: Path, broker: int) -> list[Path]:
     """Folders of the topic's partitions on a broker's disk."""
     return [path for path in (data_dir / f"broker-{broker}").rglob("moved*") if path.is_dir()]
+
+
+THROTTLE_BYTES_S = 2_000_000
+BATCH = b"x" * 50_000
+
+
+async def test_a_throttled_move_shows_how_far_it_is_and_takes_no_less_time_than_its_rate_asks_for(
+    tmp_path: Path,
+) -> None:
+    async with (
+        LocalCluster(tmp_path, brokers=3, elections=1, metadata=1, report=lambda _text: None) as cluster,
+        Admin(cluster.bootstrap) as admin,
+        Producer(cluster.bootstrap) as producer,
+    ):
+        await admin.create_topic("slow", partitions=0, assignment={0: (1, 2)})
+        deliveries = [await producer.send("slow", BATCH, partition=0) for _ in range(240)]
+        await producer.flush()
+        assert all(delivery.exception() is None for delivery in deliveries)
+        rates = {name: str(THROTTLE_BYTES_S) for name in (LEADER_THROTTLE_RATE, FOLLOWER_THROTTLE_RATE)}
+        await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set=rates))
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        assert await admin.alter_partition_reassignments({("slow", 0): (2, 3)}) == {("slow", 0): None}
+        shown: list[float] = []
+
+        async def arrived() -> bool:
+            found = await admin.list_partition_reassignments(["slow"])
+            shown.extend(one.percent for one in found if one.percent is not None)
+            return not found
+
+        await until(arrived)
+        took_s = loop.time() - began_s
+        # Twelve megabytes; one second's worth may go at once, and the last batches are paid for afterwards.
+        assert took_s >= (240 * len(BATCH) - THROTTLE_BYTES_S - 3_000_000) / THROTTLE_BYTES_S
+        assert any(5.0 < percent < 95.0 for percent in shown), shown
+        topic = await admin.describe_topic("slow")
+        assert (topic.partitions[0].replicas, set(topic.partitions[0].isr)) == ((2, 3), {2, 3})
+        logs = await read_everything(cluster.bootstrap, [TopicPartition("slow", 0)])
+        assert sum(len(log) for log in logs.values()) == 240
