@@ -10,6 +10,7 @@ from regnum_local.demo.replicas import replica_logs
 from regnum_local.demo.verdict import unequal_replicas
 from regnum_local.demo.workload import read_everything
 from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
+from regnum_testing.command_here import CommandHere
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -115,3 +116,10 @@ async def test_a_throttled_move_shows_how_far_it_is_and_takes_no_less_time_than_
         assert (topic.partitions[0].replicas, set(topic.partitions[0].isr)) == ((2, 3), {2, 3})
         logs = await read_everything(cluster.bootstrap, [TopicPartition("slow", 0)])
         assert sum(len(log) for log in logs.values()) == 240
+        # And everything off a broker, by command, as fast as it goes.
+        await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, delete=list(rates)))
+        drained = await CommandHere(",".join(cluster.bootstrap))("brokers", "drain", "3", "--timeout", "60")
+        assert drained.status == 0, drained.err
+        assert "broker 3 has no replicas" in drained.err
+        described = await admin.describe_topic("slow")
+        assert set(described.partitions[0].replicas) == {1, 2}

@@ -11,7 +11,7 @@ from regnum_election.leaders.balance import balance_leaders, check_interval_s, i
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
-from regnum_election.reassignment.agent import Reassigner
+from regnum_election.reassignment.agent import STOPS_INTERVAL_S, Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
@@ -101,9 +101,13 @@ class Upkeep:
     async def move_partitions(self, ready: Callable[[], Awaitable[None]]) -> None:
         """Move partitions on that are being reassigned, once the reign has begun; a task that never ends."""
         await ready()
+        clock, looked_s = self._context.clock, 0.0
         while True:
-            await self._context.clock.sleep(REASSIGNMENT_INTERVAL_S)
-            self._reassigner.wake()
+            await clock.sleep(STOPS_INTERVAL_S if self._reassigner.is_open else REASSIGNMENT_INTERVAL_S)
+            self._reassigner.stop_those_that_went()
+            if clock.monotonic() - looked_s >= REASSIGNMENT_INTERVAL_S:
+                looked_s = clock.monotonic()
+                self._reassigner.wake()
 
     async def look_for_corrections(self, ready: Callable[[], Awaitable[None]]) -> None:
         """Look now and then, once the reign has begun; a task that never ends."""
