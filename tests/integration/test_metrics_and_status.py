@@ -89,7 +89,7 @@ async def test_a_cluster_says_how_it_is(tmp_path: Path) -> None:
 
         async def under_replicated() -> bool:
             _, found, _ = await status(tmp_path)
-            return bool(found["troubles"] and found["troubles"]["under_replicated"]["partitions"] == 4)
+            return bool(found["troubles"] and found["troubles"]["under-replicated"]["partitions"] == 4)
 
         await until(under_replicated)
         exit_status, document, err = await status(tmp_path)

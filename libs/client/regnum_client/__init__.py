@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         EventState,
     )
     from regnum_client.admin.describing.topics import TopicSummary
+    from regnum_client.admin.health.views import BrokerHealth, HealthView, OverdueOrders, TroubledPartition
     from regnum_client.admin.leaders.brokers import BrokerDescription, Resignation
     from regnum_client.admin.leaders.elections import (
         ElectionResult,
@@ -73,6 +74,10 @@ _HOMES: Final = {
     "TopicFilter": "admin.describing.topics",
     "TopicSummary": "admin.describing.topics",
     "Trouble": "admin.describing.topics",
+    "BrokerHealth": "admin.health.views",
+    "HealthView": "admin.health.views",
+    "OverdueOrders": "admin.health.views",
+    "TroubledPartition": "admin.health.views",
     "BrokerDescription": "admin.leaders.brokers",
     "Resignation": "admin.leaders.brokers",
     "ElectionResult": "admin.leaders.elections",
@@ -114,6 +119,7 @@ __all__ = [
     "LATEST",
     "Admin",
     "BrokerDescription",
+    "BrokerHealth",
     "BufferFullError",
     "ClientClosedError",
     "ClientQuota",
@@ -136,12 +142,14 @@ __all__ = [
     "EventPage",
     "EventPosition",
     "EventState",
+    "HealthView",
     "NewPartitions",
     "NewTopic",
     "OfflinePartition",
     "OfflinePartitions",
     "OfflineReason",
     "OffsetOutOfRangeError",
+    "OverdueOrders",
     "PartitionRecovery",
     "Producer",
     "ProducerSettings",
@@ -158,6 +166,7 @@ __all__ = [
     "TopicPartitions",
     "TopicSummary",
     "Trouble",
+    "TroubledPartition",
     "UnreadableBatchError",
     "Waiting",
 ]

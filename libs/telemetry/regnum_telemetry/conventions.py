@@ -163,7 +163,7 @@ BROKER: Final = "regnum.broker.id"
 """Broker id; int. On an outage the leader that acknowledged."""
 
 TROUBLE: Final = "regnum.partition.trouble"
-"""On TROUBLE_OVERDUE: ``leaderless``, ``under_min_isr`` or ``under_replicated``."""
+"""On TROUBLE_OVERDUE: ``offline``, ``under-min-isr`` or ``under-replicated``."""
 
 FIRST: Final = "regnum.partitions.first"
 """The first of the partitions that a span is about, as ``topic/partition``, separated by commas."""

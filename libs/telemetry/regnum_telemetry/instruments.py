@@ -97,7 +97,7 @@ LOOP_LAG: Final = _made(
     Kind.HISTOGRAM,
     "regnum.loop.lag",
     "s",
-    "How late an event loop runs, measured some ten times a second; more than 50 ms is a defect (safety rule S22)",
+    "How late an event loop runs, measured 20 to 50 times a second; more than 50 ms is a defect (safety rule S22)",
     labels=("loop",),
     bounds=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
 )

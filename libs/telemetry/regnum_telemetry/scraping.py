@@ -112,7 +112,12 @@ class MetricsEndpoint:
             if not self._free.acquire(blocking=False):
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), name="metrics-answer", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name="metrics-answer", daemon=True).start()
+            except RuntimeError:
+                # The machine gives no more threads: whoever asks again may have more luck.
+                connection.close()
+                self._free.release()
 
     def _serve(self, connection: socket.socket) -> None:
         deadline_s = self._monotonic() + self._deadline_s

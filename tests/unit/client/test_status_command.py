@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.admin.v1 import admin_pb2
+from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import types_pb2
 from regnum_client import Admin
 from regnum_client.admin.health.health_admin import ask_elections
-from regnum_client.admin.health.views import HealthView, Trouble, health_view
+from regnum_client.admin.health.views import HealthView, health_view
+from regnum_model.topic_filter import Trouble
 from regnum_service.errors import RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
@@ -38,9 +40,9 @@ def answer(**changed: object) -> admin_pb2.DescribeHealthResponse:
         troubles=[
             admin_pb2.TroubleCount(trouble=trouble)
             for trouble in (
-                admin_pb2.PARTITION_TROUBLE_LEADERLESS,
-                admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
-                admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
+                metadata_pb2.PARTITION_TROUBLE_OFFLINE,
+                metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
+                metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
             )
         ],
         order_overdue_ms=10_000,
@@ -57,13 +59,13 @@ def sick() -> admin_pb2.DescribeHealthResponse:
             admin_pb2.TroubledPartition(
                 topic="orders",
                 state=types_pb2.PartitionState(partition=3, leader=-1, isr=[2], replicas=[2, 1], offline_reason="gone"),
-                troubles=[admin_pb2.PARTITION_TROUBLE_LEADERLESS, admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR],
+                troubles=[metadata_pb2.PARTITION_TROUBLE_OFFLINE, metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR],
                 age_ms=61_000,
             ),
             admin_pb2.TroubledPartition(
                 topic="orders",
                 state=types_pb2.PartitionState(partition=4, leader=1, isr=[1], replicas=[2, 1]),
-                troubles=[admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED],
+                troubles=[metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED],
             ),
         ],
         overdue_orders=[
@@ -87,7 +89,7 @@ async def test_a_cluster_that_is_well_ends_with_0(regnum: CommandHere) -> None:
     assert (shown["healthy"], shown["problems"], shown["processes"]) == (True, [], [])
     assert (shown["controller"], shown["topics"], shown["partitions"]) == ({"id": 1, "epoch": 1}, 2, 40)
     assert shown["metadata_versions_behind"] == {"1": None}
-    assert shown["troubles"]["leaderless"] == {"partitions": 0, "for_long": 0}
+    assert shown["troubles"]["offline"] == {"partitions": 0, "for_long": 0}
     table = await regnum("status")
     assert table.status == 0
     assert "3 live, 0 away" in table.out
@@ -110,7 +112,7 @@ async def test_what_is_wrong_is_said_and_the_status_is_5(cluster: FakeCluster, r
     assert shown["troubled_partitions"][0] == {
         "topic": "orders",
         "partition": 3,
-        "troubles": ["leaderless", "under_min_isr"],
+        "troubles": ["offline", "under-min-isr"],
         "for_s": 61.0,
         "leader": None,
         "isr": [2],
@@ -119,7 +121,7 @@ async def test_what_is_wrong_is_said_and_the_status_is_5(cluster: FakeCluster, r
     }
     table = await regnum("status")
     assert table.status == 5
-    for line in ("2, 1 of them for more than 30 s", "orders/9", "leaderless,under_min_isr", "2 live, 1 away"):
+    for line in ("2, 1 of them for more than 30 s", "orders/9", "offline,under-min-isr", "2 live, 1 away"):
         assert line in table.out
     lines = await regnum("status", "-o", "jsonl")
     assert json.loads(lines.out) == shown

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from regnum_election.health.troubles import Trouble
+from regnum_model.topic_filter import Trouble
 from regnum_telemetry.instruments import INSTRUMENTS, Instrument, Kind
 
 FILE = Path(__file__).parents[3] / "deploy" / "prometheus" / "alerts.yaml"
@@ -18,8 +18,8 @@ SERIES: dict[str, Instrument] = {
     for instrument in INSTRUMENTS
     for suffix in (("_bucket", "_count", "_sum") if instrument.kind is Kind.HISTOGRAM else ("",))
 }
-TARGET = {"instance", "service_instance_id"}
-"""Labels that Prometheus, or its configuration, gives to what it scrapes."""
+TARGET = {"instance"}
+"""Labels that Prometheus gives to what it scrapes."""
 
 
 def test_there_are_rules_for_what_the_controller_finds_overdue() -> None:

@@ -24,12 +24,12 @@ from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Top
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.decisions.liveness import Listener
 from regnum_election.health.messages import PARTITIONS_NAMED_MAX
-from regnum_election.health.troubles import Trouble
 from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.history.encoding import decode
 from regnum_election.history.events import SETTLING, PartitionRow, PartitionsEntry, Position
 from regnum_election.history.following import follow
 from regnum_election.history.log import EventLog
+from regnum_election.history.reign_events import ReignEvents, nowhere
 from regnum_election.publication.delta_log import Journal
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.reign.events import IsrsWritten, ReplicasOffline
@@ -54,6 +54,7 @@ from regnum_model.ids import (
 )
 from regnum_model.nodes import Address, DeletionNode, LeaderAndIsr, Membership
 from regnum_model.quotas import RATE_KEY
+from regnum_model.topic_filter import Trouble
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
 from regnum_testing.held_loop import HeldLoop, run_measured
@@ -250,6 +251,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             clock=SystemClock(),
             dispatch=SimpleNamespace(outstanding=list),
             metadata=SimpleNamespace(version=7, positions=[]),
+            events=ReignEvents(reign.controller.reign, nowhere, SystemClock()),
         )
         health = HealthWatch(context, Limits(trouble_s=0.0))
         office: Any = OneReign(cast("Controller", SimpleNamespace(health=health)))
@@ -261,7 +263,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             # As many as are told of in one go: the next turn looks at them, in steps.
             health.changed(keys, ())
             await health.turn()
-        assert health.book.count(Trouble.LEADERLESS) == SICK_PARTITIONS
+        assert health.book.count(Trouble.OFFLINE) == SICK_PARTITIONS
         described = await reign.call(
             "DescribeHealth",
             AdminServicer(office).DescribeHealth,

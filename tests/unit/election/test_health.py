@@ -12,12 +12,12 @@ from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Partition
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.messages import PARTITIONS_NAMED_MAX, describe_health, partitions_named
-from regnum_election.health.troubles import Trouble
 from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.history.events import Entry, OtherEntry
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.topic_filter import Trouble
 from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions, instruments
 from regnum_telemetry.instruments import Instrument
@@ -163,9 +163,9 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
     assert book.count(Trouble.UNDER_MIN_ISR) == 0
     cluster.kill(2)
     await until(lambda: book.count(Trouble.UNDER_MIN_ISR) == PARTITIONS)
-    assert book.count(Trouble.LEADERLESS) == 0
+    assert book.count(Trouble.OFFLINE) == 0
     cluster.kill(1)
-    await until(lambda: book.count(Trouble.LEADERLESS) == PARTITIONS)
+    await until(lambda: book.count(Trouble.OFFLINE) == PARTITIONS)
 
     metrics = Metrics()
     show_controller(metrics, lambda: controller, cluster.clock)
@@ -175,15 +175,15 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
         await controller.health.turn()
     told = {line["trouble"]: line for line in logs if line["event"] == "partitions in trouble for long"}
     assert len([line for line in logs if line["event"] == "partitions in trouble for long"]) == len(told) == 3
-    assert (told["leaderless"]["partitions"], len(told["leaderless"]["first"])) == (PARTITIONS, 5)
+    assert (told["offline"]["partitions"], len(told["offline"]["first"])) == (PARTITIONS, 5)
     events = [entry for entry in cluster.recorded if entry_kind(entry) == words.EVENT_KIND_TROUBLE_OVERDUE]
     assert {entry.detail.partition(" ")[0] for entry in events if isinstance(entry, OtherEntry)} == told.keys()
     spans = [span for span in recorder.spans if span.name == conventions.TROUBLE_OVERDUE]
     assert {span.attributes[conventions.TROUBLE] for span in spans} == {trouble.value for trouble in Trouble}
     assert values(metrics, instruments.PARTITIONS_TROUBLED_LONG) == {
-        ("leaderless",): PARTITIONS,
-        ("under_min_isr",): PARTITIONS,
-        ("under_replicated",): PARTITIONS,
+        ("offline",): PARTITIONS,
+        ("under-min-isr",): PARTITIONS,
+        ("under-replicated",): PARTITIONS,
     }
     answer = await describe_health(controller.health, most=2)
     assert [(one.partitions, one.for_long) for one in answer.troubles] == [(PARTITIONS, PARTITIONS)] * 3
@@ -192,8 +192,8 @@ async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
 
     for id in (1, 2, 3):
         await cluster.register(id)
-    await until(lambda: book.count(Trouble.LEADERLESS) == 0, what="leaders are back with their brokers")
-    assert values(metrics, instruments.PARTITIONS_TROUBLED_LONG)[("leaderless",)] == 0
+    await until(lambda: book.count(Trouble.OFFLINE) == 0, what="leaders are back with their brokers")
+    assert values(metrics, instruments.PARTITIONS_TROUBLED_LONG)[("offline",)] == 0
 
 
 async def test_a_topic_that_is_deleted_is_no_trouble_any_more(cluster: FakeCluster) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from regnum_election.decisions.cluster import HeldState, Partition
-from regnum_election.health.troubles import Trouble, TroubleBook, Troubles, troubles_of
+from regnum_election.health.troubles import WORST_FIRST, TroubleBook, Troubles, troubles_of
 from regnum_model.ids import (
     NO_LEADER,
     BrokerEpoch,
@@ -18,6 +18,7 @@ from regnum_model.ids import (
 )
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_model.reassignment import Reassignment
+from regnum_model.topic_filter import Trouble
 
 T = TopicId("t" * 22)
 U = TopicId("u" * 22)
@@ -51,10 +52,10 @@ def test_what_is_wrong_with_a_partition() -> None:
     assert what(partition(1, 2)) == (Trouble.UNDER_REPLICATED,)
     assert what(partition(1)) == (Trouble.UNDER_MIN_ISR, Trouble.UNDER_REPLICATED)
     assert what(partition(1), min_insync=1) == (Trouble.UNDER_REPLICATED,)
-    assert what(partition(1, leader=NO_LEADER)) == tuple(Trouble)
-    assert what(partition(1, 2, 3, leader=NO_LEADER)) == (Trouble.LEADERLESS,)
-    assert what(Partition(replicas=REPLICAS)) == (Trouble.LEADERLESS,)
-    assert what(partition(1, 2, 3, trouble="unreadable")) == (Trouble.LEADERLESS,)
+    assert what(partition(1, leader=NO_LEADER)) == WORST_FIRST
+    assert what(partition(1, 2, 3, leader=NO_LEADER)) == (Trouble.OFFLINE,)
+    assert what(Partition(replicas=REPLICAS)) == (Trouble.OFFLINE,)
+    assert what(partition(1, 2, 3, trouble="unreadable")) == (Trouble.OFFLINE,)
 
 
 def test_a_partition_that_moves_is_whole_with_as_many_in_sync_as_it_had() -> None:
@@ -89,7 +90,7 @@ def test_what_lasts_is_found_once_and_counted_until_it_is_well() -> None:
 def test_each_trouble_has_its_own_time() -> None:
     book = TroubleBook()
     book.note(key(0), (Trouble.UNDER_REPLICATED,), 0.0)
-    book.note(key(0), (Trouble.LEADERLESS, Trouble.UNDER_REPLICATED), 8.0)
+    book.note(key(0), (Trouble.OFFLINE, Trouble.UNDER_REPLICATED), 8.0)
     assert book.turn(10.0, 10.0, most=10) == [(Trouble.UNDER_REPLICATED, key(0), 0.0)]
     assert [one.since_s for one in book.first(1)] == [8.0]
 
@@ -97,7 +98,7 @@ def test_each_trouble_has_its_own_time() -> None:
 def test_a_turn_takes_no_more_than_it_is_told_and_the_next_one_goes_on() -> None:
     book = TroubleBook()
     for number in range(25):
-        book.note(key(number), (Trouble.LEADERLESS,), 0.0)
+        book.note(key(number), (Trouble.OFFLINE,), 0.0)
     assert [len(book.turn(100.0, 1.0, most=10)) for _ in range(4)] == [10, 10, 5, 0]
 
 
@@ -106,7 +107,7 @@ def test_the_worst_are_named_first_and_each_once() -> None:
     for number in range(50):
         book.note(key(number), (Trouble.UNDER_REPLICATED,), 0.0)
     book.note(key(7), (Trouble.UNDER_MIN_ISR, Trouble.UNDER_REPLICATED), 5.0)
-    book.note(key(9), (Trouble.LEADERLESS, Trouble.UNDER_REPLICATED), 6.0)
+    book.note(key(9), (Trouble.OFFLINE, Trouble.UNDER_REPLICATED), 6.0)
     named = [one.key for one in book.first(4)]
     assert named == [key(9), key(7), key(0), key(1)]
     assert len(book.first(1_000)) == 50
@@ -115,11 +116,11 @@ def test_the_worst_are_named_first_and_each_once() -> None:
 def test_a_topic_that_is_gone_takes_its_partitions_along() -> None:
     book = TroubleBook()
     for number in range(3):
-        book.note(key(number), (Trouble.LEADERLESS,), 0.0)
-        book.note(key(number, U), (Trouble.LEADERLESS,), 0.0)
+        book.note(key(number), (Trouble.OFFLINE,), 0.0)
+        book.note(key(number, U), (Trouble.OFFLINE,), 0.0)
     book.turn(50.0, 1.0, most=4)
     book.forget(T)
-    assert (book.count(Trouble.LEADERLESS), set(book.keys)) == (3, {key(number, U) for number in range(3)})
+    assert (book.count(Trouble.OFFLINE), set(book.keys)) == (3, {key(number, U) for number in range(3)})
     book.forget(T)
 
 
@@ -128,7 +129,7 @@ def test_a_topic_that_is_gone_takes_its_partitions_along() -> None:
     st.lists(
         st.tuples(
             st.integers(0, 5),
-            st.sets(st.sampled_from(Trouble)).map(lambda found: tuple(one for one in Trouble if one in found)),
+            st.sets(st.sampled_from(Trouble)).map(lambda found: tuple(one for one in WORST_FIRST if one in found)),
             st.booleans(),
             st.booleans(),
         ),

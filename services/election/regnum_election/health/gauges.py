@@ -9,7 +9,7 @@ from regnum_telemetry.metrics import Labels, Metrics
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.dispatch import BrokerOrders
-from regnum_election.health.troubles import Trouble
+from regnum_election.health.troubles import WORST_FIRST
 from regnum_election.health.watch import HealthWatch
 from regnum_election.reign.events import EventQueue
 from regnum_election.reign.reign import Reign
@@ -89,11 +89,11 @@ def show_controller(metrics: Metrics, reigning: Callable[[], Reigning | None], c
     )
     metrics.observe_all(
         instruments.PARTITIONS_TROUBLED,
-        some(lambda it: [((trouble.value,), it.health.book.count(trouble)) for trouble in Trouble]),
+        some(lambda it: [((trouble.value,), it.health.book.count(trouble)) for trouble in WORST_FIRST]),
     )
     metrics.observe_all(
         instruments.PARTITIONS_TROUBLED_LONG,
-        some(lambda it: [((trouble.value,), it.health.book.count_long(trouble)) for trouble in Trouble]),
+        some(lambda it: [((trouble.value,), it.health.book.count_long(trouble)) for trouble in WORST_FIRST]),
     )
 
 

@@ -5,15 +5,17 @@ from types import MappingProxyType
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
+from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
+from regnum_model.topic_filter import Trouble
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.dispatch.dispatch import BrokerOrders
-from regnum_election.health.troubles import Trouble, Troubled
+from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
 
 PARTITIONS_NAMED: Final = 20
@@ -25,11 +27,11 @@ ORDERS_NAMED: Final = 5
 NAMED_AT_ONCE: Final = 200
 """Partitions, or brokers, put into words between two turns of the event loop (safety rule S22)."""
 
-TROUBLES: Final[Mapping[Trouble, admin_pb2.PartitionTrouble.ValueType]] = MappingProxyType(
+TROUBLES: Final[Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]] = MappingProxyType(
     {
-        Trouble.LEADERLESS: admin_pb2.PARTITION_TROUBLE_LEADERLESS,
-        Trouble.UNDER_MIN_ISR: admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
-        Trouble.UNDER_REPLICATED: admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
+        Trouble.OFFLINE: metadata_pb2.PARTITION_TROUBLE_OFFLINE,
+        Trouble.UNDER_MIN_ISR: metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR,
+        Trouble.UNDER_REPLICATED: metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
     }
 )
 
@@ -65,7 +67,7 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
                 partitions=health.book.count(trouble),
                 for_long=health.book.count_long(trouble),
             )
-            for trouble in Trouble
+            for trouble in WORST_FIRST
         ],
         overdue_orders=[_overdue(picture, one) for one in health.overdue],
         order_overdue_ms=round(health.limits.order_s * 1000),

@@ -12,32 +12,23 @@ UNDER_REPLICATED, none is anything else. After the limit they are ``long``. The 
 book with the ISR write that makes it whole.
 """
 
-import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
 from regnum_model.ids import NO_LEADER, PartitionKey, TopicId
+from regnum_model.topic_filter import Trouble
 
 from regnum_election.decisions.cluster import Partition
 
-
-class Trouble(enum.Enum):
-    """What is wrong with a partition; it may be more than one of these. The worst first."""
-
-    LEADERLESS = "leaderless"
-    """No leader: nobody can produce or consume."""
-    UNDER_MIN_ISR = "under_min_isr"
-    """Fewer in sync than min.insync.replicas: acks=all is refused."""
-    UNDER_REPLICATED = "under_replicated"
-    """An assigned replica is not in sync: one failure less can be survived."""
-
+WORST_FIRST: Final = (Trouble.OFFLINE, Trouble.UNDER_MIN_ISR, Trouble.UNDER_REPLICATED)
+"""What may be wrong with a partition; it may be more than one of these."""
 
 Troubles = tuple[Trouble, ...]
 """Of one partition, the worst first; empty when it is well."""
 
-LEADERLESS_ONLY: Final = (Trouble.LEADERLESS,)
+OFFLINE_ONLY: Final = (Trouble.OFFLINE,)
 
 
 def troubles_of(partition: Partition, min_insync: Callable[[], int]) -> Troubles:
@@ -49,7 +40,7 @@ def troubles_of(partition: Partition, min_insync: Callable[[], int]) -> Troubles
     """
     held = partition.held
     if held is None or partition.trouble is not None:
-        return LEADERLESS_ONLY
+        return OFFLINE_ONLY
     isr, led = held.state.isr, held.state.leader != NO_LEADER
     move = partition.reassignment
     missing = len(isr) < len(partition.replicas if move is None else move.origin)
@@ -58,7 +49,7 @@ def troubles_of(partition: Partition, min_insync: Callable[[], int]) -> Troubles
     return tuple(
         trouble
         for trouble, there in (
-            (Trouble.LEADERLESS, not led),
+            (Trouble.OFFLINE, not led),
             (Trouble.UNDER_MIN_ISR, missing and len(isr) < min_insync()),
             (Trouble.UNDER_REPLICATED, missing),
         )
@@ -83,8 +74,8 @@ class TroubleBook:
     def __init__(self) -> None:
         self._known: Final[dict[PartitionKey, Troubles]] = {}
         self._topics: Final[dict[TopicId, dict[PartitionKey, None]]] = {}
-        self._fresh: Final[dict[Trouble, dict[PartitionKey, float]]] = {trouble: {} for trouble in Trouble}
-        self._long: Final[dict[Trouble, dict[PartitionKey, float]]] = {trouble: {} for trouble in Trouble}
+        self._fresh: Final[dict[Trouble, dict[PartitionKey, float]]] = {trouble: {} for trouble in WORST_FIRST}
+        self._long: Final[dict[Trouble, dict[PartitionKey, float]]] = {trouble: {} for trouble in WORST_FIRST}
 
     def note(self, key: PartitionKey, troubles: Troubles, now_s: float) -> None:
         """A partition was looked at."""
@@ -144,7 +135,7 @@ class TroubleBook:
     def first(self, most: int) -> list[Troubled]:
         """Some partitions in trouble, each once: the worst trouble first, of it the longest."""
         found: dict[PartitionKey, Troubled] = {}
-        for trouble in Trouble:
+        for trouble in WORST_FIRST:
             for key, since_s in self._of(trouble):
                 if len(found) >= most:
                     return list(found.values())

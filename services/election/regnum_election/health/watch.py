@@ -15,13 +15,14 @@ from typing import Final
 import structlog
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.topic_filter import Trouble
 from regnum_service.clock import Clock
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.dispatch import BrokerOrders, Dispatch
-from regnum_election.health.troubles import Trouble, TroubleBook, troubles_of
+from regnum_election.health.troubles import TroubleBook, troubles_of
 from regnum_election.state.context import ControllerContext
 
 INTERVAL_S: Final = 1.0

@@ -1,30 +1,19 @@
 """What the controller says is wrong, as values."""
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
-
-
-class Trouble(enum.StrEnum):
-    """What is wrong with a partition, the worst first."""
-
-    LEADERLESS = "leaderless"
-    """No leader: nobody can produce or consume."""
-    UNDER_MIN_ISR = "under_min_isr"
-    """Fewer in sync than min.insync.replicas: acks=all is refused."""
-    UNDER_REPLICATED = "under_replicated"
-    """An assigned replica is not in sync."""
-
+from regnum.metadata.v1 import metadata_pb2
+from regnum_model.topic_filter import Trouble
 
 TROUBLES: Final[Mapping[int, Trouble]] = MappingProxyType(
     {
-        admin_pb2.PARTITION_TROUBLE_LEADERLESS: Trouble.LEADERLESS,
-        admin_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR: Trouble.UNDER_MIN_ISR,
-        admin_pb2.PARTITION_TROUBLE_UNDER_REPLICATED: Trouble.UNDER_REPLICATED,
+        metadata_pb2.PARTITION_TROUBLE_OFFLINE: Trouble.OFFLINE,
+        metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR: Trouble.UNDER_MIN_ISR,
+        metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED: Trouble.UNDER_REPLICATED,
     }
 )
 """Troubles by their number; one that a newer controller tells of is left out."""
@@ -143,7 +132,7 @@ class HealthView:
     def _counted(self) -> tuple[tuple[Trouble, int], ...]:
         none = TroubleCount(partitions=0, for_long=0)
         return (
-            (Trouble.LEADERLESS, self.troubles.get(Trouble.LEADERLESS, none).partitions),
+            (Trouble.OFFLINE, self.troubles.get(Trouble.OFFLINE, none).partitions),
             (Trouble.UNDER_MIN_ISR, self.troubles.get(Trouble.UNDER_MIN_ISR, none).partitions),
             (Trouble.UNDER_REPLICATED, self.troubles.get(Trouble.UNDER_REPLICATED, none).for_long),
         )
@@ -151,7 +140,7 @@ class HealthView:
 
 _WORDS: Final[Mapping[Trouble, str]] = MappingProxyType(
     {
-        Trouble.LEADERLESS: "without a leader",
+        Trouble.OFFLINE: "without a leader",
         Trouble.UNDER_MIN_ISR: "under min.insync.replicas",
         Trouble.UNDER_REPLICATED: "under-replicated for long",
     }

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from regnum.metadata.v1 import metadata_pb2 as _metadata_pb2
 from regnum.types.v1 import errors_pb2 as _errors_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
@@ -124,34 +125,6 @@ REASSIGNMENT_PHASE_MOVING: ReassignmentPhase.ValueType  # 2
 REASSIGNMENT_PHASE_CANCELLING: ReassignmentPhase.ValueType  # 3
 """It goes back to where it came from."""
 Global___ReassignmentPhase: _TypeAlias = ReassignmentPhase  # noqa: Y015
-
-class _PartitionTrouble:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _PartitionTroubleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartitionTrouble.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    PARTITION_TROUBLE_UNSPECIFIED: _PartitionTrouble.ValueType  # 0
-    """Not used."""
-    PARTITION_TROUBLE_LEADERLESS: _PartitionTrouble.ValueType  # 1
-    """It has no leader: nobody can produce or consume."""
-    PARTITION_TROUBLE_UNDER_MIN_ISR: _PartitionTrouble.ValueType  # 2
-    """Fewer replicas are in sync than min.insync.replicas: acks=all is refused."""
-    PARTITION_TROUBLE_UNDER_REPLICATED: _PartitionTrouble.ValueType  # 3
-    """An assigned replica is not in sync."""
-
-class PartitionTrouble(_PartitionTrouble, metaclass=_PartitionTroubleEnumTypeWrapper):
-    """What may be wrong with a partition."""
-
-PARTITION_TROUBLE_UNSPECIFIED: PartitionTrouble.ValueType  # 0
-"""Not used."""
-PARTITION_TROUBLE_LEADERLESS: PartitionTrouble.ValueType  # 1
-"""It has no leader: nobody can produce or consume."""
-PARTITION_TROUBLE_UNDER_MIN_ISR: PartitionTrouble.ValueType  # 2
-"""Fewer replicas are in sync than min.insync.replicas: acks=all is refused."""
-PARTITION_TROUBLE_UNDER_REPLICATED: PartitionTrouble.ValueType  # 3
-"""An assigned replica is not in sync."""
-Global___PartitionTrouble: _TypeAlias = PartitionTrouble  # noqa: Y015
 
 class _ElectionType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -2216,7 +2189,7 @@ class TroubleCount(_message.Message):
     TROUBLE_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     FOR_LONG_FIELD_NUMBER: _builtins.int
-    trouble: Global___PartitionTrouble.ValueType
+    trouble: _metadata_pb2.PartitionTrouble.ValueType
     """Which."""
     partitions: _builtins.int
     """Partitions that have it."""
@@ -2225,7 +2198,7 @@ class TroubleCount(_message.Message):
     def __init__(
         self,
         *,
-        trouble: Global___PartitionTrouble.ValueType = ...,
+        trouble: _metadata_pb2.PartitionTrouble.ValueType = ...,
         partitions: _builtins.int = ...,
         for_long: _builtins.int = ...,
     ) -> None: ...
@@ -2256,7 +2229,7 @@ class TroubledPartition(_message.Message):
         """Its number, leader, in-sync replicas and assignment, and why it has no leader if that is known."""
 
     @_builtins.property
-    def troubles(self) -> _containers.RepeatedScalarFieldContainer[Global___PartitionTrouble.ValueType]:
+    def troubles(self) -> _containers.RepeatedScalarFieldContainer[_metadata_pb2.PartitionTrouble.ValueType]:
         """What is wrong with it, the worst first."""
 
     def __init__(
@@ -2264,7 +2237,7 @@ class TroubledPartition(_message.Message):
         *,
         topic: _builtins.str = ...,
         state: _types_pb2.PartitionState | None = ...,
-        troubles: _abc.Iterable[Global___PartitionTrouble.ValueType] | None = ...,
+        troubles: _abc.Iterable[_metadata_pb2.PartitionTrouble.ValueType] | None = ...,
         age_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
