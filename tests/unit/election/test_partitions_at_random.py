@@ -50,11 +50,11 @@ class History:
             self.everyone.append(await self.cluster.register(id))
         await self.next_reign()
         self.standby.start()
-        await self.create()
+        await self.create(wait_s=DEADLINE_S)
 
-    async def create(self) -> None:
+    async def create(self, *, wait_s: float) -> None:
         request = TopicRequest(name="t", partitions=2, replication_factor=2, assignment=(), mutation=None)
-        await self.controller.topics.create([request], validate_only=False, wait_s=SHORTLY_S, account=ANYBODY)
+        await self.controller.topics.create([request], validate_only=False, wait_s=wait_s, account=ANYBODY)
 
     async def next_reign(self) -> None:
         followed = None
@@ -90,7 +90,7 @@ class History:
             case "delete" if chance.random() < 0.3:
                 deletion = DeletionRequest(name="t", topic_id="", mutation=None)
                 await self.controller.topics.delete([deletion], wait_s=SHORTLY_S, account=ANYBODY)
-                await self.create()
+                await self.create(wait_s=SHORTLY_S)
             case _:
                 await asyncio.sleep(SHORTLY_S * chance.random())
 
@@ -102,8 +102,7 @@ class History:
         await until(lambda: len(context.picture.brokers) == len(BROKERS), what="all brokers")
         if context.picture.topic_named("t") is None:
             await until(lambda: "t" not in context.clearing)
-            request = TopicRequest(name="t", partitions=2, replication_factor=2, assignment=(), mutation=None)
-            await self.controller.topics.create([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+            await self.create(wait_s=DEADLINE_S)
         await until(lambda: not (len(context.removals) or context.removals.begun), what="removals confirmed")
         await until(lambda: not len(context.deletions), what="deletions confirmed")
         await until(self.is_marked_no_more, what="no marks in the topic node")

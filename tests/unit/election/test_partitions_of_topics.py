@@ -266,6 +266,25 @@ async def test_deleting_the_topic_takes_tombstones_and_records_with_it(cluster: 
     assert (await cluster.state("t", 2)).leader_epoch == 0
 
 
+async def test_a_broker_that_had_nothing_but_a_removed_partition_learns_of_the_topics_end(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    id = await create(controller, 1)
+    first = (await cluster.topic("t")).partitions[0]
+    other = next(one for one in (1, 2, 3) if one not in first)
+    await add(controller, 2, assignment=[(1, (other, first[0]))])
+    cluster.kill(other)
+    await until(lambda: other not in controller.picture.brokers)
+    await remove(controller, 1)
+    request = DeletionRequest(name="t", topic_id="", mutation=None)
+    await controller.topics.delete([request], wait_s=DEADLINE_S, account=ANYBODY)
+    assert other in DeletionNode.decode((await cluster.outside.get(paths.deletion(id))).data).brokers
+    await cluster.register(other)
+    await until(lambda: not len(controller._context.deletions))
+    (stop,) = cluster.brokers[BrokerId(other)].stops
+    assert (stop.topic_id, stop.partition) == (id, -1)
+
+
 async def test_a_partition_that_a_person_put_back_into_the_node_is_offline_and_says_why(cluster: FakeCluster) -> None:
     await cluster.begin(1, 2)
     controller = await cluster.reign()
