@@ -5,7 +5,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
-from regnum_broker.log.replica.producer_marks import EVERY, MARKS_MAX, ProducerMarks
+from regnum_broker.log.replica.producer_marks import EVERY, FORGOTTEN_MAX, MARKS_MAX, ProducerMarks
 from regnum_broker.log.replica.producers import NOBODY, KeptBatch, ProducerEntry
 
 
@@ -81,7 +81,19 @@ def test_a_log_without_producers_has_no_marks_and_knows_where_the_first_came() -
 
 def test_who_expired_is_forgotten_everywhere() -> None:
     marks = grown(100)
-    marks.forget((7, 8))
+    marks.forget((7, 8), NOBODY)
     mark = marks.newest(at_most=90)
     assert mark is not None
     assert mark.entries == NOBODY
+
+
+def test_many_who_expired_cost_no_walk_through_all_marks() -> None:
+    marks, many = ProducerMarks(), Map({id: entries(1)[7] for id in range(FORGOTTEN_MAX + 1)})
+    for end in range(1, 101):
+        marks.note(1, end, many)
+    marks.forget(range(FORGOTTEN_MAX + 1), NOBODY)
+    assert marks.newest(at_most=100) is None, "only a snapshot can tell"
+    marks.note(1, 101, entries(101))
+    mark = marks.newest(at_most=100)
+    assert mark is not None
+    assert (mark.end_offset, mark.entries) == (100, NOBODY)

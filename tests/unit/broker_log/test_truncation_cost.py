@@ -8,6 +8,7 @@ import pytest
 from regnum_broker.log.replica.producers import Duplicate
 from regnum_broker.log.replica.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
 from regnum_model.ids import LeaderEpoch
+from regnum_records.header import assign
 from regnum_testing.batches import batch_of
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.log_directories import KEY, ReopenedDirectory
@@ -55,6 +56,18 @@ def test_a_truncation_costs_what_it_cuts(place: ReopenedDirectory, disk: FaultyD
     before = disk.read_bytes
     log.truncate(log.log_end_offset - cut)
     assert disk.read_bytes - before <= READ_AT_LEAST + 3 * cut * size_bytes
+
+
+def test_a_cut_into_one_large_append_costs_what_it_cuts(place: ReopenedDirectory, disk: FaultyDisk) -> None:
+    """A follower that caught up has its last megabytes from one answer."""
+    with_segments_of(place, 1 << 30)
+    batches = produced(10)
+    whole = b"".join(assign(next(batches), base_offset=offset, leader_epoch=0) for offset in range(6_000))
+    log = place.replica()
+    log.append_replicated(whole)
+    before = disk.read_bytes
+    log.truncate(5_999)
+    assert disk.read_bytes - before <= READ_AT_LEAST
 
 
 def test_what_no_mark_reaches_is_read_from_the_last_snapshot_on(place: ReopenedDirectory, disk: FaultyDisk) -> None:

@@ -10,6 +10,7 @@ is old. So what follows the newest mark below a cut is no longer than what is cu
 length has twenty marks at most. What is older than all of them is for the snapshots.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,9 @@ EVERY: Final = 16
 """Batches between two of the youngest marks, at least."""
 MARKS_MAX: Final = 20
 """They reach back over eight thousand batches at least."""
+FORGOTTEN_MAX: Final = 500
+"""Producers that are taken out of every mark when they expire. If there are more, marks begin anew: to walk through
+all of them would hold the writer thread for seconds, and whoever cuts so soon after has the snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class ProducerMarks:
         self._marks: tuple[Mark, ...] = (Mark(0, end_offset, entries),) if entries else ()
 
     def note(self, batches: int, end_offset: int, entries: Map[int, ProducerEntry]) -> None:
-        """The log grew by so many batches, ends there, and remembers that."""
+        """The log grew by so many batches, ends there, and remembers that. No cut between them will find a mark."""
         marks = self._marks
         if not marks and entries:
             # The first producer of all: up to here there was nobody.
@@ -82,6 +86,9 @@ class ProducerMarks:
             return
         self._marks, self._batches, self._end_offset = kept, kept[-1].batches, log_end_offset
 
-    def forget(self, ids: tuple[int, ...]) -> None:
-        """These producers have expired."""
+    def forget(self, ids: Sequence[int], entries: Map[int, ProducerEntry]) -> None:
+        """These producers have expired; that is remembered now."""
+        if len(ids) > FORGOTTEN_MAX:
+            self.begin(self._end_offset, entries)
+            return
         self._marks = tuple(Mark(mark.batches, mark.end_offset, without(mark.entries, ids)) for mark in self._marks)

@@ -14,7 +14,7 @@ this broker's clock at the append, not by the timestamps of records, which clien
 without a snapshot counts from the start on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -161,7 +161,7 @@ class ProducerStates:
         return any(entry.batches[-1].last_offset >= offset for entry in self._entries.values())
 
 
-def without(entries: Map[int, ProducerEntry], ids: tuple[int, ...]) -> Map[int, ProducerEntry]:
+def without(entries: Map[int, ProducerEntry], ids: Sequence[int]) -> Map[int, ProducerEntry]:
     """``entries`` but for some producer ids, which need not be there."""
     gone = [id for id in ids if id in entries]
     if not gone:

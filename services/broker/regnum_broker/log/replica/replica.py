@@ -390,7 +390,7 @@ class ReplicaLog:
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""
         expired = self._producers.expire(before_ms)
-        self._marks.forget(expired)
+        self._marks.forget(expired, self._producers.entries)
         # Their last snapshot names them still, and is as old as they are.
         self._changed = self._changed or bool(expired)
         return len(expired)
@@ -459,6 +459,7 @@ class ReplicaLog:
         self._note_files()
         for header in headers:
             self._producers.apply(header, seen_ms=now_ms)
+            self._marks.note(1, header.next_offset, self._producers.entries)
             epoch = LeaderEpoch(header.leader_epoch)
             if epoch != self._epochs.latest:
                 self._epochs = self._epochs.assign(epoch, header.base_offset)
@@ -466,7 +467,6 @@ class ReplicaLog:
                 begun = EpochBegun(key=self._key, epoch=epoch, start_offset=header.base_offset)
                 self._unjournaled = (*self._unjournaled, begun)
         self._changed = self._unsynced = True
-        self._marks.note(len(headers), headers[-1].next_offset, self._producers.entries)
         self._log_end_offset = headers[-1].next_offset
         self._grew(sum([header.size_bytes for header in headers]))
 
