@@ -39,6 +39,8 @@ async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_t
         await admin.create_topic("moved", partitions=0, assignment=dict.fromkeys(range(PARTITIONS), (1, 2)))
         writing = asyncio.create_task(produce(producer))
         await until(lambda: _holds(len(acknowledged) > 50))
+        topic_id = (await admin.describe_topic("moved")).topic_id
+        assert len(_folders(tmp_path, 1, topic_id)) == len(_folders(tmp_path, 2, topic_id)) == PARTITIONS
         view = await admin.describe_cluster()
         assert view.controller is not None
         targets = {("moved", number): (3, 4) for number in range(PARTITIONS)}
@@ -57,7 +59,7 @@ async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_t
         assert {state.leader for state in topic.partitions.values()} <= {3, 4}
 
         async def deleted() -> bool:
-            return not _folders(tmp_path, 1) and not _folders(tmp_path, 2)
+            return not _folders(tmp_path, 1, topic_id) and not _folders(tmp_path, 2, topic_id)
 
         # Where the controller died between a switch and its last order, brokers find out after the grace time.
         await until(deleted, within_s=150.0)
@@ -65,7 +67,8 @@ async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_t
         logs = await read_everything(cluster.bootstrap, partitions)
     found = {number for log in logs.values() for _, number in log}
     assert found >= set(acknowledged), "nothing that was acknowledged is lost"
-    files = {name: logs for name, logs in replica_logs(tmp_path).items() if name.startswith("moved")}
+    files = {name: logs for name, logs in replica_logs(tmp_path).items() if name.startswith(topic_id)}
+    assert len(files) == PARTITIONS
     assert all(set(logs) == {"broker-3", "broker-4"} for logs in files.values())
     assert unequal_replicas(files) == ()
 
@@ -74,9 +77,10 @@ async def _holds(condition: bool) -> bool:
     return condition
 
 
-def _folders(data_dir: Path, broker: int) -> list[Path]:
-    """Folders of the topic's partitions on a broker's disk."""
-    return [path for path in (data_dir / f"broker-{broker}").rglob("moved*") if path.is_dir()]
+def _folders(data_dir: Path, broker: int, topic_id: str) -> list[str]:
+    """Folders of a topic's partitions on a broker's disk."""
+    found = (data_dir / f"broker-{broker}").rglob(f"{topic_id}-*")
+    return sorted(path.name for path in found if path.is_dir() and path.name.rpartition("-")[2].isdigit())
 
 
 THROTTLE_BYTES_S = 2_000_000
@@ -123,3 +127,49 @@ async def test_a_throttled_move_shows_how_far_it_is_and_takes_no_less_time_than_
         assert "broker 3 has no replicas" in drained.err
         described = await admin.describe_topic("slow")
         assert set(described.partitions[0].replicas) == {1, 2}
+
+
+async def test_a_broker_that_was_away_when_its_partition_moved_deletes_it_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody orders it to: the controller that knew of the move is gone as well (safety rule S13)."""
+    monkeypatch.setenv("REGNUM_STRAY_GRACE_S", "2")
+    async with (
+        LocalCluster(tmp_path, brokers=3, elections=1, metadata=1, report=lambda _text: None) as cluster,
+        Admin(cluster.bootstrap) as admin,
+        Producer(cluster.bootstrap) as producer,
+    ):
+        await admin.create_topic("moved", partitions=0, assignment={0: (1, 2)})
+        await admin.create_topic("stays", partitions=0, assignment={0: (1, 2)})
+        for name in ("moved", "stays"):
+            for number in range(20):
+                await producer.send(name, str(number).encode(), partition=0)
+        await producer.flush()
+        moved = (await admin.describe_topic("moved")).topic_id
+        stays = (await admin.describe_topic("stays")).topic_id
+        await cluster.kill("broker-1")
+
+        async def known_to_be_gone() -> bool:
+            return 1 not in (await admin.describe_cluster()).brokers
+
+        await until(known_to_be_gone)
+        assert await admin.alter_partition_reassignments({("moved", 0): (2, 3)}) == {("moved", 0): None}
+
+        async def arrived() -> bool:
+            return not await admin.list_partition_reassignments()
+
+        await until(arrived)
+        await cluster.kill("election-1")
+        await cluster.restart("election-1")
+        await cluster.wait_healthy("election-1")
+        assert _folders(tmp_path, 1, moved) == [f"{moved}-0"]
+        await cluster.restart("broker-1")
+        await cluster.wait_healthy("broker-1")
+
+        async def deleted() -> bool:
+            return not _folders(tmp_path, 1, moved)
+
+        await until(deleted)
+        assert _folders(tmp_path, 1, stays) == [f"{stays}-0"], "its own is untouched"
+        logs = await read_everything(cluster.bootstrap, [TopicPartition(name, 0) for name in ("moved", "stays")])
+        assert [len(log) for log in logs.values()] == [20, 20]
