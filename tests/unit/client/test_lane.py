@@ -27,6 +27,14 @@ class Records:
     def encoded(self, identity: Identity | None, base_sequence: int) -> bytes:
         raise AssertionError
 
+    def halves(self) -> "tuple[Records, Records] | None":
+        count = self.record_count // 2
+        return (Records(count), Records(self.record_count - count)) if count else None
+
+    @property
+    def size_bytes(self) -> int:
+        return 100 * self.record_count
+
 
 def lane_with(batches: int, *, idempotent: bool = True, records: int = 10) -> tuple[Lane[str], list[Batch[str]]]:
     lane = Lane[str](idempotent=idempotent)
@@ -198,3 +206,36 @@ def test_what_an_answer_means(
 ) -> None:
     verdict = judge(code, idempotent=True, went_alone=alone)
     assert (verdict.fate, verdict.maybe_written) == (fate, maybe_written)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_batch_that_is_too_large_goes_as_two_halves_before_what_came_behind_it(idempotent: bool) -> None:
+    lane, made = lane_with(4, idempotent=idempotent)
+    (first,) = take_all(lane, OLD)
+    lane.settle(first, ACK, OLD)
+    sent = take_all(lane, OLD)
+    made[1].receipts = [f"{number}" for number in range(10)]
+    halves = made[1].halves()
+    assert [half.receipts for half in halves] == [made[1].receipts[:5], made[1].receipts[5:]]
+    assert lane.settle(made[1], REFUSED, OLD, halves) == []
+    for batch in sent[1:]:
+        assert lane.settle(batch, RETRY, OLD) == []
+    if idempotent:
+        assert lane.next_batch(OLD, in_flight_max=5) is None, "not under the old numbers"
+        lane.take_identity(Identity(producer_id=8, producer_epoch=0))
+    order = []
+    while (batch := lane.next_batch(OLD, in_flight_max=5)) is not None:
+        order.append(batch)
+        lane.settle(batch, ACK, OLD)
+    assert order == [*halves, made[2], made[3]]
+    if idempotent:
+        assert [batch.base_sequence for batch in order] == [0, 5, 10, 20]
+
+
+def test_a_batch_that_may_be_in_the_log_or_has_one_record_is_never_parted() -> None:
+    lane, (batch,) = lane_with(1)
+    take_all(lane, OLD)
+    lane.settle(batch, UNKNOWN, OLD)
+    assert batch.halves() == ()
+    _, (single,) = lane_with(1, records=1)
+    assert single.halves() == ()

@@ -291,6 +291,33 @@ async def test_a_refused_batch_fails_alone_and_what_follows_gets_a_new_identity(
     assert [header.base_sequence for header, _ in cluster.partitions[("t", 0)].batches] == [0, 0]
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+async def test_a_batch_that_is_too_large_for_its_topic_is_parted_and_the_next_are_smaller(
+    cluster: FakeCluster, codec: str
+) -> None:
+    async with producer_to(cluster, linger_ms=20.0, compression=codec, batch_bytes=64 * 1024) as producer:
+        too_large = errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
+        cluster.answers[("t", 0)] = deque([too_large, too_large])
+        deliveries = [await producer.send("t", value, key=b"k", headers=(("h", b"1"),)) for value in numbered(0, 100)]
+        await producer.flush()
+        assert [(await delivery).offset for delivery in deliveries] == list(range(100))
+        batches = len(cluster.partitions[("t", 0)].batches)
+        assert batches == 3, "a half, and the two quarters of the other"
+        again = [await producer.send("t", value) for value in numbered(100, 200)]
+        await asyncio.gather(*again)
+        assert len(cluster.partitions[("t", 0)].batches) - batches >= 2
+    assert cluster.values("t") == numbered(0, 200)
+
+
+async def test_a_single_record_that_is_too_large_fails_alone(cluster: FakeCluster) -> None:
+    async with producer_to(cluster) as producer:
+        cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE])
+        with pytest.raises(RegnumError) as caught:
+            await (await producer.send("t", b"large"))
+        assert caught.value.code == errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
+        assert (await (await producer.send("t", b"small"))).offset == 0
+
+
 async def test_a_lost_log_ends_the_sequence_loudly(cluster: FakeCluster) -> None:
     """The leader answers OUT_OF_ORDER to a batch with nothing before it: acknowledged records are missing."""
     async with producer_to(cluster) as producer:

@@ -1,7 +1,7 @@
 """Ends the futures of records, and keeps the account of what is still open: buffer, batches, the producer itself."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -99,6 +99,23 @@ class Outcomes:
                 offset = base_offset + index if base_offset >= 0 else -1
                 future.set_result(RecordMetadata(partition.topic, partition.partition, offset, timestamp_ms))
         self._end(batch)
+
+    def split(self, batch: Batch[Receipt], parts: Sequence[Batch[Receipt]]) -> None:
+        """These batches have taken its place: it has ended when all of them have."""
+        ending = self._open.pop(batch, None)
+        left = len(parts)
+
+        def ended(_part: asyncio.Future[None]) -> None:
+            nonlocal left
+            left -= 1
+            if not left and ending is not None and not ending.done():
+                ending.set_result(None)
+
+        for part in parts:
+            self._open[part] = None
+            if ending is not None:
+                whole = self._open[part] = asyncio.get_running_loop().create_future()
+                whole.add_done_callback(ended)
 
     def refused(self, partition: TopicPartition, batch: Batch[Receipt], code: Code, message: str) -> None:
         """The leader will not take the batch."""

@@ -39,6 +39,7 @@ from regnum_client.producer.departures import Alarms, Departures, Place
 from regnum_client.producer.identities import Identities
 from regnum_client.producer.outage_watch import Acknowledgement, OutageWatch
 from regnum_client.producer.outcomes import Outcomes, Receipt
+from regnum_client.producer.parting import parts_of
 from regnum_client.producer.route import Route
 from regnum_client.producer.unreachable import UnreachableLeaders
 from regnum_client.records import TopicPartition
@@ -355,10 +356,10 @@ class Sender:
             self._settle(item, code, message, -1)
 
     def _settle(self, item: Item, code: Code, message: str, base_offset: int, cause: str = "") -> None:
-        route = self._routes[item.partition]
-        batch = item.batch
+        route, batch = self._routes[item.partition], item.batch
         verdict = judge(code, idempotent=self._idempotent, went_alone=batch.went_alone)
-        failed = route.lane.settle(batch, verdict, item.term)
+        parts = parts_of(item.partition, batch, code, accumulator=self._accumulator, outcomes=self._outcomes)
+        failed = route.lane.settle(batch, verdict, item.term, parts)
         if verdict.fate is Fate.ACKNOWLEDGED:
             route.trouble.succeeded()
             self._outcomes.acknowledged(item.partition, batch, base_offset)

@@ -57,6 +57,8 @@ class Accumulator(Generic[R]):
         self._ready: dict[TopicPartition, _Open[R]] = {}
         """Batches that have waited long enough and that nobody has taken yet."""
         self._closed: list[tuple[TopicPartition, Batch[R]]] = []
+        self._limits: dict[str, int] = {}
+        """Bytes of a batch of topics whose leaders take less than batch_bytes (``max.message.bytes``)."""
 
     def append(
         self,
@@ -81,7 +83,7 @@ class Accumulator(Generic[R]):
                 self._close(partition)
                 current = None
         if current is None:
-            builder = BatchBuilder(bytes_max=self._batch_bytes, codec=self._codec)
+            builder = BatchBuilder(bytes_max=self._limit_of(partition.topic), codec=self._codec)
             before = builder.size_bytes
             builder.append(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
             batch: Batch[R] = Batch(BuiltContent(builder), opened_s=now_s, deadline_s=now_s + self._delivery_timeout_s)
@@ -89,10 +91,17 @@ class Accumulator(Generic[R]):
         current.batch.receipts.append(receipt)
         current.batch.size_bytes += size_bytes
         after = current.builder.size_bytes
-        if after + (after - before) > self._batch_bytes:
+        if after + (after - before) > self._limit_of(partition.topic):
             # Another record like this one would not fit: no need to wait for it.
             self._close(partition)
         return current.batch
+
+    def limit(self, topic: str, size_bytes: int) -> None:
+        """From now on close batches of a topic at that size, if it is less than so far."""
+        self._limits[topic] = max(1, min(size_bytes, self._limit_of(topic)))
+
+    def _limit_of(self, topic: str) -> int:
+        return self._limits.get(topic, self._batch_bytes) if self._limits else self._batch_bytes
 
     def become_ready(self, now_s: float) -> list[TopicPartition]:
         """Partitions whose batches have waited long enough since the last call."""

@@ -14,7 +14,9 @@ Algorithm: a batch gets its sequence numbers when it is first sent, and then sta
 3. A batch that cannot be written leaves a hole in the numbers (so does one whose time is up). The sequence is
    *broken*: nothing is sent until all calls under way have ended; then batches that may be in the log fail, and those
    that are certainly not get new numbers under a new identity. A batch that may be in the log is never numbered anew.
-4. A batch that still takes records joins only an empty lane. While one is under way it goes on filling: on a slow
+4. A batch that the leader finds too large goes as two halves in its place, with new numbers, unless an earlier try may
+   have written it.
+5. A batch that still takes records joins only an empty lane. While one is under way it goes on filling: on a slow
    path, a few large batches instead of many small ones (the shell asks ``empty``).
 
 Example: 0, 1, 2 are under way when the leader dies; all three come back without an answer. The new leader gets 0
@@ -22,7 +24,7 @@ alone. It had copied 0 and answers the old offset; 1 goes next, alone too; then 
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -52,6 +54,13 @@ class Content(Protocol):
 
     def encoded(self, identity: Identity | None, base_sequence: int) -> bytes:
         """The batch as it travels."""
+
+    def halves(self) -> "tuple[Content, Content] | None":
+        """The same records as two batches; None: there is no way to part them."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how large it is."""
 
 
 class Batch(Generic[R]):
@@ -95,6 +104,18 @@ class Batch(Generic[R]):
     def encoded(self) -> bytes:
         """The batch as it travels, with its present numbers."""
         return self.content.encoded(self.identity, self.base_sequence)
+
+    def halves(self) -> "tuple[Batch[R], ...]":
+        """Two batches with its records, to be sent in its place; none if it may be in the log, or has one record."""
+        contents = None if self.maybe_written else self.content.halves()
+        if contents is None:
+            return ()
+        first, second = (Batch[R](content, opened_s=self.opened_s, deadline_s=self.deadline_s) for content in contents)
+        middle = contents[0].record_count
+        first.receipts, second.receipts = self.receipts[:middle], self.receipts[middle:]
+        first.size_bytes = self.size_bytes // 2
+        second.size_bytes = self.size_bytes - first.size_bytes
+        return first, second
 
 
 class Lane(Generic[R]):
@@ -165,8 +186,10 @@ class Lane(Generic[R]):
         self._line.append(batch)
         return self._send(batch)
 
-    def settle(self, batch: Batch[R], verdict: Verdict, term: LeaderTerm) -> list[Batch[R]]:
-        """Take up what became of a batch that was under way.
+    def settle(
+        self, batch: Batch[R], verdict: Verdict, term: LeaderTerm, parts: Sequence[Batch[R]] = ()
+    ) -> list[Batch[R]]:
+        """Take up what became of a batch that was under way; where it is refused, ``parts`` take its place in the line.
 
         Returns the batches that fail with it, itself among them: with REFUSED and SEQUENCE_BROKEN, or because the
         calls that a broken
@@ -183,9 +206,13 @@ class Lane(Generic[R]):
                 batch.maybe_written = batch.maybe_written or verdict.maybe_written
             case Fate.REFUSED | Fate.SEQUENCE_BROKEN:
                 batch.maybe_written = batch.maybe_written or verdict.maybe_written
+                place = self._line.index(batch)
                 self._line.remove(batch)
                 self._broken = self._idempotent
-                failed.append(batch)
+                for part in reversed(parts):
+                    self._line.insert(place, part)
+                if not parts:
+                    failed.append(batch)
         failed.extend(self._mend())
         return failed
 
