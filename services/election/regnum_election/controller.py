@@ -42,7 +42,7 @@ from regnum_election.history.events import Entry
 from regnum_election.history.reign_events import ReignEvents, nowhere
 from regnum_election.leaders.balance import FIRST_LOOK_S
 from regnum_election.leaders.calls import LeaderCalls
-from regnum_election.partitions.by_hand import OrdersByHand
+from regnum_election.partitions.by_hand import FOLDERS, OrdersByHand
 from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.publication.delta_log import Announcer, Base
@@ -267,8 +267,7 @@ class Controller:
             await self._begin()
             # Not before: its first answer lists every topic, which on some stores costs what lies below them.
             watches.append(self._spawn("watch-topics", self._watch_topics()))
-            watches.append(self._spawn("watch-partitions-add", self._watch_orders(paths.PARTITIONS_ADD)))
-            watches.append(self._spawn("watch-partitions-remove", self._watch_orders(paths.PARTITIONS_REMOVE)))
+            watches += [self._spawn(f"watch {folder}", self._watch_orders(folder)) for folder in FOLDERS]
             watches.append(self._spawn("health", self.health.run()))
             self._ready.set()
             while True:
@@ -319,6 +318,7 @@ class Controller:
     def _resume_deletions(self) -> None:
         self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
         self._put_internal("resume removals", self._remover.resume())
+        self._put_internal("partitions by hand", self._orders_by_hand.begin())
 
     async def _handle(self, event: Event) -> None:
         context = self._context

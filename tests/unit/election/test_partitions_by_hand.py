@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum_election.controller import Controller
+from regnum_election.partitions.requests import AdditionRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import DEADLINE_S
 from structlog.testing import capture_logs
 
@@ -77,7 +79,29 @@ async def test_partitions_named_by_hand_are_removed_from_the_highest_down(cluste
     assert (await cluster.state("t", 3)).removed
 
 
-async def test_orders_that_stood_there_before_the_controller_are_carried_out(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("successor", ["from nothing", "from a standby"])
+async def test_orders_that_stood_there_before_the_controller_are_carried_out(
+    cluster: FakeCluster, successor: str
+) -> None:
+    """A standby does not judge them by a picture that is behind: here it knows two partitions, and there are three."""
+    controller = await cluster.reign()
+    await create(controller)
+    standby = FakeStandby(lambda: cluster.controller, cluster.clock)
+    standby.start()
+    await until(standby.has_all)
+    standby.hold()
+    request = AdditionRequest(name="t", total=3, assignment=(), mutation=None)
+    await controller.partitions.add([request], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    followed = await standby.follower.take() if successor == "from a standby" else None
+    await cluster.end_reign()
+    await standby.close()
+    await order(cluster, paths.PARTITIONS_ADD, 3, b"[1,2]")
+    await cluster.reign(2, corrections_interval_s=SOON_S, followed=followed)
+    await numbers_are(cluster, 4)
+    await nothing_waits(cluster)
+
+
+async def test_orders_wait_for_a_controller_without_harm(cluster: FakeCluster) -> None:
     await create(await cluster.reign())
     await cluster.end_reign()
     await order(cluster, paths.PARTITIONS_ADD, 2, b"[1,2]")

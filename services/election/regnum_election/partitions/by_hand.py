@@ -31,6 +31,9 @@ from regnum_election.partitions.removal import PartitionRemover, RemovalCall, Re
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.state.context import ControllerContext
 
+FOLDERS: Final = (paths.PARTITIONS_ADD, paths.PARTITIONS_REMOVE)
+"""Where orders are written."""
+
 ORDERS_MAX: Final = 90
 """Nodes of one topic that are carried out together: they go in one multi. The rest follows."""
 
@@ -95,20 +98,28 @@ class OrdersByHand:
         self._context: Final = context
         self._remover: Final = remover
         self._patience_s: Final = patience_s
+        self._begun = False
         self._looking = False
         self._waiting_since_s: dict[str, float] = {}
         """Nodes and folders that are left for a while."""
 
+    def begin(self) -> AsyncGenerator[None, None]:
+        """The picture is what the store says: nothing is refused because a predecessor's was behind. As ``look``."""
+        self._begun = True
+        return self.look()
+
     async def are_there(self) -> bool:
         """Whether anything stands in one of the folders. Beside the controller's task. Raises DeposedError."""
-        for root in (paths.PARTITIONS_ADD, paths.PARTITIONS_REMOVE):
+        if not self._begun:
+            return False
+        for root in FOLDERS:
             if (await self._read(root)).has_any:
                 return True
         return False
 
     async def look(self) -> AsyncGenerator[None, None]:
         """Steps that carry out what stands there, or say why not."""
-        if self._looking:
+        if self._looking or not self._begun:
             return
         self._looking = True
         try:
@@ -119,7 +130,7 @@ class OrdersByHand:
 
     async def _look(self) -> AsyncGenerator[None, None]:
         seen: set[str] = set()
-        for root in (paths.PARTITIONS_ADD, paths.PARTITIONS_REMOVE):
+        for root in FOLDERS:
             orders = await self._read(root)
             refused: dict[str, _Refused] = {}
             for topic, numbers in orders.numbers.items():
