@@ -165,7 +165,6 @@ class Controller:
         )
         self.health: Final = HealthWatch(self._context, limits or Limits())
         """What is wrong, and what has been for too long."""
-        self._metadata.tell_of_changes(self.health.changed)
         self._relieving = Relieving(self._context)
         self._deleter = TopicDeleter(self._context)
         self._requests = RequestQueue(self._queue)

@@ -250,7 +250,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             picture=Cluster().with_topics(topics),
             clock=SystemClock(),
             dispatch=SimpleNamespace(outstanding=list),
-            metadata=SimpleNamespace(version=7, positions=[]),
+            metadata=SimpleNamespace(version=7, positions=[], tell_of_changes=lambda _watch: None),
             events=ReignEvents(reign.controller.reign, nowhere, SystemClock()),
         )
         health = HealthWatch(context, Limits(trouble_s=0.0))

@@ -218,6 +218,14 @@ async def test_the_next_reign_finds_what_is_wrong_by_itself(cluster: FakeCluster
     assert following.health.book.count_long(Trouble.UNDER_REPLICATED) == 0
 
 
+async def test_a_reign_that_is_over_keeps_nothing_of_what_was_wrong(cluster: FakeCluster) -> None:
+    controller, _ = await reign_with_topic(cluster)
+    cluster.kill(3)
+    await until(lambda: controller.health.book.count(Trouble.UNDER_REPLICATED) == PARTITIONS)
+    await cluster.end_reign()
+    await until(lambda: controller.health.book.keys == ())
+
+
 async def test_a_reign_that_is_over_shows_nothing(cluster: FakeCluster) -> None:
     controller, _ = await reign_with_topic(cluster)
     reigning: list[Controller | None] = [controller]
@@ -250,6 +258,7 @@ async def test_while_all_is_well_a_look_at_the_clock_looks_at_no_partition() -> 
         clock=SkippingClock(),
         reign=SimpleNamespace(epoch=1),
         dispatch=SimpleNamespace(outstanding=list),
+        metadata=SimpleNamespace(tell_of_changes=lambda _watch: None),
     )
     watch = HealthWatch(context, Limits())
     running = asyncio.create_task(watch.run())

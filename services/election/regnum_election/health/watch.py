@@ -73,7 +73,7 @@ class HealthWatch:
         """The reign."""
         self.limits: Final = limits
         """When something is overdue."""
-        self.book: Final = TroubleBook()
+        self.book = TroubleBook()
         """Partitions in trouble."""
         self.orders: Sequence[BrokerOrders] = ()
         """Orders that are not acknowledged, as of the last look."""
@@ -82,15 +82,11 @@ class HealthWatch:
         self.looked_at_all = False
         """Whether every partition has been looked at in this reign."""
         self._settings: object = None
-        self._begun = False
         self._later: list[Collection[PartitionKey]] = []
         self._log: Final = structlog.get_logger("health").bind(epoch=context.reign.epoch)
 
     def changed(self, keys: Collection[PartitionKey], deleted: Collection[TopicId]) -> None:
         """Look at partitions that changed, at many of them in the next turn; forget topics that are gone."""
-        if not self._begun:
-            # All of them will be looked at.
-            return
         for topic_id in deleted:
             self.book.forget(topic_id)
         if len(keys) > LOOKED_AT_ONCE:
@@ -99,11 +95,16 @@ class HealthWatch:
             self._look_at(keys, self._clock.monotonic())
 
     async def run(self) -> None:
-        """Look for ever, from the moment when the reign has begun; a task of the supervisor."""
-        await self._look_at_all()
-        while True:
-            await self.turn()
-            await self._clock.sleep(INTERVAL_S)
+        """Look from the moment when the reign has begun until it ends; a task of the supervisor."""
+        self.context.metadata.tell_of_changes(self.changed)
+        try:
+            await self._look_at_all()
+            while True:
+                await self.turn()
+                await self._clock.sleep(INTERVAL_S)
+        finally:
+            # Reign and parts refer to one another, and old cycles stay: what is large goes now.
+            self.book, self.orders, self.overdue = TroubleBook(), (), ()
 
     async def turn(self) -> None:
         """One look at the clock."""
@@ -126,7 +127,6 @@ class HealthWatch:
         return self.context.clock
 
     async def _look_at_all(self) -> None:
-        self._begun = True
         await self._look_in_steps(self.context.picture.partitions)
         self.looked_at_all = True
 
