@@ -19,7 +19,10 @@ PARTITIONS = 4
 RECORDS = 600
 
 
-async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_the_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["etcd", "zookeeper"])
+async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_the_way(
+    tmp_path: Path, store: str
+) -> None:
     acknowledged: list[int] = []
     moving = asyncio.Event()
 
@@ -32,7 +35,9 @@ async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_t
             number += 1
 
     async with (
-        LocalCluster(tmp_path, brokers=4, elections=2, metadata=1, report=lambda _text: None) as cluster,
+        LocalCluster(
+            tmp_path, brokers=4, elections=2, metadata=1, coordination=store, report=lambda _text: None
+        ) as cluster,
         Admin(cluster.bootstrap) as admin,
         Producer(cluster.bootstrap) as producer,
     ):
