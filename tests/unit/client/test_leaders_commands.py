@@ -59,6 +59,16 @@ async def test_a_preferred_replica_that_cannot_lead_is_a_failure_of_its_own(
     assert "orders-1: broker 1 is away" in err
 
 
+async def test_of_very_many_failures_the_first_are_shown_and_the_others_counted(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.leaders.elections = [result("orders", number, **AWAY) for number in range(300)]
+    status, out, err = await regnum("partitions", "elect-leaders", "--topic", "orders", "--dry-run")
+    assert (status, out) == (5, "")
+    assert len(err.splitlines()) == 22
+    assert "279 further partitions" in err
+
+
 async def test_an_unclean_election_shows_what_is_lost_and_waits_for_yes(
     cluster: FakeCluster, regnum: CommandHere
 ) -> None:

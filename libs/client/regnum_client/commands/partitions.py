@@ -31,6 +31,9 @@ group = typer.Typer(
 )
 
 CLIENT_ID: Final = "regnum-admin"
+FAILURES_SHOWN: Final = 20
+"""Partitions that could not be elected in, and are said each on its own, besides the last."""
+
 COLUMNS: Final = ("partition", "offline_because", "chosen", "leader_epoch", "lost_from_offset", "may_be_lost")
 REPLICA_COLUMNS: Final = (
     "partition",
@@ -155,8 +158,12 @@ def elect_leaders(
     if only_look and unclean and not dry_run and any(one.failure is None for one in told):
         note("nothing was changed; run it again with --yes to elect these leaders, and lose what is named")
     failures = [failure_of(one.failure) for one in told if one.failure is not None]
-    for failure in failures[:-1]:
+    for failure in failures[:-1][:FAILURES_SHOWN]:
         emit_failure(failure, output)
+    if len(failures) > FAILURES_SHOWN + 1:
+        note(
+            f"{len(failures) - FAILURES_SHOWN - 1} further partitions could not be elected in; name topics to see them"
+        )
     if failures:
         raise CommandFailedError(failures[-1])
 
