@@ -251,7 +251,7 @@ EVENTS_DROPPED: Final = _made(
     Kind.COUNTER,
     "regnum.event.log.dropped",
     "{events}",
-    "Events that found the queue of the event log full; more than 0: its disk is too slow",
+    "Events that are not in the event log: its queue was full, or its directory could not be written for too long",
     ELECTION,
 )
 

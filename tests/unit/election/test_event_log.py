@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,17 @@ async def test_a_directory_that_cannot_be_written_costs_no_event_of_the_newest(t
     assert len(await log.entries_after(BEGINNING)) == 2
 
 
+async def test_what_memory_cannot_keep_while_the_directory_refuses_is_counted(tmp_path: Path, open_log: Open) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no directory")
+    log = await open_log(folder=blocked / "events", limits=Limits(memory_bytes=1_000))
+    await write(log, *(fenced(1, number) for number in range(1, 101)))
+    kept = (await found(log, limit=1_000)).events
+    assert 0 < len(kept) < 100
+    assert kept[0].position.number == 100
+    assert log.dropped == 100 - len(kept)
+
+
 class FastClock(SystemClock):
     """Makes the pause between two attempts at a directory a short one."""
 
@@ -321,6 +333,33 @@ async def test_what_does_not_fit_the_queue_is_dropped_counted_and_said(open_log:
     (gap,) = [one for one in events if one.kind == words.EVENT_KIND_EVENTS_DROPPED]
     assert gap.count == log.dropped
     assert gap.position.number + gap.count == 400
+
+
+async def test_texts_that_no_wire_takes_do_not_end_the_log(open_log: Open) -> None:
+    """A node that a person wrote may say anything, and what is said of it stands in an event."""
+    log = await open_log()
+    strange = replace(fenced(1, 1), detail="\udcff" * 5_000, topic="\ud800")
+    await write(log, strange, fenced(1, 2))
+    first, second = (await found(log, after=BEGINNING)).events
+    assert (first.detail, first.topic) == ("?" * 1_000, "?")
+    assert second.position.number == 2
+
+
+async def test_pages_go_from_memory_over_to_disk_without_a_gap_or_a_repeat(open_log: Open) -> None:
+    log = await open_log(limits=Limits(memory_bytes=1_500, segment_bytes=700))
+    await write(log, *(moved(1, 1 + 3 * number, [row(0), row(1), row(2)]) for number in range(40)))
+    seen: list[int] = []
+    before: Position | None = None
+    while (page := await found(log, limit=7, before=before)).events:
+        seen += [one.position.number for one in page.events]
+        before = page.next
+    assert seen == list(range(120, 0, -1))
+    seen, after = [], BEGINNING
+    while (page := await found(log, limit=7, after=after)).events:
+        seen += [one.position.number for one in page.events]
+        assert page.next is not None
+        after = page.next
+    assert seen == list(range(1, 121))
 
 
 async def test_what_lies_too_far_back_is_not_looked_at(open_log: Open) -> None:

@@ -18,6 +18,9 @@ from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch
 
 from regnum_election.history.events import Entry, Kind, OtherEntry, PartitionsEntry, Position
 
+TEXT_MAX: Final = 1_000
+"""Characters of a text."""
+
 NO_STATE: Final = -2
 """Leader before of a partition that had no state."""
 
@@ -30,7 +33,7 @@ def encode(entry: Entry) -> bytes:
         controller_id=entry.controller,
         time_unix_ms=entry.time_unix_ms,
         cause=entry.reason.cause,
-        evidence=entry.reason.evidence,
+        evidence=_text(entry.reason.evidence),
         traceparent=entry.reason.traceparent,
     )
     if isinstance(entry, PartitionsEntry):
@@ -41,11 +44,11 @@ def encode(entry: Entry) -> bytes:
                 kind=entry.kind,
                 broker_id=-1 if entry.broker is None else entry.broker,
                 broker_epoch=entry.broker_epoch,
-                topic=entry.topic,
+                topic=_text(entry.topic),
                 topic_id=entry.topic_id,
                 partition=entry.partition,
                 count=entry.count,
-                detail=entry.detail,
+                detail=_text(entry.detail),
             )
         )
     return message.SerializeToString()
@@ -55,7 +58,7 @@ def _add_rows(columns: history_pb2.PartitionChanges, entry: PartitionsEntry) -> 
     rows = entry.rows
     places = {id: place for place, id in enumerate(dict.fromkeys([row.key.topic_id for row in rows]))}
     columns.topic_ids.extend(places)
-    columns.topic_names.extend([entry.topics[id].name if id in entry.topics else "" for id in places])
+    columns.topic_names.extend([_text(entry.topics[id].name) if id in entry.topics else "" for id in places])
     columns.topic.extend([places[row.key.topic_id] for row in rows])
     columns.partition.extend([row.key.partition for row in rows])
     columns.version.extend([row.version for row in rows])
@@ -71,6 +74,13 @@ def _add_rows(columns: history_pb2.PartitionChanges, entry: PartitionsEntry) -> 
     if any(row.after.elr for row in rows):
         columns.elr_size.extend([len(row.after.elr) for row in rows])
         columns.elr.extend([id for row in rows for id in row.after.elr])
+
+
+def _text(text: str) -> str:
+    """What the wire takes, and no more of it than people read: some of it was written into the store by hand."""
+    if text.isascii() and len(text) <= TEXT_MAX:
+        return text
+    return text[:TEXT_MAX].encode("utf-8", errors="replace").decode("utf-8")
 
 
 def decode(data: bytes) -> history_pb2.EventEntry:

@@ -76,14 +76,21 @@ class EventLog:
         self._opened: asyncio.Event = asyncio.Event()
         self._waiting: set[asyncio.Event] = set()
         self._log = structlog.get_logger("event-log")
-        self.dropped = 0
-        """Events that could not be written, since the process started."""
+        self._refused = 0
+        """Events that found the queue full; the loop counts them."""
+        self._forgotten = 0
+        """Events that left memory before the directory could be written; the thread counts them."""
         self.written = 0
         """Events that were, to disk or while it fails to memory."""
         self.disk_errors = 0
         """Attempts at the directory that failed."""
         self.on_disk = False
         """Whether what is written is on disk."""
+
+    @property
+    def dropped(self) -> int:
+        """Events that are not in the log, since the process started: it was too slow, or its directory refused."""
+        return self._refused + self._forgotten
 
     def show(self, metrics: Metrics) -> None:
         """Let the metrics read what became of events."""
@@ -122,7 +129,7 @@ class EventLog:
                 self._dropped_since = entry
                 self._log.error("events dropped", advice="the disk of this election process is too slow for its log")
             self._dropped_now += weight
-            self.dropped += weight
+            self._refused += weight
             return
         with self._wake:
             if self._dropped_since is not None:
@@ -154,7 +161,7 @@ class EventLog:
             record = Record(first=first_of(entry), events=size_of(entry), payload=payload)
             with self._wake:
                 if self._queued + record.events > self._limits.queued_events:
-                    self.dropped += record.events
+                    self._refused += record.events
                     continue
                 self._queue.append(record)
                 self._queued += record.events
@@ -171,14 +178,24 @@ class EventLog:
 
     async def entries_after(self, position: Position) -> Sequence[Record]:
         """What lies behind a place, a portion of it; of very much only the newest."""
-        with self._wake:
-            recent = tuple(self._recent)
-        if recent and position >= recent[-1].last:
-            return ()
-        known = next((index for index, record in enumerate(recent) if record.last == position), None)
-        if known is not None:
-            return _portion(iter(recent[known + 1 :]))
+        newer = self._newer(position)
+        if newer is not None:
+            return _portion(iter(newer))
         return await asyncio.to_thread(self._entries_after, position)
+
+    def _newer(self, position: Position) -> Sequence[Record] | None:
+        """All records with events behind a place, from memory; None: it lies before what memory has."""
+        newer: list[Record] = []
+        with self._wake:
+            if not self._recent or position < self._recent[0].first:
+                return None
+            # Whoever follows is near the end.
+            for record in reversed(self._recent):
+                if record.last <= position:
+                    break
+                newer.append(record)
+        newer.reverse()
+        return newer
 
     async def search(
         self, said: events_pb2.DescribeEventsRequest, *, limit: int, after: Position | None, before: Position | None
@@ -200,26 +217,36 @@ class EventLog:
 
     def _forwards(self, after: Position) -> Iterator[Record]:
         segments = self._segments
-        with self._wake:
-            recent = tuple(self._recent)
-        reached = after
-        for record in () if segments is None else segments.forwards(after):
-            reached = record.last
-            yield record
-        yield from (record for record in recent if record.last > reached)
+        newer = self._newer(after)
+        if newer is None:
+            for record in () if segments is None else segments.forwards(after):
+                after = record.last
+                yield record
+            with self._wake:
+                newer = [record for record in self._recent if record.last > after]
+        yield from newer
 
     def _backwards(self, before: Position | None) -> Iterator[Record]:
         segments = self._segments
         with self._wake:
             recent = tuple(self._recent)
-        on_disk = BEGINNING if segments is None else segments.last
-        newer = (record for record in reversed(recent) if record.first > on_disk)
-        older = iter(()) if segments is None else segments.backwards(before)
-        return chain((record for record in newer if before is None or record.first < before), older)
+        newer = (record for record in reversed(recent) if before is None or record.first < before)
+        # What memory has is not read again.
+        oldest = recent[0].first if recent else None
+        rest = before if oldest is None or (before is not None and before < oldest) else oldest
+        older = iter(()) if segments is None else segments.backwards(rest)
+        return chain(newer, older)
 
     # The thread.
 
     def _run(self) -> None:
+        try:
+            self._write_for_ever()
+        finally:
+            # By a defect, too, which Python prints: what comes then finds the queue full, and is counted.
+            self.on_disk = False
+
+    def _write_for_ever(self) -> None:
         self._find()
         self._tell(self._opened.set)
         while True:
@@ -267,7 +294,10 @@ class EventLog:
                 self._recent.append(record)
                 self._recent_bytes += len(record.payload)
             while self._recent_bytes > self._limits.memory_bytes and len(self._recent) > 1:
-                self._recent_bytes -= len(self._recent.popleft().payload)
+                oldest = self._recent.popleft()
+                self._recent_bytes -= len(oldest.payload)
+                if self._segments is not None and oldest.first > self._segments.last:
+                    self._forgotten += oldest.events
         self.written += sum(record.events for record in records)
         if records:
             self._tell(self._news)

@@ -191,7 +191,9 @@ async def _show_past(
 async def _say_what_is_missing(admin: "Admin") -> None:
     page = await admin.describe_events(limit=1)
     if page.dropped:
-        note(f"{page.dropped} events were dropped: the disk of the controller is too slow for its event log")
+        note(
+            f"{page.dropped} events were dropped: the disk of the controller is too slow for its event log, or refuses"
+        )
     if not page.on_disk:
         note("the controller cannot write its event log to disk, and shows the newest events only; see its log")
 
