@@ -74,10 +74,15 @@ class ReassignmentsByHand:
 
     async def are_there(self) -> bool:
         """Whether anything stands in the folder. Beside the controller's task. Raises DeposedError."""
+        if self._context.unverified.has_any:
+            # Nothing is refused because a predecessor's picture was behind.
+            return False
         return bool(await self._context.store.names(paths.PARTITIONS_REASSIGNED))
 
     async def look(self) -> AsyncGenerator[None, None]:
         """Steps that ask for what stands there, and delete what is done."""
+        if self._context.unverified.has_any:
+            return
         found = await self._context.store.read_tree(paths.PARTITIONS_REASSIGNED, _Wishes)
         refused: dict[str, tuple[int, str]] = {
             path: (version, "it is not the number of a partition") for path, version in found.strange.items()

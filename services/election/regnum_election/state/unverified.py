@@ -25,6 +25,11 @@ class Unverified:
             and key.partition not in self._proved.get(key.topic_id, ())
         )
 
+    @property
+    def has_any(self) -> bool:
+        """Whether some topic of the picture may still be other than the store says."""
+        return bool(self._topics)
+
     def inherit(self, topics: Iterable[TopicId]) -> None:
         """Topics of a picture that was handed on."""
         self._topics.update(topics)
