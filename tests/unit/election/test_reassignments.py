@@ -1,12 +1,12 @@
 """Partitions that a controller moves, over a store and brokers that do as they are told (seed 001 F, KIP-455)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.port import Check, Group, Outcome
+from regnum_coordination.port import Check, Group, Outcome, Set
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
@@ -547,3 +547,56 @@ async def test_a_broker_that_has_confirmed_is_not_named(cluster: FakeCluster) ->
     await catch_up(cluster, "t", 0, 3)
     await arrived(cluster, "t", 0, 2, 3)
     await until(lambda: stopped(cluster, 1) == {("t", 0)} and not controller._dispatch.departing.of_topic(id))
+
+
+class Contended(MemoryStore):
+    """A leader writes its ISR just before the controller's switch reaches the store."""
+
+    leader_writes: Callable[[], Awaitable[None]] | None = None
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        switching = any(
+            {paths.topic("t"), paths.leader_and_isr("t", 0)}
+            <= {operation.path for operation in group if isinstance(operation, Set)}
+            for group in groups
+        )
+        if switching and self.leader_writes is not None:
+            writes, self.leader_writes = self.leader_writes, None
+            await writes()
+        return await super().write_batch(groups, fence=fence)
+
+
+async def test_a_target_that_leaves_the_isr_at_the_last_moment_is_waited_for_again(cluster: FakeCluster) -> None:
+    """And another partition that is switched in the same multi arrives all the same."""
+    await cluster.begin(1, 2, 3)
+    stores: list[Contended] = []
+
+    def open_contended(server: MemoryServer) -> MemoryStore:
+        stores.append(Contended(server))
+        return stores[-1]
+
+    cluster.open_store = open_contended
+    controller = await cluster.reign()
+    await created(controller, "t", (1, 2), (1, 2))
+    await ask(controller, "t", {0: (2, 3), 1: (2, 3)})
+    await grown(cluster, "t", 0, 1, 2, 3)
+    await grown(cluster, "t", 1, 1, 2, 3)
+
+    async def three_lags() -> None:
+        path = paths.leader_and_isr("t", 0)
+        node = await cluster.outside.get(path)
+        state = LeaderAndIsr.decode(node.data)
+        assert BrokerId(3) in state.isr
+        await cluster.outside.set(path, with_isr(state, ids(1, 2), min_insync=2).encode(), version=node.stat.version)
+
+    stores[0].leader_writes = three_lags
+    await catch_up(cluster, "t", 1, 3)
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 1, 2, 3)
+    await until(lambda: stores[0].leader_writes is None)
+    node = await cluster.topic("t")
+    assert node.partitions[0] == ids(1, 2, 3)
+    assert (await cluster.state("t", 0)).isr == ids(1, 2)
+    assert not stopped(cluster, 1) & {("t", 0)}
+    await catch_up(cluster, "t", 0, 3)
+    await arrived(cluster, "t", 0, 2, 3)
