@@ -51,6 +51,8 @@ from regnum_local.store_programs import find_store_program
 HEALTHY_TIMEOUT_S: Final = 60.0
 """Time from its start until a process must serve."""
 POLL_S: Final = 0.05
+STARTS_MAX: Final = 3
+"""Starts of the whole cluster when each time another port was taken between its choice and its use."""
 PLAN: Final = "cluster.json"
 """File of the processes and their ports, in the cluster's folder."""
 STOP_TIMEOUT_S: Final[Mapping[Role, float]] = {
@@ -69,6 +71,15 @@ class LaunchError(StartRefusedError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_status=ExitStatus.FAILED)
+
+
+class PortTakenError(LaunchError):
+    """A process ended, and somebody else listens where it should have."""
+
+    def __init__(self, message: str, taken: Address) -> None:
+        super().__init__(message)
+        self.taken = taken
+        """Where."""
 
 
 class ProcessState(enum.Enum):
@@ -207,10 +218,24 @@ class LocalCluster:
             elif choice.url is not None:
                 await check_running(choice.url, holds=clusters_in(self._data_dir))
             self._store_url = choice.url
-            self._plan = self._make_plan(known, choice)
-            await self._start_all(timeout_s)
+            await self._start_planned(known, choice, timeout_s)
             self._serving.set()
             undo.pop_all()
+
+    async def _start_planned(self, known: Plan, choice: StoreChoice, timeout_s: float) -> None:
+        """A port is free when it is chosen and may be somebody else's when it is bound, a moment later."""
+        for attempt in range(1, STARTS_MAX + 1):
+            self._plan = self._make_plan(known, choice)
+            try:
+                await self._start_all(timeout_s)
+            except PortTakenError as error:
+                if attempt == STARTS_MAX:
+                    raise
+                self._report(f"{error.taken} was taken by another process meanwhile; starting again with another port")
+                known = self._plan
+                await self._end_children()
+            else:
+                return
 
     async def stop(self) -> None:
         """End everything in order: brokers (they hand over their leadership), then what they need, the store last."""
@@ -226,8 +251,12 @@ class LocalCluster:
 
     async def kill_all(self) -> None:
         """End everything at once, without any care."""
-        await asyncio.gather(*(child.kill() for child in self._children.values()))
+        await self._end_children()
         await self._finish()
+
+    async def _end_children(self) -> None:
+        await asyncio.gather(*(child.kill() for child in self._children.values()))
+        await self._forget_children()
 
     async def kill(self, name: str) -> None:
         """Kill -9 a process and wait until it is gone."""
@@ -261,9 +290,9 @@ class LocalCluster:
         deadline_s = self._clock.monotonic() + timeout_s
         while not await self._healthy(member):
             if not child.running:
-                raise LaunchError(
-                    _ended(child, "mend that and start again; a port that somebody else has taken is replaced then")
-                )
+                said = _ended(child, "mend that and start again; a port that somebody else has taken is replaced then")
+                taken = [address for address in member.addresses.values() if not is_free(address.port, address.host)]
+                raise PortTakenError(said, taken[0]) if taken else LaunchError(said)
             if self._clock.monotonic() > deadline_s:
                 raise LaunchError(
                     f"{name} does not serve after {timeout_s:g} s; the end of its log:\n{child.log_tail()}\n"
@@ -399,14 +428,17 @@ class LocalCluster:
         processes = {name: identity for name, identity in running.items() if identity is not None}
         write_record(self._data_dir, RuntimeRecord(launcher=ProcessIdentity.of_self(), processes=processes))
 
-    async def _finish(self) -> None:
-        self._serving.clear()
+    async def _forget_children(self) -> None:
         watchers = tuple(self._watchers.values())
         self._watchers.clear()
         self._children.clear()
         for watcher in watchers:
             watcher.cancel()
         await asyncio.gather(*watchers, return_exceptions=True)
+
+    async def _finish(self) -> None:
+        self._serving.clear()
+        await self._forget_children()
         if self._lock is not None:
             remove_record(self._data_dir)
             self._lock.release()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -169,6 +170,27 @@ async def test_a_process_that_cannot_start_ends_everything_and_says_why(tmp_path
     for member in cluster.plan.members:
         assert not await accepts(member.address("client")), member
     DataDirLock.take(tmp_path).release()
+
+
+async def test_a_port_that_is_taken_before_it_is_bound_is_replaced(tmp_path):
+    """Whoever looks for free ports at the same time may choose the same."""
+    fake, lines = fake_command(), []
+    with socket.socket() as other:
+
+        def late(member, launch):
+            if member.name == "broker-1" and not other.getsockname()[1]:
+                other.bind((member.address("client").host, member.address("client").port))
+                other.listen()
+            return fake(member, launch)
+
+        cluster = LocalCluster(tmp_path, brokers=2, elections=1, metadata=0, report=lines.append, make_command=late)
+        async with cluster:
+            taken = other.getsockname()[1]
+            assert taken
+            assert cluster.plan.get("broker-1").address("client").port != taken
+            assert set(states(cluster).values()) == {ProcessState.RUNNING}
+            assert [line for line in lines if f":{taken} was taken by another process" in line]
+    assert not [line for line in lines if "ended with" in line], "it was mended"
 
 
 async def test_a_process_that_never_serves_is_a_clear_error(tmp_path):
