@@ -14,8 +14,10 @@ from regnum_coordination.port import Check, Children, Group, Node, Outcome
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.isr_reports import ReportedNode
+from regnum_election.history.events import PartitionsEntry
 from regnum_election.reign.events import IsrsWritten
 from regnum_election.standby.picture import FollowedPicture
+from regnum_election.standby.verification import UNPUBLISHED
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
@@ -246,6 +248,12 @@ async def test_leadership_that_moved_between_live_brokers_unheard_is_found_and_t
     await stage.full_sets(2)
     assert stage.cluster.all_told((1, 2, 3), PartitionKey(id, 0), 2)
     stage.check_orders(2, at_win)
+    # The successor's event log says what nobody had heard of, and how it came to know.
+    entries = [one for one in stage.cluster.recorded if isinstance(one, PartitionsEntry) and one.position.epoch == 2]
+    (told,) = [(one.reason, row) for one in entries for row in one.rows if row.key == PartitionKey(id, 0)]
+    assert told[0] == UNPUBLISHED
+    assert told[1].before is not None
+    assert (told[1].before.leader, told[1].after.leader) == (1, 2)
 
 
 def _leads(controller: Controller, name: str, leader: int) -> bool:
