@@ -56,12 +56,12 @@ def topics(partitions: int) -> Iterator[tuple[Topic, dict[int, Partition]]]:
         yield topic, members
 
 
-def broker() -> Broker:
-    """One that leads nothing, and so is told of everything."""
+def broker(id: BrokerId) -> Broker:
+    """One that the states know."""
     address = Address(host="127.0.0.1", port=1)
     return Broker(
-        id=BrokerId(99),
-        epoch=BrokerEpoch(1),
+        id=id,
+        epoch=MEMBERS[id].broker_epoch,
         registration=Registration(0),
         node_version=0,
         rack=None,
@@ -72,13 +72,14 @@ def broker() -> Broker:
 
 
 def remember_messages(book: ControlRequests, picture: Cluster) -> None:
-    keys = tuple(picture.partitions)
-    for start in range(0, len(keys), PARTITIONS_PER_MESSAGE):
-        some = keys[start : start + PARTITIONS_PER_MESSAGE]
-        call = StatesCall(keys=some, marks=(), init=False, part=0, parts=1)
-        request, told = book.leader_and_isr(picture, broker(), call)
-        message = control_pb2.LeaderAndIsrRequest.FromString(request)
-        assert len(told) == len(message.partitions) == len(some)
+    for id in MEMBERS:
+        keys = tuple(picture.of_broker(id))
+        for start in range(0, len(keys), PARTITIONS_PER_MESSAGE):
+            some = keys[start : start + PARTITIONS_PER_MESSAGE]
+            call = StatesCall(keys=some, marks=(), init=False, part=0, parts=1)
+            request, told = book.leader_and_isr(picture, broker(id), call)
+            message = control_pb2.LeaderAndIsrRequest.FromString(request)
+            assert len(told) == len(message.partitions) == len(some)
 
 
 @pytest.mark.parametrize("partitions", [4, 1_000])
