@@ -84,12 +84,16 @@ class UncleanElections:
         await ready()
         while True:
             await self._context.clock.sleep(INTERVAL_S)
-            picture = self._context.picture
-            if picture.unled and picture.settings.unclean_anywhere:
+            if self._may_be_needed():
                 await self._look()
             else:
                 self._since_s.clear()
             self.looks += 1
+
+    def _may_be_needed(self) -> bool:
+        # Apart: whoever sleeps must not hold on to a picture of the past.
+        picture = self._context.picture
+        return bool(picture.unled) and picture.settings.unclean_anywhere
 
     async def elect(
         self, topics: Mapping[str, Sequence[int]], *, validate_only: bool, who: str, wait_s: float
