@@ -252,7 +252,7 @@ class Counting(dict[PartitionKey, Partition]):
 
 async def test_while_all_is_well_a_look_at_the_clock_looks_at_no_partition() -> None:
     partitions = Counting()
-    picture = SimpleNamespace(partitions=partitions, settings=object(), topics={})
+    picture = SimpleNamespace(partitions=partitions, settings=object(), topics={}, of_topic=lambda _id: ())
     context: Any = SimpleNamespace(
         picture=picture,
         clock=SkippingClock(),

@@ -7,7 +7,7 @@ Constraints: nothing is done for partitions and orders that are well. What a rei
 once, in steps that failures go before; how long it had been so before nobody knows, so its time begins there.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -127,8 +127,13 @@ class HealthWatch:
         return self.context.clock
 
     async def _look_at_all(self) -> None:
-        await self._look_in_steps(self.context.picture.partitions)
+        await self._look_in_steps(self._all_keys())
         self.looked_at_all = True
+
+    def _all_keys(self) -> Iterator[PartitionKey]:
+        """Of the topics that there are now; what is held meanwhile is their ids, and never a picture that is over."""
+        for topic_id in tuple(self.context.picture.topics):
+            yield from self.context.picture.of_topic(topic_id)
 
     async def _look_in_steps(self, keys: Iterable[PartitionKey]) -> None:
         async for part in slices(keys, LOOKED_AT_ONCE):
