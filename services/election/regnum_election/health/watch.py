@@ -31,6 +31,9 @@ INTERVAL_S: Final = 1.0
 LOOKED_AT_ONCE: Final = 1_000
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
 
+CHANGED_AT_ONCE: Final = 100
+"""Partitions of one publication that are looked at with it; more wait for the next turn, since failovers have hurry."""
+
 LASTED_AT_ONCE: Final = 1_000
 """Partitions whose trouble is found to have lasted, in one look; the next look finds more."""
 
@@ -89,7 +92,7 @@ class HealthWatch:
         """Look at partitions that changed, at many of them in the next turn; forget topics that are gone."""
         for topic_id in deleted:
             self.book.forget(topic_id)
-        if len(keys) > LOOKED_AT_ONCE:
+        if len(keys) > CHANGED_AT_ONCE:
             self._later.append(keys)
         else:
             self._look_at(keys, self._clock.monotonic())
