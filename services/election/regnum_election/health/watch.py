@@ -28,7 +28,7 @@ from regnum_election.state.context import ControllerContext
 INTERVAL_S: Final = 1.0
 """Time between two looks at the clock."""
 
-LOOKED_AT_ONCE: Final = 1_000
+LOOKED_AT_ONCE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
 
 CHANGED_AT_ONCE: Final = 100

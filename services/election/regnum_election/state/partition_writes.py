@@ -24,7 +24,7 @@ from regnum_election.history.events import SETTLING, PartitionRow, Reason
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext, Decide
 
-DECISIONS_PER_SLICE: Final = 200
+DECISIONS_PER_SLICE: Final = 100
 """Decisions between two turns of the event loop (safety rule S22)."""
 
 PARTITIONS_PER_WRITE: Final = 500
@@ -72,6 +72,9 @@ async def change(
     applied = Applied()
     all_keys = list(keys)
     for start in range(0, len(all_keys), PARTITIONS_PER_WRITE):
+        if start:
+            # What the last write changed has taken its time of this turn.
+            await asyncio.sleep(0)
         await _change(context, all_keys[start : start + PARTITIONS_PER_WRITE], decide, reason, applied)
     context.unfinished.update(dict.fromkeys(applied.unfinished, (decide, reason)))
     return applied
