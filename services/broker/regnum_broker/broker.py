@@ -237,7 +237,7 @@ class Broker:
             registered=self.registered.set,
         )
         supervisor.start("registration", registering.run())
-        self._start_stray_watch(orders)
+        self._start_stray_watch(orders, fetchers, sessions)
         supervisor.start("health", self._serve_when_registered(internal, client))
         shutdown = ControlledShutdown(broker=self._id, fence=fence, calls=calls, fetchers=fetchers, clock=clock)
 
@@ -277,13 +277,15 @@ class Broker:
             note_moving=moving.note,
         )
 
-    def _start_stray_watch(self, orders: Orders) -> None:
-        """What deletes replicas that were reassigned while this broker was away (safety rule S13)."""
+    def _start_stray_watch(self, orders: Orders, fetchers: Fetchers, sessions: Sessions) -> None:
+        """What deletes replicas that were reassigned without this broker hearing of it (safety rule S13)."""
         fence = self.fence
         strays = StrayWatch(
             replicas=self.replicas,
             orders=orders,
+            is_idle=fetchers.is_idle,
             identity=lambda: fence.identity,
+            store=lambda: sessions.store,
             clock=self._clock,
             grace_s=self._settings.stray_grace_s,
         )

@@ -8,6 +8,7 @@ import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.strays.assignments import Assignment, assignments_of
+from regnum_broker.replication.partition import Following
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_model import paths
@@ -217,3 +218,49 @@ async def test_a_leader_takes_up_new_replicas_from_an_order_it_knows_and_lets_th
     await world.isr_is(1, 2)
     assert world.brokers[ONE].partition().role is role
     await world.log_ends_at(2, 1)
+
+
+async def full_set(world: BrokerWorld, id: int) -> None:
+    """INIT of the next controller, which names nothing."""
+    world.controller_epoch += 1
+    epoch, _ = await world.registration(id)
+    await world.control(id).LeaderAndIsr(
+        control_pb2.LeaderAndIsrRequest(
+            controller_id=2, controller_epoch=world.controller_epoch, broker_epoch=epoch, init=True, part=0, parts=1
+        ),
+        timeout=10,
+    )
+
+
+async def test_a_follower_whose_stop_died_with_its_controller_goes_after_the_grace_time(world: BrokerWorld) -> None:
+    """Switched, the leader told, and the controller dead before it ordered the stop."""
+    await world.elect(1, [1], replicas=[1, 2])
+    await assign(world, topic_node(ONE, TWO))
+    await world.elect(1, [1], epoch=1, tell=[1])
+    await assign(world, topic_node(ONE))
+    await full_set(world, 2)
+
+    async def gone() -> bool:
+        return not has_replica(world, 2)
+
+    await eventually(gone, what="the stray is deleted")
+    assert world.brokers[ONE].leads()
+
+
+async def test_a_follower_that_its_leader_refuses_stays_while_it_is_assigned(world: BrokerWorld) -> None:
+    """The leaders are an epoch ahead: an order to the follower of the first is late, whatever a full set left out."""
+    for partition in (0, 1):
+        await world.elect(1, [1], replicas=[1, 2], tell=[2], partition=partition)
+        await world.elect(1, [1], replicas=[1, 2], epoch=1, tell=[1], partition=partition)
+    await assign(world, TopicNode(topic_id=TOPIC_ID, partitions={0: (ONE, TWO), 1: (ONE,)}))
+    await full_set(world, 2)
+
+    async def gone() -> bool:
+        return world.brokers[TWO].broker.replicas.get(PartitionKey(TOPIC_ID, 1)) is None
+
+    await eventually(gone, what="the stray is deleted")
+    # Refused for as long, and looked at together with the other.
+    follower = world.brokers[TWO].partition()
+    assert isinstance(follower.role, Following)
+    await world.send(2, [world.order(await world.state(), 1, replicas=[1, 2])])
+    await world.isr_is(1, 2)

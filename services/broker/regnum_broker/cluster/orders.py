@@ -352,7 +352,7 @@ class Orders:
         return results
 
     async def remove_strays(self, keys: Sequence[PartitionKey], *, broker_epoch: BrokerEpoch) -> int:
-        """Delete those of these replicas that have no role and that the store assigns to other brokers (S13).
+        """Delete those of these replicas that do nothing and that the store assigns to other brokers (S13).
 
         The store is asked in the one task that gives roles, so no order comes between its answer and the deletion.
         Returns how many were deleted. Raises RegnumError: STALE_BROKER_EPOCH.
@@ -361,11 +361,13 @@ class Orders:
 
         async def remove() -> list[Code]:
             nonlocal deleted
-            idle = [key for key in keys if (known := self._replicas.get(key)) is not None and known.role is None]
+            idle = [one.key for one in filter(None, map(self._replicas.get, keys)) if self._fetchers.is_idle(one)]
             said = await assignments_of(self._store(), idle, broker=self._replicas.broker)
             strays = [key for key in idle if said[key] is Assignment.ELSEWHERE]
             if strays:
                 self._log.warning("replicas that are assigned to other brokers are deleted", strays=strays)
+            for stray in filter(None, map(self._replicas.get, strays)):
+                self._end_role(stray)
             failed = await self._delete({key: index for index, key in enumerate(strays)})
             deleted = len(strays) - len(failed)
             return []

@@ -68,6 +68,9 @@ PAUSES_S: Final[Mapping[int, float]] = {
 PAUSE_S: Final = 1.0
 """The same after any other error."""
 
+REFUSED_FOR_S: Final = 10.0
+"""A partition that was refused so shortly ago counts as one that is not served: it is asked for again every second."""
+
 StreamCall = Any
 """grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
 
@@ -122,6 +125,13 @@ class LeaderStream:
         if self._followed.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
+
+    def serves(self, key: PartitionKey) -> bool:
+        """Whether the leader answers, and has not refused a partition lately. An idle partition is served, too."""
+        followed = self._followed.get(key)
+        if followed is None or followed.first_request is None or not self._answered or self._address() is None:
+            return False
+        return self._clock.monotonic() - followed.not_before_s >= REFUSED_FOR_S
 
     @property
     def answers(self) -> int | None:
@@ -400,6 +410,13 @@ class Fetchers:
         leader = self._leaders.pop(key, None)
         if leader is not None:
             self._streams[leader].remove(key)
+
+    def is_idle(self, partition: Partition) -> bool:
+        """Whether a replica does nothing: it has no role, or follows a leader that refuses it, or none that answers."""
+        if not isinstance(partition.role, Following):
+            return partition.role is None
+        leader = self._leaders.get(partition.key)
+        return leader is None or not self._streams[leader].serves(partition.key)
 
     def answers(self) -> dict[BrokerId, int]:
         """How many answers each leader that is waited for has given so far."""

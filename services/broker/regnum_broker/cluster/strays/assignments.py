@@ -19,10 +19,16 @@ from regnum_coordination.port import Node, Store
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicIdNode, TopicNode
-from regnum_service.slices import Turns
+from regnum_service.slices import Turns, slices
 
 DECODED_BYTES_PER_TURN: Final = 64 * 1024
-"""Bytes of nodes decoded between two turns of the event loop (safety rule S22)."""
+"""Bytes of nodes decoded between two turns of the loop; larger nodes are decoded on a thread (safety rule S22)."""
+
+TOPICS_PER_READ: Final = 8
+"""Topic nodes that are read together: each may have a megabyte."""
+
+STATES_PER_TURN: Final = 200
+"""States decoded between two turns of the event loop."""
 
 READ_TIMEOUT_S: Final = 2.0
 """How long all of it may take: orders wait meanwhile, and those of a failover must not wait for this broker's store."""
@@ -75,7 +81,9 @@ async def _found(store: Store, keys: Sequence[PartitionKey], broker: BrokerId) -
         if found[key] is Assignment.ELSEWHERE:
             elsewhere.append((key, name))
     states = await _read(store, [paths.leader_and_isr(name, key.partition) for key, name in elsewhere])
+    turns = Turns(STATES_PER_TURN)
     for key, name in elsewhere:
+        await turns.took()
         if not _is_led_by_others(states.get(paths.leader_and_isr(name, key.partition)), key, broker):
             found[key] = Assignment.UNKNOWN
     return found
@@ -95,20 +103,26 @@ async def _topics(store: Store, ids: Mapping[TopicId, None]) -> dict[TopicId, tu
             names[id] = TopicIdNode.decode(guard.data).topic
         except MalformedNodeError:
             continue
-    nodes = await _read(store, [paths.topic(name) for name in names.values()])
     turns = Turns(DECODED_BYTES_PER_TURN)
-    for id, name in names.items():
-        node = nodes.get(paths.topic(name))
-        if node is None:
-            continue
-        await turns.took(len(node.data))
-        try:
-            content = TopicNode.decode(node.data)
-        except MalformedNodeError:
-            continue
-        if content.topic_id == id:
-            topics[id] = (name, content)
+    async for some in slices(names.items(), TOPICS_PER_READ):
+        nodes = await _read(store, [paths.topic(name) for _, name in some])
+        for id, name in some:
+            node = nodes.get(paths.topic(name))
+            content = None if node is None else await _decoded(node.data, turns)
+            if content is not None and content.topic_id == id:
+                topics[id] = (name, content)
     return topics
+
+
+async def _decoded(data: bytes, turns: Turns) -> TopicNode | None:
+    """A topic node; None: nobody can read it."""
+    try:
+        if len(data) >= DECODED_BYTES_PER_TURN:
+            return await asyncio.to_thread(TopicNode.decode, data)
+        await turns.took(len(data))
+        return TopicNode.decode(data)
+    except MalformedNodeError:
+        return None
 
 
 async def _read(store: Store, wanted: Sequence[str]) -> dict[str, Node]:

@@ -1,11 +1,13 @@
-"""Looks after replicas that nobody gives a role: those that were reassigned while this broker was away (S13).
+"""Looks after replicas that do nothing: those that were reassigned, and whose broker did not hear of it (S13).
 
 Goals: their files go by themselves, whichever controller reigns; a replica whose order is only late, or whose
 controller is away, is never touched.
 
-Algorithm: a replica that had no role whenever it was looked at during the grace time, while this broker was registered
-all that time under one broker epoch, is a candidate. What is done about it, the one task that gives roles decides by
-what the store says then. What is not deleted is a candidate again after another grace time.
+Algorithm: a replica that had no role whenever it was looked at during the grace time, or followed a leader that did not
+serve it, while this broker was registered all that time under one broker epoch, is a candidate. It is no more than
+that: a leader that died leaves many. So the store is asked first, while orders are carried out; what others have, the
+one task that gives roles looks at again and decides about by what the store says then. What is not deleted is a
+candidate again after another grace time.
 """
 
 from collections.abc import Callable
@@ -13,23 +15,26 @@ from itertools import islice
 from typing import Final
 
 import structlog
+from regnum_coordination.port import Store
 from regnum_model.ids import BrokerEpoch, PartitionKey
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
 from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.strays.assignments import Assignment, assignments_of
 from regnum_broker.identity import Identity
+from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
 
 GRACE_S: Final = 60.0
-"""How long a replica has to be without a role, unless the settings say otherwise."""
+"""How long a replica has to do nothing, unless the settings say otherwise."""
 
 LOOKS_PER_GRACE: Final = 6
 """How often it is looked at in that time."""
 
 REPLICAS_PER_CHECK: Final = 200
-"""Candidates that the store is asked about together; orders wait for one such check at most."""
+"""Candidates that the store is asked about together; orders wait for one such check at most, and for strays alone."""
 
 REPLICAS_PER_TURN: Final = 1_000
 """Replicas looked at between two turns of the event loop (safety rule S22)."""
@@ -43,13 +48,17 @@ class StrayWatch:
         *,
         replicas: Replicas,
         orders: Orders,
+        is_idle: Callable[[Partition], bool],
         identity: Callable[[], Identity | None],
+        store: Callable[[], Store | None],
         clock: Clock,
         grace_s: float = GRACE_S,
     ) -> None:
         self._replicas: Final = replicas
         self._orders: Final = orders
+        self._is_idle: Final = is_idle
         self._identity: Final = identity
+        self._store: Final = store
         self._clock: Final = clock
         self._grace_s: Final = grace_s
         self._epoch: BrokerEpoch | None = None
@@ -75,7 +84,7 @@ class StrayWatch:
         idle: dict[PartitionKey, float] = {}
         async for some in slices(tuple(self._replicas), REPLICAS_PER_TURN):
             for partition in some:
-                if partition.role is None:
+                if self._is_idle(partition):
                     idle[partition.key] = self._idle_since_s.get(partition.key, now_s)
         self._idle_since_s = idle
         due = (key for key, since_s in idle.items() if now_s - since_s >= self._grace_s)
@@ -84,8 +93,12 @@ class StrayWatch:
             return 0
         for key in candidates:
             self._idle_since_s[key] = now_s
+        said = await assignments_of(self._store(), candidates, broker=self._replicas.broker)
+        strays = [key for key in candidates if said[key] is Assignment.ELSEWHERE]
+        if not strays:
+            return 0
         try:
-            return await self._orders.remove_strays(candidates, broker_epoch=epoch)
+            return await self._orders.remove_strays(strays, broker_epoch=epoch)
         except RegnumError as error:
             self._log.info("strays not looked at", reason=error.message)
             return 0
