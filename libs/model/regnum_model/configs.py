@@ -41,6 +41,9 @@ VALUE_MAX: Final = 2**15 - 1
 RATE_MAX: Final = 10**12
 """Largest rate, bytes in a second."""
 
+THROTTLE_RATE_MIN: Final = 1_000
+"""Smallest rate of a replication throttle: below, a single batch would be paid for over hours."""
+
 SEGMENT_MS_MAX: Final = 2**53
 """Largest time in milliseconds: what every reader of JSON takes exactly; 285,000 years."""
 
@@ -71,6 +74,8 @@ class ConfigDefinition:
     """Smallest value."""
     high: int = 1
     """Largest value."""
+    least: int = 0
+    """Smallest value other than 0, where 0 means that there is no limit."""
     default: int
     """Value where neither a topic nor the cluster says one."""
     topic: bool = True
@@ -83,6 +88,8 @@ class ConfigDefinition:
         """The range, in words that follow "is"."""
         if self.type is ConfigType.BOOLEAN:
             return "true or false"
+        if self.least:
+            return f"0, or a whole number from {self.least} to {self.high}"
         return f"a whole number from {self.low} to {self.high}"
 
     def parse(self, text: str) -> int:
@@ -91,7 +98,7 @@ class ConfigDefinition:
             value = {"true": 1, "false": 0}.get(text.lower(), -1)
         else:
             value = int(text) if _WHOLE_NUMBER.fullmatch(text) else -1
-        if not self.low <= value <= self.high:
+        if not self.low <= value <= self.high or 0 < value < self.least:
             raise MalformedNodeError(f"{self.name} is {self.valid_values}, not {text[:40]!r}")
         return value
 
@@ -185,6 +192,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
             ),
             ConfigDefinition(
                 name=LEADER_THROTTLE_RATE,
+                least=THROTTLE_RATE_MIN,
                 high=RATE_MAX,
                 default=0,
                 topic=False,
@@ -193,6 +201,7 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
             ),
             ConfigDefinition(
                 name=FOLLOWER_THROTTLE_RATE,
+                least=THROTTLE_RATE_MIN,
                 high=RATE_MAX,
                 default=0,
                 topic=False,

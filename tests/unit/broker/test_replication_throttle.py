@@ -51,6 +51,17 @@ def test_what_is_overdrawn_stays_so_when_the_rate_changes() -> None:
     assert meter.pause_s() == pytest.approx(2.1)
 
 
+@pytest.mark.parametrize("rate", [1, 5, 9])
+def test_no_pause_is_negative_however_low_the_rate(rate: int) -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    meter.set_rate(rate)
+    for size in (rate, 1, 0, 100):
+        meter.count(size)
+        assert meter.pause_s() >= 0.0
+        assert (meter.pause_s() == 0.0) == (meter.allowance() > 0)
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[BrokerWorld]:
     made = BrokerWorld(tmp_path)

@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from regnum_model.configs import (
     DEFINITIONS,
+    FOLLOWER_THROTTLE_RATE,
+    LEADER_THROTTLE_RATE,
     MAX_MESSAGE_BYTES,
     MIN_INSYNC_REPLICAS,
+    THROTTLE_RATE_MIN,
     UNCLEAN_LEADER_ELECTION_ENABLE,
     ConfigDefinition,
     ConfigType,
@@ -22,7 +25,8 @@ definitions = st.sampled_from(list(DEFINITIONS.values()))
 
 @given(definitions, st.data())
 def test_every_value_of_the_range_is_written_and_read_back(one: ConfigDefinition, data: st.DataObject) -> None:
-    value = data.draw(st.integers(one.low, one.high))
+    numbers = st.integers(max(one.low, one.least), one.high)
+    value = data.draw(st.one_of(st.just(0), numbers) if one.least else numbers)
     assert parse_value(one.name, format_value(one.name, value)) == value
 
 
@@ -30,7 +34,7 @@ def test_every_value_of_the_range_is_written_and_read_back(one: ConfigDefinition
 def test_any_other_text_is_refused_with_the_range(one: ConfigDefinition, text: str) -> None:
     known = {"true": 1, "false": 0} if one.type is ConfigType.BOOLEAN else {}
     is_number = one.type is ConfigType.INT and text.isascii() and text.isdigit() and len(text) <= 16
-    if text.lower() in known or (is_number and one.low <= int(text) <= one.high):
+    if text.lower() in known or (is_number and one.low <= int(text) <= one.high and not 0 < int(text) < one.least):
         assert parse_value(one.name, text) in range(one.low, one.high + 1)
         return
     with pytest.raises(MalformedNodeError, match=re.escape(one.valid_values)):
@@ -69,3 +73,11 @@ def test_texts_and_their_values(name: str, text: str, value: int) -> None:
 def test_what_is_out_of_range_or_of_another_type_is_refused(name: str, text: str) -> None:
     with pytest.raises(MalformedNodeError):
         parse_value(name, text)
+
+
+@pytest.mark.parametrize("name", [LEADER_THROTTLE_RATE, FOLLOWER_THROTTLE_RATE])
+def test_a_throttle_that_would_stop_a_move_for_hours_is_refused(name: str) -> None:
+    assert parse_value(name, "0") == 0
+    assert parse_value(name, str(THROTTLE_RATE_MIN)) == THROTTLE_RATE_MIN
+    with pytest.raises(MalformedNodeError, match=f"is 0, or a whole number from {THROTTLE_RATE_MIN} to"):
+        parse_value(name, str(THROTTLE_RATE_MIN - 1))

@@ -75,7 +75,8 @@ class Meter:
         if self._limit is None or self.allowance() > 0:
             return 0.0
         wanted = max(self._limit.rate * PAUSE_S, 1.0)
-        return (wanted - self._bucket.tokens) / self._limit.rate
+        # A rate so low that the bucket never holds a whole request's worth leaves less to wait for than it has.
+        return max(0.0, wanted - self._bucket.tokens) / self._limit.rate
 
     def count(self, size_bytes: int) -> None:
         """Bytes were sent, or taken."""
