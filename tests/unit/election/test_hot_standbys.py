@@ -15,6 +15,7 @@ from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.history.events import PartitionsEntry
+from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.reign.events import IsrsWritten
 from regnum_election.standby.picture import FollowedPicture
 from regnum_election.standby.verification import UNPUBLISHED
@@ -580,3 +581,42 @@ async def shrink_some(stage: Stage, chance: random.Random) -> dict[PartitionKey,
 def _request(chance: random.Random, name: str) -> TopicRequest:
     partitions = [chance.sample((1, 2, 3, 4), chance.randint(2, 3)) for _ in range(chance.randint(1, 3))]
     return assigned(name, *partitions)
+
+
+async def test_a_replica_that_was_dropped_unheard_is_not_told_to_follow(stage: Stage) -> None:
+    """Fewer replicas: the switch is written, nobody heard of it, controller and leader die together."""
+    await stage.begin(1, 2, 3)
+    controller = await stage.cluster.reign()
+    key = PartitionKey((await create(controller, assigned("t", (1, 2, 3))))[0], 0)
+    controller._reassigner.wake = lambda: None  # type: ignore[method-assign]
+    move = ReassignmentRequest(topic="t", partition=0, target=(BrokerId(1), BrokerId(2)))
+    asked = await controller.reassignments.alter([move], validate_only=False, who="a test", wait_s=DEADLINE_S)
+    assert asked == (None,)
+    await stage.follow()
+    stage.standby.hold()
+    for broker in stage.live():
+        broker.held = asyncio.Event()
+    del controller._reassigner.wake
+    controller._reassigner.wake()
+
+    async def arrived() -> bool:
+        return (await stage.cluster.topic("t")).partitions[0] == move.target
+
+    await until(arrived)
+    await stage.cluster.end_reign()
+    stage.cluster.kill(1)
+    for broker in stage.live():
+        assert broker.held is not None
+        broker.held.set()
+        broker.held = None
+    await stage.succeed()
+    await until(lambda: stage.cluster.all_told((2,), key, 2))
+    await stage.full_sets(2)
+    told = [
+        list(item.state.replicas)
+        for request in stage.cluster.brokers[BrokerId(3)].requests
+        if request.controller_epoch == 2
+        for item in request.partitions
+        if item.topic_id == key.topic_id
+    ]
+    assert told == [], "broker 3 is told to follow a partition that the store does not assign to it"

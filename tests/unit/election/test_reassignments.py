@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.port import Check, Group, Outcome, Set
+from regnum_coordination.errors import InvalidRequest
+from regnum_coordination.port import Check, Group, Outcome, Refused, Set
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
@@ -600,3 +601,150 @@ async def test_a_target_that_leaves_the_isr_at_the_last_moment_is_waited_for_aga
     assert not stopped(cluster, 1) & {("t", 0)}
     await catch_up(cluster, "t", 0, 3)
     await arrived(cluster, "t", 0, 2, 3)
+
+
+async def test_a_wish_that_replaces_one_that_was_taken_back_by_hand_is_heard(cluster: FakeCluster) -> None:
+    """A node made anew begins at version 0 again (safety rule S2)."""
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    await created(controller, "t", (1, 2))
+    path = await wish(cluster, "0", b"[2,3]")
+    await grown(cluster, "t", 0, 1, 2, 3)
+    node = await cluster.outside.get(path)
+    await cluster.outside.delete(path, version=node.stat.version)
+    await wish(cluster, "0", b"[2,4]")
+    await grown(cluster, "t", 0, 1, 2, 4)
+
+
+async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_others(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (1, 2, 3)), 0)
+    await until(lambda: key in cluster.told(2))
+    cluster.brokers[BrokerId(2)].offline.add(key)
+    controller._context.dispatch.order_states([(BrokerId(2), [key])])
+
+    async def out() -> bool:
+        return (await cluster.state("t", 0)).isr == ids(1, 3)
+
+    await until(out)
+    dispatch = controller._dispatch._brokers[BrokerId(2)]
+    assert key in dispatch._offline
+    assert await ask(controller, "t", {0: (1, 3, 4)}) == [None]
+    await grown(cluster, "t", 0, 1, 2, 3, 4)
+    await catch_up(cluster, "t", 0, 4)
+    await arrived(cluster, "t", 0, 1, 3, 4)
+    await until(lambda: stopped(cluster, 2) == {("t", 0)})
+    dispatch._ask_again_s = 0.0
+    dispatch._repeat_refused()
+    assert not dispatch._offline
+    assert not dispatch._outbox.is_pending(key)
+
+
+class Gated(MemoryStore):
+    """Lets one write of a topic's node through at a time, and counts them."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.gate: asyncio.Semaphore | None = None
+        self.topic_writes = 0
+
+    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+        if any(isinstance(one, Set) and one.path == paths.topic("t") for group in groups for one in group):
+            self.topic_writes += 1
+            if self.gate is not None:
+                await self.gate.acquire()
+        return await super().write_batch(groups, fence=fence)
+
+
+def gated(cluster: FakeCluster) -> list[Gated]:
+    stores: list[Gated] = []
+
+    def open_store(server: MemoryServer) -> MemoryStore:
+        stores.append(Gated(server))
+        return stores[-1]
+
+    cluster.open_store = open_store
+    return stores
+
+
+@pytest.mark.parametrize("target", [(1, 2), (3, 2, 1)])
+async def test_a_failover_waits_for_one_write_of_a_topic_at_most(cluster: FakeCluster, target: tuple[int, ...]) -> None:
+    stores = gated(cluster)
+    await cluster.begin(1, 2, 3, 4, 5)
+    controller = await cluster.reign()
+    each = 1_200
+    await created(controller, "t", *[(1, 2, 3)] * each)
+    other = PartitionKey(await created(controller, "other", (4, 5)), 0)
+    controller._reassigner.wake = lambda: None  # type: ignore[method-assign]
+    assert await ask(controller, "t", dict.fromkeys(range(each), target)) == [None] * each
+    del controller._reassigner.wake
+    (store,) = (one for one in stores if one.topic_writes)
+    store.gate, store.topic_writes = asyncio.Semaphore(0), 0
+    controller._reassigner.wake()
+    await until(lambda: store.topic_writes == 1, what="the first switch is under way")
+    cluster.kill(4)
+    await until(lambda: not controller.queue.is_empty, what="the death is heard of")
+    store.gate.release()
+
+    def is_led_again() -> bool:
+        held = controller.picture.partitions[other].held
+        return held is not None and held.state.leader == 5
+
+    await until(is_led_again)
+    assert store.topic_writes <= 2, "one was under way, and the next may wait at the store"
+    assert len(controller.picture.reassigning) >= each - 500
+    store.gate = None
+    for gate in stores:
+        gate.gate = None
+
+
+async def test_a_whole_topic_is_switched_with_few_writes_of_its_node(cluster: FakeCluster) -> None:
+    """Each write repeats the node: its size, and not the replicas, says how much a switch costs."""
+    stores = gated(cluster)
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    each = 1_000
+    await created(controller, "t", *[(1, 2, 3)] * each)
+    for target, most in (((3, 2, 1), 3), ((1, 2), 11)):
+        before = sum(store.topic_writes for store in stores)
+        assert await ask(controller, "t", dict.fromkeys(range(each), target)) == [None] * each
+        await until(lambda: not controller.picture.reassigning)
+        assert sum(store.topic_writes for store in stores) - before <= 1 + most
+        assert set((await cluster.topic("t")).partitions.values()) == {ids(*target)}
+
+
+async def test_a_place_is_not_held_by_one_that_waits_for_a_dead_broker(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    controller._reassigner._moving_max = 1  # type: ignore[misc]
+    await created(controller, "t", (1, 2), (1, 2), (1, 2))
+    assert await ask(controller, "t", {0: (1, 3)}) == [None]
+    await grown(cluster, "t", 0, 1, 2, 3)
+    assert await ask(controller, "t", {1: (2, 3), 2: (2, 4)}) == [None, None]
+    cluster.kill(3)
+    await grown(cluster, "t", 2, 1, 2, 4)
+    waiting = {
+        one.key.partition: one.waits_for for one in (await controller.reassignments.ongoing((), page="")).reassignments
+    }
+    assert waiting[0] == waiting[1] == "brokers [3] are not live; start them, or cancel it"
+    assert (await cluster.topic("t")).partitions[1] == ids(1, 2), "it would be filled by nobody"
+    assert await ask(controller, "t", {0: None, 1: None}) == [None, None]
+    await arrived(cluster, "t", 0, 1, 2)
+    await arrived(cluster, "t", 1, 1, 2)
+
+
+async def test_what_the_store_cannot_take_at_once_goes_in_smaller_writes(cluster: FakeCluster) -> None:
+    class Small(MemoryStore):
+        async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
+            if any(sum(isinstance(one, Set) for one in group) > 4 for group in groups):
+                return tuple(Refused(InvalidRequest("too large")) for _ in groups)
+            return await super().write_batch(groups, fence=fence)
+
+    cluster.open_store = Small
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    await created(controller, "t", *[(1, 2, 3)] * 20)
+    assert await ask(controller, "t", dict.fromkeys(range(20), (1, 2))) == [None] * 20
+    await until(lambda: not controller.picture.reassigning)
+    assert controller._reassigner.looks <= 3

@@ -406,14 +406,23 @@ class BrokerDispatch:
         now_s = self._owner.clock.monotonic()
         if self._offline and now_s >= self._ask_again_s:
             self._ask_again_s = now_s + OFFLINE_INTERVAL_S
-            self._offline = {key for key in self._offline if key in self._owner.picture.partitions}
+            self._offline = set(filter(self._is_here, self._offline))
             self._asked = set(self._offline)
             self._outbox.order_states(self._offline)
         if now_s >= self._refused_until_s:
-            self._outbox.order_states(self._refused)
+            self._outbox.order_states(filter(self._is_here, self._refused))
             self._outbox.order_stops(self._refused_stops)
             self._refused.clear()
             self._refused_stops.clear()
+
+    def _is_here(self, key: PartitionKey) -> bool:
+        """Whether a partition is this broker's still."""
+        partition = self._owner.picture.partitions.get(key)
+        if partition is None:
+            return False
+        return self._broker.id in partition.replicas or (
+            partition.held is not None and self._broker.id in partition.held.state.isr
+        )
 
     async def _send_states(self, call: StatesCall) -> None:
         async with self._owner.building:

@@ -6,25 +6,28 @@ one write of one topic at most.
 
 Algorithm: it is woken when a leader has reported a new ISR of a partition that moves, when something was asked for,
 and every INTERVAL_S while anything is open. Each time, every open reassignment is judged by ``decisions.next_step``,
-and the steps of each topic are written together: those that grow in one write, those that shrink in writes of at most
-PARTS_MAX parts, which are small enough for every store. A write that is refused is decided anew, one partition at a
-time, since one leader that writes its ISR must not hold up the others.
+and the steps of each topic are written together, as many as a write of PARTS_MAX parts has room for, which is small
+enough for every store: each write repeats the whole topic node. Each is decided just before it is written, and other
+events come between two of them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR
+must not hold up the others; what the store cannot take is cut in halves.
 
 Replicas that went are stopped and deleted when the leader of the new epoch has taken its role up: then the old ones are
 out of every ISR, and it is certain who leads. A controller that dies before that leaves it to the brokers, which look
 at the topic node themselves (safety rule S13).
 """
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+import enum
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
 from heapq import nsmallest
 from typing import Final
 
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.slices import Turns
 
-from regnum_election.decisions.cluster import Cluster, Partition
+from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.outbox import Stop
-from regnum_election.reassignment.decisions import Grow, Shrink, Step, Wait, is_grown, next_step
+from regnum_election.reassignment.decisions import Grow, Shrink, Step, Wait, is_grown, may_begin, next_step
 from regnum_election.reassignment.writing import AssignmentChange, write_assignments
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
@@ -43,11 +46,31 @@ MOVING_MAX: Final = 50
 PARTS_MAX: Final = 110
 """Checks and writes of the multi that switches some partitions, about: the smallest of stores take 128."""
 
+PARTITIONS_PER_WRITE: Final = 500
+"""Partitions judged and written together at most, whatever room they take (safety rule S22)."""
+
+PARTS_DIVISOR: Final = 8
+"""How much smaller the writes of the next round are: 110 parts, 13, 1."""
+
+WAITING_PER_SORT: Final = 500
+"""Partitions that wait for a place and are put in order together (safety rule S22)."""
+
 ROUNDS_MAX: Final = 3
 """Rounds of deciding anew in one look; what is still refused then waits for the next."""
 
 PARTITIONS_PER_TURN: Final = 500
 """Reassignments judged between two turns of the event loop (safety rule S22)."""
+
+
+class _Fate(enum.Enum):
+    """What became of a write."""
+
+    DONE = "done"
+    """It stands, or there was nothing to write."""
+    REFUSED = "refused"
+    """Something had changed: to be decided anew."""
+    TOO_LARGE = "too large"
+    """The store can never take it."""
 
 
 class Reassigner:
@@ -56,11 +79,12 @@ class Reassigner:
     def __init__(self, context: ControllerContext, *, moving_max: int = MOVING_MAX) -> None:
         self._context: Final = context
         self._moving_max: Final = moving_max
-        self._queued = False
+        self._looking = False
+        self._wanted_again = False
         self._leaving: Final[dict[PartitionKey, tuple[BrokerId, ...]]] = {}
         """Brokers that are to delete their replica once the partition is led in its new epoch."""
         self._told_of: Final[set[PartitionKey]] = set()
-        """Partitions of which the topic node says something else, as the log has it."""
+        """Partitions of which the log says what holds them up: a topic node changed by hand, or too large a one."""
         self.looks = 0
         """How often it looked."""
 
@@ -74,19 +98,24 @@ class Reassigner:
         return key in self._context.picture.reassigning or key in self._leaving
 
     def wake(self) -> None:
-        """Look soon."""
-        if not self._queued and self.is_open:
-            self._queued = True
+        """Look soon; once more after the look that is under way."""
+        if self._looking:
+            self._wanted_again = True
+        elif self.is_open:
+            self._looking = True
             self._context.defer("reassignments", self._look())
 
     async def _look(self) -> AsyncGenerator[None, None]:
-        self._queued = False
+        self._wanted_again = False
         self.looks += 1
         self.stop_those_that_went()
         for topic_id, numbers in (await self._due()).items():
-            await self._advance(topic_id, numbers)
-            self.stop_those_that_went()
-            yield
+            async for _ in self._advance(topic_id, numbers):
+                self.stop_those_that_went()
+                yield
+        self._looking = False
+        if self._wanted_again:
+            self.wake()
 
     async def _due(self) -> dict[TopicId, list[int]]:
         """Partitions for which something is due, by topic; those that asked first begin first."""
@@ -101,10 +130,14 @@ class Reassigner:
             if partition is None or partition.reassignment is None or key in context.unverified:
                 continue
             if not is_grown(partition):
-                since_ms = partition.reassignment.since_ms
-                waiting.append((since_ms, context.picture.topics[key.topic_id].name, key))
+                if may_begin(partition, context.picture.brokers):
+                    since_ms = partition.reassignment.since_ms
+                    waiting.append((since_ms, context.picture.topics[key.topic_id].name, key))
+                if len(waiting) >= self._moving_max + WAITING_PER_SORT:
+                    # Never all of them at once: there may be a hundred thousand.
+                    waiting = nsmallest(self._moving_max, waiting)
                 continue
-            if self._moves(partition):
+            if self._holds_place(partition):
                 places -= 1
             if not isinstance(self._step(key, partition, may_grow=False), Wait):
                 due.setdefault(key.topic_id, []).append(key.partition)
@@ -112,10 +145,13 @@ class Reassigner:
             due.setdefault(key.topic_id, []).append(key.partition)
         return due
 
-    def _moves(self, partition: Partition) -> bool:
-        """Whether replicas of it are being filled."""
+    def _holds_place(self, partition: Partition) -> bool:
+        """Whether replicas of it are being filled; what waits for dead brokers alone leaves its place to others."""
         move, held = partition.reassignment, partition.held
-        return move is not None and (held is None or any(id not in held.state.isr for id in move.target))
+        if move is None or held is None:
+            return move is not None
+        brokers = self._context.picture.brokers
+        return any(id not in held.state.isr and id in brokers for id in move.target)
 
     def step_of(self, picture: Cluster, key: PartitionKey) -> Step:
         """What is due for a partition of a picture, for those who describe it."""
@@ -135,58 +171,71 @@ class Reassigner:
             may_grow=may_grow,
         )
 
-    async def _advance(self, topic_id: TopicId, numbers: list[int]) -> None:
-        """Do what is due for some partitions of a topic."""
-        together, left = PARTS_MAX, numbers
+    async def _advance(self, topic_id: TopicId, numbers: list[int]) -> AsyncGenerator[None, None]:
+        """Do what is due for some partitions of a topic; others come between two writes."""
+        parts_max, left = PARTS_MAX, numbers
         for _ in range(ROUNDS_MAX):
-            grows, shrinks = self._steps(topic_id, left)
-            refused = [] if await self._write(topic_id, grows) else list(grows)
-            for some in _in_multis(shrinks, together):
-                if not await self._write(topic_id, some):
-                    refused += some
+            refused: list[int] = []
+            queue, most = deque(left), PARTITIONS_PER_WRITE
+            while queue:
+                # Decided by the picture of this moment: since the write before, others may have changed it.
+                changes = self._next_changes(topic_id, queue, parts_max=parts_max, most=most)
+                fate = await self._write(topic_id, changes)
+                if fate is _Fate.TOO_LARGE and len(changes) > 1:
+                    queue.extendleft(reversed(changes))
+                    most = max(len(changes) // 2, 1)
+                elif fate is _Fate.REFUSED:
+                    refused += changes
+                yield
             if not refused or topic_id not in self._context.picture.topics:
                 return
             applied = Applied()
             keys = [PartitionKey(topic_id, number) for number in refused]
             await reread(self._context, [key for key in keys if key in self._context.picture.partitions], applied)
             await tell(self._context, applied)
-            left, together = refused, 1
+            # Fewer stand together, so that one leader that writes its ISR holds up fewer.
+            left, parts_max = refused, parts_max // PARTS_DIVISOR
+            yield
 
-    def _steps(
-        self, topic_id: TopicId, numbers: list[int]
-    ) -> tuple[dict[int, AssignmentChange], dict[int, AssignmentChange]]:
-        grows: dict[int, AssignmentChange] = {}
-        shrinks: dict[int, AssignmentChange] = {}
-        for number in numbers:
-            key = PartitionKey(topic_id, number)
+    def _next_changes(
+        self, topic_id: TopicId, queue: deque[int], *, parts_max: int, most: int
+    ) -> dict[int, AssignmentChange]:
+        """Take from the queue what is judged and written together: as much as the multi has room for, one at least."""
+        changes: dict[int, AssignmentChange] = {}
+        members: set[BrokerId] = set()
+        parts = 0
+        for _ in range(min(len(queue), most)):
+            key = PartitionKey(topic_id, queue[0])
             partition = self._context.picture.partitions.get(key)
             if partition is None or partition.reassignment is None:
+                queue.popleft()
                 continue
-            match self._step(key, partition, may_grow=True):
-                case Grow(assigned=assigned):
-                    grows[number] = AssignmentChange(assigned=assigned)
-                case Shrink(assigned=assigned, state=state):
-                    shrinks[number] = AssignmentChange(assigned=assigned, held=partition.held, state=state)
-                case Wait():
-                    pass
-        return grows, shrinks
+            change = _change(partition, self._step(key, partition, may_grow=True))
+            if change is not None:
+                joined = members if change.state is None else members.union(change.state.isr)
+                own = int(change.held is not None)
+                if changes and parts + own + 2 * len(joined) > parts_max:
+                    break
+                changes[key.partition], members, parts = change, joined, parts + own
+            queue.popleft()
+        return changes
 
-    async def _write(self, topic_id: TopicId, changes: Mapping[int, AssignmentChange]) -> bool:
-        """Write, apply and tell; False: refused, to be decided anew."""
+    async def _write(self, topic_id: TopicId, changes: Mapping[int, AssignmentChange]) -> "_Fate":
+        """Write, apply and tell."""
         context = self._context
         topic = context.picture.topics.get(topic_id)
         if topic is None or not changes:
-            return True
+            return _Fate.DONE
         before = {number: context.picture.partitions[PartitionKey(topic_id, number)].replicas for number in changes}
         try:
             outcome = await write_assignments(context, topic, changes)
         except NotTaken as error:
-            context.log.warning("reassignment cannot be written", topic=topic.name, reason=str(error))
-            return True
+            self._report_not_taken(topic, changes, str(error))
+            return _Fate.TOO_LARGE
         self._report(topic.name, outcome.differing)
         if outcome.refused:
             context.log.info("reassignment refused, deciding again", topic=topic.name, reason=outcome.refused)
-            return False
+            return _Fate.REFUSED
         # Whoever was waited for before led in an earlier epoch.
         context.dispatch.forget([key for key in outcome.written if key in self._leaving])
         for key in outcome.written:
@@ -204,7 +253,18 @@ class Reassigner:
             )
         context.dispatch.expect([key for key in outcome.written if key in self._leaving])
         await tell(context, Applied(leader_changes=set(outcome.written)))
-        return True
+        return _Fate.DONE
+
+    def _report_not_taken(self, topic: Topic, changes: Mapping[int, AssignmentChange], reason: str) -> None:
+        """Say once of a partition that there is no smaller step for it."""
+        if len(changes) > 1:
+            return
+        (key,) = (PartitionKey(topic.id, number) for number in changes)
+        if key not in self._told_of:
+            self._told_of.add(key)
+            self._context.log.warning(
+                "reassignment cannot be written", topic=topic.name, partition=key.partition, reason=reason
+            )
 
     def _report(self, topic: str, differing: list[PartitionKey]) -> None:
         for key in differing:
@@ -247,16 +307,12 @@ class Reassigner:
                     context.dispatch.order_stops(id, [stop])
 
 
-def _in_multis(changes: Mapping[int, AssignmentChange], parts_max: int) -> Iterator[dict[int, AssignmentChange]]:
-    """Changes in portions that fit into a multi; one that is larger stands alone."""
-    portion: dict[int, AssignmentChange] = {}
-    parts = 0
-    for number, change in changes.items():
-        weight = 2 if change.state is None else 2 + 2 * len(change.state.isr)
-        if portion and parts + weight > parts_max:
-            yield portion
-            portion, parts = {}, 0
-        portion[number] = change
-        parts += weight
-    if portion:
-        yield portion
+def _change(partition: Partition, step: Step) -> AssignmentChange | None:
+    match step:
+        case Grow(assigned=assigned) | Shrink(assigned=assigned, leaving=()):
+            # Nobody goes: whatever its state is by then, nothing is lost by it.
+            return AssignmentChange(assigned=assigned)
+        case Shrink(assigned=assigned, state=state):
+            return AssignmentChange(assigned=assigned, held=partition.held, state=state)
+        case Wait():
+            return None

@@ -18,12 +18,16 @@ from regnum_coordination.port import Delete, Node, TreePage
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, decode_added_replicas
+from regnum_service.slices import Turns
 
 from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.state.context import ControllerContext
 
 NODES_MAX: Final = 5_000
 """Nodes that are looked at together; the rest follows when these have arrived."""
+
+NODES_PER_TURN: Final = 500
+"""Nodes looked at between two turns of the event loop (safety rule S22)."""
 
 WHO: Final = "a node in the store"
 """Who asks, for the log."""
@@ -36,7 +40,14 @@ class _Wishes:
         self.folders: Final[dict[str, int]] = {}
         self.nodes: Final[dict[str, dict[int, Node]]] = {}
         self.strange: Final[dict[str, int]] = {}
+        self.paths: Final[set[str]] = set()
+        """Of ``nodes``."""
         self._taken = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more."""
+        return self._taken >= NODES_MAX
 
     def take(self, page: TreePage) -> None:
         """Another page."""
@@ -50,6 +61,7 @@ class _Wishes:
                 self.folders[topic] = node.stat.version
             elif len(deeper) == 1 and (number := _number(deeper[0])) is not None:
                 self.nodes.setdefault(topic, {})[number] = node
+                self.paths.add(path)
             else:
                 self.strange[path] = node.stat.version
 
@@ -68,8 +80,8 @@ class ReassignmentsByHand:
         self._context: Final = context
         self._reassignments: Final = reassignments
         self._patience_s: Final = patience_s
-        self._asked: dict[str, int] = {}
-        """Version at which a node has asked, by path."""
+        self._asked: dict[str, tuple[int, int]] = {}
+        """The node that has asked, by path: its creation id and version. A node made anew asks anew (S2)."""
         self._refused_since_s: dict[str, float] = {}
 
     async def are_there(self) -> bool:
@@ -88,6 +100,9 @@ class ReassignmentsByHand:
             path: (version, "it is not the number of a partition") for path, version in found.strange.items()
         }
         over: dict[str, int] = {}
+        if not found.is_full:
+            # Whoever deleted a node by hand took it back.
+            self._asked = {path: asked for path, asked in self._asked.items() if path in found.paths}
         for topic, nodes in found.nodes.items():
             await self._take(topic, nodes, refused, over)
             yield
@@ -105,7 +120,9 @@ class ReassignmentsByHand:
         over: dict[str, int],
     ) -> None:
         wanted: dict[int, tuple[BrokerId, ...] | None] = {}
+        turns = Turns(NODES_PER_TURN)
         for number, node in nodes.items():
+            await turns.took()
             path, version = f"{paths.PARTITIONS_REASSIGNED}/{topic}/{number}", node.stat.version
             try:
                 target = decode_added_replicas(node.data)
@@ -115,8 +132,8 @@ class ReassignmentsByHand:
             if self._stands(topic, number, target):
                 if self._has_arrived(topic, number, target):
                     over[path] = version
-                self._asked[path] = version
-            elif self._asked.get(path) == version:
+                self._asked[path] = _life(node)
+            elif self._asked.get(path) == _life(node):
                 self._context.log.info("reassignment by hand was overruled", topic=topic, partition=number)
                 over[path] = version
             else:
@@ -127,7 +144,7 @@ class ReassignmentsByHand:
             if number in rejected:
                 refused[path] = (version, rejected[number].message)
             else:
-                self._asked[path] = version
+                self._asked[path] = _life(nodes[number])
 
     def _stands(self, topic: str, number: int, target: tuple[BrokerId, ...]) -> bool:
         """Whether a partition is, or will be, where a node wants it."""
@@ -156,6 +173,10 @@ class ReassignmentsByHand:
             self._asked.pop(path, None)
         ordered = sorted(due, key=lambda path: path.count("/"), reverse=True)
         await self._context.store.write_batch([(Delete(path, due[path]),) for path in ordered])
+
+
+def _life(node: Node) -> tuple[int, int]:
+    return node.stat.creation_id, node.stat.version
 
 
 def _number(name: str) -> int | None:

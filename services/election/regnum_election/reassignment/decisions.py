@@ -51,6 +51,10 @@ REPLICAS_MAX: Final = 32
 """Replicas that a reassignment may ask for: the registrations of all of them are checked in one multi."""
 
 
+NAMED_MAX: Final = 20
+"""Live brokers that a refusal names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
     """What the topic node is to say of a partition."""
@@ -153,7 +157,9 @@ def _refused(
     if len(set(wanted)) != len(wanted) or min(wanted) < 0:
         return _bad("give each broker once, by its id")
     if unknown := sorted(id for id in wanted if id not in partition.replicas and id not in brokers):
-        return _bad(f"brokers {unknown} are not live; choose from {sorted(brokers)}, or start them")
+        live = sorted(brokers)
+        more = f" and {len(live) - NAMED_MAX} more" if len(live) > NAMED_MAX else ""
+        return _bad(f"brokers {unknown} are not live; choose from {live[:NAMED_MAX]}{more}, or start them")
     return None
 
 
@@ -165,6 +171,12 @@ def is_grown(partition: Partition) -> bool:
     """Whether every replica of the target is assigned: the partition has its place among those that move."""
     move = partition.reassignment
     return move is not None and set(move.target) <= set(partition.replicas)
+
+
+def may_begin(partition: Partition, brokers: Mapping[BrokerId, Broker]) -> bool:
+    """Whether some new replica of a partition that waits for its place could be filled at present."""
+    move = partition.reassignment
+    return move is not None and any(id in brokers for id in move.target if id not in partition.replicas)
 
 
 def next_step(  # noqa: PLR0911 - each step has its own line
@@ -191,6 +203,8 @@ def next_step(  # noqa: PLR0911 - each step has its own line
         trimmed = _trimmed(partition, move, state, surroundings, min_insync)
         if trimmed is not None:
             return trimmed
+        if not may_begin(partition, surroundings.brokers):
+            return Wait(reason=_what_lacks([id for id in move.target if id not in partition.replicas], surroundings))
         if not may_grow:
             return Wait(reason="others move at present; it begins when one of them has arrived")
         grown = tuple(dict.fromkeys((*partition.replicas, *move.target)))

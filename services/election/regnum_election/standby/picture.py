@@ -245,8 +245,8 @@ def _marked(held: Followed, part: standby_pb2.StatePart) -> Followed:
 
 
 def _moves(message: standby_pb2.FollowedPartition) -> bool:
-    """Whether a reassignment has begun, and may be over by now."""
-    return message.HasField("reassignment") and set(message.replicas) != set(message.reassignment.origin)
+    """Whether a reassignment is open, and may be over by now: one to fewer replicas without growing first."""
+    return message.HasField("reassignment")
 
 
 def _is_settled(partition: Partition) -> bool:

@@ -9,6 +9,7 @@ reign. Then each partition is settled, so that it fits the brokers that are live
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from regnum.types.v1 import events_pb2
@@ -16,12 +17,12 @@ from regnum_coordination.port import Node
 from regnum_model import paths
 from regnum_model.ids import PartitionKey, TopicId
 from regnum_model.nodes import TopicIdNode, TopicNode
-from regnum_service.slices import Turns
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.failover_trace import FailoverTrace
 from regnum_election.history.events import SUCCESSION, PartitionRow, Reason
+from regnum_election.reign.beside import PARTITION_WEIGHT, Beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import Applied, found_row
 from regnum_election.state.telling import publish, tell
@@ -30,9 +31,6 @@ from regnum_election.topics.settling import settle_some
 
 PARTITIONS_PER_STEP: Final = 500
 """Partitions that are read anew in one step, unless one topic has more; a failover waits for one step at most."""
-
-PARTITIONS_PER_TURN: Final = 250
-"""Partitions compared between two turns of the event loop (safety rule S22)."""
 
 UNPUBLISHED: Final = Reason(
     events_pb2.EVENT_CAUSE_SUCCESSION, "found in the store: whoever wrote it did not publish it"
@@ -133,10 +131,10 @@ async def _differing(context: ControllerContext, topics: Sequence[Topic]) -> lis
     nodes = await context.store.read_many(wanted)
     differing: list[str] = []
     versions: dict[TopicId, int] = {}
-    turns = Turns(PARTITIONS_PER_TURN)
+    aside = Beside()
     for topic in topics:
-        await turns.took(len(topic.partitions))
-        if not is_as_known(context.picture, topic, nodes):
+        weight = PARTITION_WEIGHT * len(topic.partitions)
+        if not await aside.result(partial(is_as_known, context.picture, topic, nodes), weight=weight):
             differing.append(topic.name)
             continue
         context.unverified.prove_topics((topic.id,))
