@@ -121,8 +121,13 @@ async def test_a_throttled_move_shows_how_far_it_is_and_takes_no_less_time_than_
         # Twelve megabytes; one second's worth may go at once, and the last batches are paid for afterwards.
         assert took_s >= (240 * len(BATCH) - THROTTLE_BYTES_S - 3_000_000) / THROTTLE_BYTES_S
         assert any(5.0 < percent < 95.0 for percent in shown), shown
-        topic = await admin.describe_topic("slow")
-        assert (topic.partitions[0].replicas, set(topic.partitions[0].isr)) == ((2, 3), {2, 3})
+
+        async def is_known() -> bool:
+            """The controller has said so; those who answer from metadata hear of it a moment later."""
+            topic = await admin.describe_topic("slow")
+            return (topic.partitions[0].replicas, set(topic.partitions[0].isr)) == ((2, 3), {2, 3})
+
+        await until(is_known)
         logs = await read_everything(cluster.bootstrap, [TopicPartition("slow", 0)])
         assert sum(len(log) for log in logs.values()) == 240
         # And everything off a broker, by command, as fast as it goes.
