@@ -10,7 +10,7 @@ ISRs that only have to shrink are written after that, as after any failure: thei
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from regnum_coordination.port import Delete, Node
+from regnum_coordination.port import Delete, Group, Node, TreePage
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId, is_topic_id
 from regnum_model.nodes import MalformedNodeError, Membership, PartitionDeletionNode
@@ -145,27 +145,49 @@ async def take_up_deletions(context: ControllerContext) -> None:
 async def take_up_removals(context: ControllerContext) -> None:
     """Read the records of removed partitions that some broker has still to confirm (safety rule S13).
 
-    After the topics: those of a deleted topic are its deletion's.
+    After the topics: those of a deleted topic are its deletion's. All together, in as few calls as they fit in.
     """
-    ids = [id for id in await context.store.names(paths.DELETE_PARTITIONS) if is_topic_id(id)]
-    for id in ids:
-        if TopicId(id) in context.deletions:
+    records = await context.store.read_tree(paths.DELETE_PARTITIONS, _RemovalRecords)
+    empty: list[Group] = []
+    for name, nodes in records.topics.items():
+        id = TopicId(name)
+        if id in context.deletions:
             continue
-        folder = paths.partition_deletions(TopicId(id))
-        nodes = await context.store.read_many([f"{folder}/{name}" for name in await context.store.names(folder)])
-        read = {path.rpartition("/")[2]: (node.data, node.stat.version) for path, node in nodes.items()}
-        removals, unreadable = read_removals(TopicId(id), read)
-        for name, reason in unreadable.items():
-            path = f"{folder}/{name}"
-            context.log.error("removal record ignored", path=path, reason=f"{reason}; delete it or correct it")
-            if (number := _number(name)) is not None:
-                context.removals.unreadable(PartitionKey(TopicId(id), number))
         if not nodes:
             # Its last record went, and then the controller did.
-            await context.store.write_batch([(Delete(folder, 0),)])
-        async for some in slices(removals, RECORDS_PER_TURN):
-            for removal in some:
-                context.removals.add(removal)
+            empty.append((Delete(paths.partition_deletions(id), 0),))
+        async for some in slices(nodes.items(), RECORDS_PER_TURN):
+            _take_up_records(context, id, dict(some))
+    await context.store.write_batch(empty)
+
+
+class _RemovalRecords:
+    """Records of removed partitions, by topic id and name of the record."""
+
+    def __init__(self) -> None:
+        self.topics: Final[dict[str, dict[str, tuple[bytes, int]]]] = {}
+
+    def take(self, page: TreePage) -> None:
+        """Another page."""
+        skip = len(paths.DELETE_PARTITIONS) + 1
+        for path, node in page.nodes.items():
+            id, *record = path[skip:].split("/")
+            if not is_topic_id(id) or len(record) > 1:
+                continue
+            records = self.topics.setdefault(id, {})
+            if record:
+                records[record[0]] = (node.data, node.stat.version)
+
+
+def _take_up_records(context: ControllerContext, id: TopicId, nodes: Mapping[str, tuple[bytes, int]]) -> None:
+    removals, unreadable = read_removals(id, nodes)
+    for name, reason in unreadable.items():
+        path = f"{paths.partition_deletions(id)}/{name}"
+        context.log.error("removal record ignored", path=path, reason=f"{reason}; delete it or correct it")
+        if (number := _number(name)) is not None:
+            context.removals.unreadable(PartitionKey(id, number))
+    for removal in removals:
+        context.removals.add(removal)
 
 
 def read_removals(id: TopicId, nodes: Mapping[str, tuple[bytes, int]]) -> tuple[list[Removal], dict[str, str]]:

@@ -1,5 +1,6 @@
 """Nodes of ``/admin/partitions_add`` and ``/admin/partitions_remove`` that a person writes (seed 001, H)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,6 +15,7 @@ from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import DEADLINE_S
 from structlog.testing import capture_logs
 
+NEVER_S = 3_600.0
 SOON_S = 0.02
 REFUSED = "order by hand refused and deleted"
 
@@ -175,3 +177,25 @@ async def test_a_number_that_some_broker_still_has_waits_for_it_however_long_tha
     await cluster.register(away)
     await numbers_are(cluster, 2)
     await nothing_waits(cluster)
+
+
+@pytest.mark.parametrize("partitions", [1, 700])
+async def test_a_partition_ordered_by_hand_while_its_topic_is_being_created_stays(
+    cluster: FakeCluster, partitions: int
+) -> None:
+    """The creation ends with a write of the topic node: not over what was added between two of its steps."""
+    controller = await cluster.reign(corrections_interval_s=NEVER_S)
+    await order(cluster, paths.PARTITIONS_ADD, partitions, b"[1,2]")
+    creation = asyncio.ensure_future(create(controller, partitions))
+    await until(lambda: controller.picture.topic_named("t") is not None)
+    controller._put_internal("partitions by hand", controller._orders_by_hand.look())
+    id = await creation
+    await until(lambda: controller.queue.is_empty and controller._in_hand is None)
+    assert await cluster.outside.exists(f"{paths.PARTITIONS_ADD}/t/{partitions}") is None
+    node = await cluster.topic("t")
+    assert sorted(node.partitions) == list(range(partitions + 1))
+    assert not node.creating
+    assert (await cluster.state("t", partitions)).leader == 1
+    await cluster.end_reign()
+    controller = await cluster.reign(2)
+    assert controller.picture.topics[id].partitions == tuple(range(partitions + 1))

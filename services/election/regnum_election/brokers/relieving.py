@@ -8,7 +8,7 @@ from regnum.types.v1 import events_pb2
 from regnum_model.ids import BrokerId, PartitionKey
 
 from regnum_election.decisions.cluster import Cluster, Partition
-from regnum_election.decisions.leadership import Decision
+from regnum_election.decisions.leadership import Decision, Refusal
 from regnum_election.decisions.relief import RELIEF_INTERVAL_S, relieve
 from regnum_election.history.events import Reason
 from regnum_election.reign.events import LeaderCutOff
@@ -40,7 +40,8 @@ class Relieving:
 
         def decide(picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
             if partition.held is None:
-                raise AssertionError("only led partitions are looked at")
+                # One that conflicted is decided about again later: it may have been removed and added anew since.
+                return Refusal.NOTHING_TO_CHANGE
             return relieve(
                 partition.held.state,
                 partition.replicas,

@@ -7,7 +7,7 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_service.slices import slices
 
 from regnum_election.decisions.cluster import Cluster, Partition
-from regnum_election.decisions.leadership import Decision, hand_over
+from regnum_election.decisions.leadership import Decision, Refusal, hand_over
 from regnum_election.dispatch.outbox import Stop
 from regnum_election.history.events import Reason
 from regnum_election.state.context import ControllerContext
@@ -35,7 +35,8 @@ async def controlled_shutdown(
 
     def decide(picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:
-            raise AssertionError("partitions without state are left out below")
+            # One that conflicted is decided about again later: it may have been removed and added anew since.
+            return Refusal.NOTHING_TO_CHANGE
         return hand_over(
             partition.held.state,
             partition.replicas,

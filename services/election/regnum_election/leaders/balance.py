@@ -18,7 +18,7 @@ from regnum_model.ids import BrokerId, PartitionKey
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.configs import Settings
-from regnum_election.decisions.leadership import Decision, prefer
+from regnum_election.decisions.leadership import Decision, Refusal, prefer
 from regnum_election.history.events import BALANCE
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
@@ -64,7 +64,8 @@ async def balance_leaders(context: ControllerContext) -> AsyncGenerator[None, No
 
     def decide(_picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:
-            raise AssertionError("partitions without state are not misplaced")
+            # One that conflicted is decided about again later: it may have been removed and added anew since.
+            return Refusal.NOTHING_TO_CHANGE
         return prefer(partition.held.state, partition.replicas, context.surroundings_of(key))
 
     # Beside the loop: it looks at every partition there is (safety rule S22).

@@ -191,7 +191,8 @@ class LeaderElections:
 
     def _preference(self, _picture: Cluster, key: PartitionKey, partition: Partition) -> Decision:
         if partition.held is None:
-            raise AssertionError("partitions without state are answered for before")
+            # One that conflicted is decided about again later: it may have been removed and added anew since.
+            return Refusal.NOTHING_TO_CHANGE
         return prefer(partition.held.state, partition.replicas, self._context.surroundings_of(key))
 
     async def _prefer(

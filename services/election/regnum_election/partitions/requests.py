@@ -101,8 +101,7 @@ def plan_addition(  # noqa: PLR0911 - each refusal has its own line
             f"the partitions of topic {topic.name} are not 0 to {count - 1}: numbers are missing in its node, and "
             "only a person can say why; put them back first",
         )
-    numbers = tuple(number for number, _ in request.assignment)
-    total = request.total or count + len(numbers)
+    total = request.total or count + len(request.assignment)
     if total <= count:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
@@ -116,7 +115,8 @@ def plan_addition(  # noqa: PLR0911 - each refusal has its own line
     factor = len(picture.partitions[PartitionKey(topic.id, 0)].wanted_replicas)
     if not request.assignment:
         return _placed(request, topic, picture, total - count, factor=factor)
-    if tuple(sorted(numbers)) != tuple(range(count, total)):
+    # The length first: whatever a caller sends, no more than the largest topic is looked at (safety rule S22).
+    if len(request.assignment) != total - count or {n for n, _ in request.assignment} != set(range(count, total)):
         return _bad_assignment(f"give each of the new partitions {count} to {total - 1} once, and no other")
     assignment = {number: tuple(replicas) for number, replicas in request.assignment}
     return _bad_replicas(assignment, picture, factor=factor) or _fitting(

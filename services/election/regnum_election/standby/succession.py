@@ -17,7 +17,7 @@ Algorithm
        not name: first leaders and repairs are decided on what the store says now.
     2. Publish what differs from the predecessor's last publication that is known here, and begin to deliver orders.
     3. Give leaders to partitions whose leader is gone or bounced, by conditional writes. One that meets another
-       version is read again, as ever.
+       version is read again, as ever. Then read the records of removed partitions.
     4. In steps that other events come between: read every topic anew (``verification``), take up what is not as the
        picture says like a reign without a picture does, and settle all. So a failure that happened while the picture
        was behind is replayed over what the reading adds. Clients' mutations wait behind this.
@@ -115,6 +115,8 @@ async def _lead(
     urgent, _ = await divided(context)
     for start in range(0, len(urgent), PARTITIONS_PER_WRITE):
         await settle_some(context, urgent[start : start + PARTITIONS_PER_WRITE], SUCCESSION)
+    # Nobody waits for these: no partition is added or removed before all is verified.
+    await take_up_removals(context)
     await tell_deletions(context)
     context.log.info(
         "reign begun from the predecessor's picture",
@@ -147,7 +149,6 @@ async def _read_what_is_small(
     finally:
         for read in (guards, *reads):
             read.cancel()
-    await take_up_removals(context)
     return guards.result()
 
 

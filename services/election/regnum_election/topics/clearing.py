@@ -103,7 +103,8 @@ class TopicClearer:
             ]
         )
         guarded: dict[TopicId, str] = {}
-        await self._delete_removals(topics, found)
+        async for _ in self._delete_removals(topics, found):
+            yield
         for id, name in topics.items():
             guard = found.get(paths.topic_id(id))
             if guard is not None and _guards(guard.data, name):
@@ -135,11 +136,25 @@ class TopicClearer:
                     self._context.log.info("deletion goes round again", topic=topics[id], reason=str(error))
         yield
 
-    async def _delete_removals(self, topics: Collection[TopicId], found: Mapping[str, Node]) -> None:
-        """Records of single partitions: the topic's own record names every broker that they do."""
+    async def _delete_removals(
+        self, topics: Collection[TopicId], found: Mapping[str, Node]
+    ) -> AsyncGenerator[None, None]:
+        """Steps for records of single partitions: the topic's own record names every broker that they do."""
+        store = self._context.store
         for id in topics:
-            if paths.partition_deletions(id) in found:
-                await self._delete_below(paths.partition_deletions(id), id)
+            folder = paths.partition_deletions(id)
+            if folder not in found:
+                continue
+            names = await store.names(folder)
+            async for some in slices(names, PARTITIONS_PER_STEP):
+                records = await store.read_many([f"{folder}/{name}" for name in some])
+                check = Check(paths.topic_id(id))
+                groups: list[Group] = [(check, Delete(path, node.stat.version)) for path, node in records.items()]
+                for path, outcome in zip(records, await store.write_batch(groups), strict=True):
+                    if isinstance(outcome, Refused) and isinstance(outcome.error, NotEmpty):
+                        # A person put something below it.
+                        await self._delete_below(path, id)
+                yield
 
     def _done(self, topic_id: TopicId, cleared: set[TopicId]) -> None:
         self._known.pop(topic_id, None)

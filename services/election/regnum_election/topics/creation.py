@@ -43,6 +43,9 @@ PARTITIONS_PER_TURN: Final = 2_000
 PARTITIONS_PLANNED_PER_STEP: Final = 2_000
 """Partitions that are placed in one step, unless one topic has more."""
 
+FIRST_VERSION: Final = 0
+"""Version of a node that was just created, on every store (safety rule S2)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Created:
@@ -217,7 +220,7 @@ def _picture_of(name: str, node: TopicNode, stat: Stat | None) -> tuple[Topic, d
     topic = Topic(
         name=name,
         id=node.topic_id,
-        version=0,
+        version=FIRST_VERSION,
         partitions=tuple(sorted(node.partitions)),
         mutation=node.mutation,
         creation_id=None if stat is None else stat.creation_id,
@@ -244,15 +247,14 @@ async def finish_creation(
     """
     unknown = list(topics)
     if written:
-        refused = await _write_marks(
-            context,
-            {
-                topic.id: _Marked(node=written[id], version=topic.version)
-                for id in topics
-                if id in written and (topic := context.picture.topics.get(id)) is not None
-            },
-        )
-        unknown = [id for id in topics if id in refused or id not in written]
+        # At the version of the creation: what an addition or a removal by hand wrote since is to be read first.
+        known = {
+            id: _Marked(node=written[id], version=FIRST_VERSION)
+            for id in topics
+            if id in written and (topic := context.picture.topics.get(id)) and topic.version == FIRST_VERSION
+        }
+        refused = await _write_marks(context, known)
+        unknown = [id for id in topics if id in refused or id not in known]
     wanted = {paths.topic(topic.name): topic for id in unknown if (topic := context.picture.topics.get(id)) is not None}
     found: dict[TopicId, _Marked] = {}
     for path, node in (await context.store.read_many(tuple(wanted))).items():
