@@ -268,6 +268,8 @@ class TopicNode:
     """Ids of the last mutations that added or removed partitions, newest last (safety rule S20)."""
     reassigning: Mapping[int, Reassignment] = field(default_factory=dict)
     """Open reassignments by partition; ``partitions`` names the old replicas and, once it has begun, the new ones."""
+    left: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    """By partition, brokers that it went away from and that have not said that its files are gone (safety rule S13)."""
 
     def encode(self) -> bytes:
         """JSON; what is empty is absent, but for ``partitions``."""
@@ -288,6 +290,8 @@ class TopicNode:
                 str(key): {"from": list(move.origin), "to": list(move.target), "since": move.since_ms}
                 for key, move in sorted(self.reassigning.items())
             }
+        if self.left:
+            content["left"] = {str(key): list(value) for key, value in sorted(self.left.items())}
         return _dump(content)
 
     @classmethod
@@ -320,6 +324,7 @@ class TopicNode:
             removing=removing,
             partition_mutations=_mutations(content.get("partition_mutations", [])),
             reassigning=_reassigning(content.get("reassigning"), partitions),
+            left=_left(content.get("left"), partitions),
         )
 
 
@@ -333,6 +338,16 @@ def _removing(value: object) -> dict[int, tuple[BrokerId, ...]]:
         )
         for key, brokers in listed.items()
     }
+
+
+def _left(value: object, partitions: Mapping[int, tuple[BrokerId, ...]]) -> dict[int, tuple[BrokerId, ...]]:
+    """What is said of a partition that the topic does not have means nothing."""
+    left: dict[int, tuple[BrokerId, ...]] = {}
+    for key, brokers in _object({} if value is None else value, "left").items():
+        number = _number_key(key, "left: partition", MAX_PARTITIONS - 1)
+        if number in partitions:
+            left[number] = _kept_ids(_ids(brokers, f"left: brokers of partition {number}"))
+    return left
 
 
 def _mutations(value: object) -> tuple[str, ...]:

@@ -406,7 +406,9 @@ class Orders:
         partition = self._replicas.get(key)
         if partition is None:
             return True
-        if TOPIC_DELETED_EPOCH != message.leader_epoch < partition.leader_epoch:
+        # One without a role since it started has its epoch in its log only.
+        known = max(partition.leader_epoch, partition.log.highest_leader_epoch)
+        if TOPIC_DELETED_EPOCH != message.leader_epoch < known:
             return False
         self._end_role(partition)
         return True

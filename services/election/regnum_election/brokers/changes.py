@@ -202,6 +202,9 @@ async def _tell_of_deletions_again(context: ControllerContext, changed: Iterable
             context.deletions.away(id, topics)
         async for keys in slices(context.removals.of_broker(id), DELETIONS_PER_TURN):
             context.removals.away(id, keys)
+        departing = context.dispatch.departing
+        async for keys in slices(departing.of_broker(id), DELETIONS_PER_TURN):
+            departing.away(id, keys)
     await tell_deletions(context)
 
 

@@ -90,6 +90,9 @@ class BrokerForgetting:
                 total, ended = total + out, ended + over
                 yield
             if not validate_only:
+                departing = self._context.dispatch.departing
+                for key in departing.of_broker(broker):
+                    departing.done(key, broker)
                 self._context.log.warning(
                     "broker forgotten by request", broker=broker, deletions=total, deletions_ended=ended, who=who
                 )
@@ -110,7 +113,8 @@ class BrokerForgetting:
             raise _registered(broker)
         if guard is not None:
             return Check(epoch_path, guard.stat.version)
-        named = context.deletions.of_broker(broker) or context.removals.of_broker(broker)
+        records = context.deletions.of_broker(broker) or context.removals.of_broker(broker)
+        named = records or context.dispatch.departing.of_broker(broker)
         if not named and broker not in context.picture.assigned:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,

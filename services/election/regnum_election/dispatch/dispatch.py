@@ -7,7 +7,7 @@ controller.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
@@ -136,6 +136,11 @@ class Dispatch:
         """Until ``release_full_sets`` brokers get single orders only: not everything is verified (safety rule S12)."""
         self._holding = True
 
+    @property
+    def holds_full_sets(self) -> bool:
+        """Whether it is so: what an earlier reign left in topic nodes is not known yet."""
+        return self._holding
+
     async def release_full_sets(self) -> None:
         """Everything is verified: every broker gets its full set now."""
         self._holding = False
@@ -185,6 +190,12 @@ class Dispatch:
     def forget_orders(self, keys: Iterable[PartitionKey]) -> None:
         """Partitions are gone: what was kept to tell brokers of them is."""
         self._book.forget(keys)
+
+    def withdraw_stops(self, id: BrokerId, keys: Collection[PartitionKey]) -> None:
+        """Nobody waits any more for a broker to delete these removed partitions: what it refused is not repeated."""
+        dispatch = self._brokers.get(id)
+        if dispatch is not None:
+            dispatch.withdraw_stops(keys)
 
     def note_offline(self, id: BrokerId, keys: Iterable[PartitionKey]) -> None:
         """A broker cannot use these replicas: ask it now and then whether that has changed."""
@@ -365,6 +376,16 @@ class BrokerDispatch:
         self._stops_since.given((stop.place for stop in named), self._owner.clock.monotonic())
         self._control_wake.set()
 
+    def withdraw_stops(self, keys: Collection[PartitionKey]) -> None:
+        """Do not repeat what was refused of removed partitions."""
+        over = [
+            stop
+            for stop in self._refused_stops
+            if not stop.reassigned and PartitionKey(stop.topic_id, stop.partition) in keys
+        ]
+        self._refused_stops.difference_update(over)
+        self._stops_since.settled(stop.place for stop in over if not self._outbox.is_stopping(stop.place))
+
     def note_offline(self, keys: Iterable[PartitionKey]) -> None:
         """Replicas that the broker cannot use."""
         if not self._offline:
@@ -411,7 +432,10 @@ class BrokerDispatch:
             self._outbox.order_states(self._offline)
         if now_s >= self._refused_until_s:
             self._outbox.order_states(filter(self._is_here, self._refused))
-            self._outbox.order_stops(self._refused_stops)
+            # Whatever has become of a partition that is gone, it is told of in another way.
+            over = {stop for stop in self._refused_stops if _is_over(self._owner.picture, stop)}
+            self._outbox.order_stops(self._refused_stops - over)
+            self._stops_since.settled(stop.place for stop in over if not self._outbox.is_stopping(stop.place))
             self._refused.clear()
             self._refused_stops.clear()
 
@@ -529,7 +553,7 @@ class BrokerDispatch:
             succeeded = code == errors_pb2.ERROR_CODE_NONE
             key = PartitionKey(stop.topic_id, stop.partition)
             if stop.reassigned:
-                self._owner.departing.answered(key, self._broker.id, succeeded=succeeded)
+                self._note_departed(key, succeeded=succeeded)
             elif stop.delete and stop.partition >= 0:
                 partitions.append((key, succeeded))
             elif stop.delete:
@@ -547,6 +571,10 @@ class BrokerDispatch:
         if partitions:
             self._owner.listener.partitions_deleted(self._broker.id, tuple(partitions))
         self._note_refusals()
+
+    def _note_departed(self, key: PartitionKey, *, succeeded: bool) -> None:
+        if succeeded and not _is_wanted(self._owner.picture, key, self._broker.id):
+            self._owner.departing.done(key, self._broker.id)
 
     def _note_refusals(self) -> None:
         if self._refused or self._refused_stops:
@@ -567,6 +595,19 @@ class BrokerDispatch:
         failures = self._failures.pop(call, 0)
         if failures:
             self._log.info("call answered again", call=call, failures=failures)
+
+
+def _is_wanted(picture: Cluster, key: PartitionKey, broker: BrokerId) -> bool:
+    """Whether a broker that was to delete a partition has a part in it again: then it has deleted nothing."""
+    partition = picture.partitions.get(key)
+    if partition is None:
+        return False
+    move = partition.reassignment
+    return broker in partition.replicas or (move is not None and broker in move.kept)
+
+
+def _is_over(picture: Cluster, stop: Stop) -> bool:
+    return stop.reassigned and PartitionKey(stop.topic_id, stop.partition) not in picture.partitions
 
 
 def seen_epoch(error: RegnumError) -> ControllerEpoch:

@@ -26,7 +26,14 @@ from regnum_election.decisions.cluster import HeldState, Partition, Topic
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.decisions.topic_nodes import FoundNode, judge_state
 from regnum_election.history.events import CREATION
-from regnum_election.partitions.requests import Addition, AdditionRequest, Done, plan_addition, with_mutation
+from regnum_election.partitions.requests import (
+    ENOUGH_NAMED,
+    Addition,
+    AdditionRequest,
+    Done,
+    plan_addition,
+    with_mutation,
+)
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.partition_writes import change
@@ -222,6 +229,8 @@ def _prepare(context: ControllerContext, plan: Addition, nodes: Mapping[str, Nod
     if isinstance(found, Rejection):
         return found
     node, version = found
+    if begun := sorted(node.removing.keys() & plan.assignment.keys()):
+        return _changed_by_hand(topic.name, f"it names partitions {begun[:ENOUGH_NAMED]} as being removed")
     members: dict[int, Partition] = {}
     for number, replicas in plan.assignment.items():
         state = nodes.get(paths.leader_and_isr(topic.name, number))

@@ -38,6 +38,10 @@ ROUNDS_MAX: Final = 20
 """Rounds against leaders and people that write states while these are replaced; what is left then is tried later."""
 
 
+PASSED_OVER_MAX: Final = 63
+"""How often a state that cannot be read is passed over, at most, before it is read again."""
+
+
 class Unreadable(enum.Enum):
     """A state that only a person can mend."""
 
@@ -50,18 +54,21 @@ class Burial:
     def __init__(self, context: ControllerContext) -> None:
         """Only assigns."""
         self._context: Final = context
-        self._known: Final[dict[PartitionKey, HeldState]] = {}
+        self._known: Final[dict[TopicId, dict[int, HeldState]]] = {}
         """Last states of partitions that are gone from the picture and not buried: they need not be read."""
+        self._hopeless: Final[dict[PartitionKey, tuple[int, int]]] = {}
+        """What only a person can mend: how often it is passed over before it is read again, and how often the last
+        time."""
 
     def remember(self, key: PartitionKey, held: HeldState) -> None:
         """What the picture knew of a partition when it was removed."""
-        self._known[key] = held
+        self._known.setdefault(key.topic_id, {})[key.partition] = held
 
     async def bury(self, topics: Collection[TopicId]) -> AsyncGenerator[None, None]:
         """Steps that make tombstones and records of what topic nodes name as ``removing``; may be repeated."""
         context = self._context
         buried: dict[TopicId, set[int]] = {id: set() for id in topics}
-        keys = [PartitionKey(id, number) for id in topics for number in context.removals.begun.get(id, ())]
+        keys = self._due(PartitionKey(id, number) for id in topics for number in context.removals.begun.get(id, ()))
         for first in range(0, len(keys), PARTITIONS_PER_STEP):
             left = self._still_there(keys[first : first + PARTITIONS_PER_STEP])
             hopeless: set[PartitionKey] = set()
@@ -71,16 +78,38 @@ class Burial:
                 done = await self._bury(left, hopeless, read=round_ > 0)
                 for key in done:
                     buried[key.topic_id].add(key.partition)
+                    self._hopeless.pop(key, None)
                 left = [key for key in left if key not in done and key not in hopeless]
+            self._pass_over(hopeless)
             if left or hopeless:
                 stuck = len(left) + len(hopeless)
                 context.log.error("partitions removed and not buried; trying again later", partitions=stuck)
             await tell_deletions(context)
             yield
-        for key in keys:
+        for id in topics:
             # What is left is read when its time comes again.
-            self._known.pop(key, None)
+            self._known.pop(id, None)
+        for key in [key for key in self._hopeless if key.partition not in context.removals.begun.get(key.topic_id, ())]:
+            # Deleted with its topic.
+            del self._hopeless[key]
         await self._take_marks_away({id: numbers for id, numbers in buried.items() if numbers})
+
+    def _due(self, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
+        """Those whose turn it is; what nobody can read is looked at less and less often."""
+        due: list[PartitionKey] = []
+        for key in keys:
+            left, last = self._hopeless.get(key, (0, 0))
+            if left:
+                self._hopeless[key] = (left - 1, last)
+            else:
+                due.append(key)
+        return due
+
+    def _pass_over(self, hopeless: Iterable[PartitionKey]) -> None:
+        for key in hopeless:
+            _, last = self._hopeless.get(key, (0, 0))
+            times = min(2 * last + 1, PASSED_OVER_MAX)
+            self._hopeless[key] = (times, times)
 
     def _still_there(self, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
         """A topic may have been deleted meanwhile, with all that is recorded of its partitions."""
@@ -95,8 +124,9 @@ class Burial:
         self, keys: Sequence[PartitionKey], hopeless: set[PartitionKey], *, read: bool
     ) -> set[PartitionKey]:
         """One round; those that need no further one. What only a person can mend is added to ``hopeless``."""
-        context, known = self._context, self._known
-        unknown = list(keys) if read else [key for key in keys if key not in known]
+        context = self._context
+        known = {} if read else {key: held for key in keys if (held := self._remembered(key)) is not None}
+        unknown = [key for key in keys if key not in known]
         found = await context.store.read_many([path for key in unknown for path in self._paths_of(key)])
         done: set[PartitionKey] = set()
         groups: list[Group] = [self._folder(id) for id in dict.fromkeys(key.topic_id for key in keys)]
@@ -105,7 +135,7 @@ class Burial:
         asked = frozenset(unknown)
         async for some in slices(keys, PARTITIONS_PER_TURN):
             for key in some:
-                held = self._judge(key, found) if key in asked else known[key]
+                held: HeldState | Unreadable | None = self._judge(key, found) if key in asked else known[key]
                 if held is Unreadable.STATE:
                     hopeless.add(key)
                     continue
@@ -130,6 +160,9 @@ class Burial:
                         # Without its guard the topic is out of reach (safety rule S2).
                         hopeless.add(key)
         return done
+
+    def _remembered(self, key: PartitionKey) -> HeldState | None:
+        return self._known.get(key.topic_id, {}).get(key.partition)
 
     def _paths_of(self, key: PartitionKey) -> tuple[str, ...]:
         name = self._context.picture.topics[key.topic_id].name
@@ -177,7 +210,7 @@ class Burial:
         """The write that makes tombstone and record, and what the record says."""
         context = self._context
         folder_path, state_path, record_path = self._paths_of(key)
-        known = self._known.get(key)
+        known = self._remembered(key)
         at_least = NO_EPOCH if known is None else known.state.leader_epoch
         state = None if held is None else held.state
         tombstone = removed_state(key.topic_id, state, context.reign.epoch, at_least=at_least)

@@ -23,7 +23,7 @@ from typing import Final
 from regnum.types.v1 import events_pb2
 from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import PartitionKey, TopicId
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicNode
 
 from regnum_election.decisions.rejection import Rejection
@@ -35,6 +35,7 @@ from regnum_election.partitions.requests import Done, RemovalPlan, RemovalReques
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
+from regnum_election.topics.deletion_orders import tell_deletions
 from regnum_election.topics.requests import repeated_names
 
 TOPICS_PER_STEP: Final = 50
@@ -124,14 +125,14 @@ class PartitionRemover:
         }
         return replace(plan, brokers=brokers)
 
-    async def _write_topics(self, call: RemovalCall, plans: Mapping[int, RemovalPlan]) -> list[TopicId]:
+    async def _write_topics(self, call: RemovalCall, plans: dict[int, RemovalPlan]) -> list[TopicId]:
         """Write topic nodes, and take what is gone out of the picture; returns the topics concerned."""
         context = self._context
         nodes = await context.store.read_many([paths.topic(plan.topic.name) for plan in plans.values()])
         meant: dict[int, TopicNode] = {}
         groups: list[Group] = []
         encoding = Beside()
-        for i, plan in plans.items():
+        for i, plan in tuple(plans.items()):
             topic, weight = plan.topic, PARTITION_WEIGHT * len(plan.topic.partitions)
             found = await encoding.result(
                 partial(node_as_known, topic, nodes.get(paths.topic(topic.name))), weight=weight
@@ -139,7 +140,8 @@ class PartitionRemover:
             if isinstance(found, Rejection):
                 call.outcomes[i] = found
                 continue
-            meant[i] = _less(found[0], plan)
+            plans[i] = _with_found(plan, found[0])
+            meant[i] = _less(found[0], plans[i])
             data = await encoding.result(meant[i].encode, weight=weight)
             orders = (Delete(path, version) for path, version in call.orders.get(topic.name, ()))
             groups.append((Check(paths.topic_id(topic.id)), Set(paths.topic(topic.name), data, found[1]), *orders))
@@ -185,6 +187,8 @@ class PartitionRemover:
         )
         context.dispatch.show(context.picture)
         context.dispatch.forget_orders(keys)
+        for id, plan in gone.items():
+            context.dispatch.departing.forget(id, plan.brokers)
         await publish(context, keys)
 
     async def resume(self) -> AsyncGenerator[None, None]:
@@ -199,6 +203,7 @@ class PartitionRemover:
             if not removal.waiting
         ]
         await self.records.settle(open_keys)
+        await tell_deletions(self._context)
         yield
 
 
@@ -214,6 +219,18 @@ def _in_steps(requests: Sequence[RemovalRequest]) -> Iterator[range]:
     yield range(start, len(requests))
 
 
+def _with_found(plan: RemovalPlan, node: TopicNode) -> RemovalPlan:
+    """Who has a part in the partitions as the topic node says is named as well: the record cannot name too many."""
+    brokers: dict[int, tuple[BrokerId, ...]] = {}
+    for number, named in plan.brokers.items():
+        move = node.reassigning.get(number)
+        kept = () if move is None else move.kept
+        brokers[number] = tuple(
+            dict.fromkeys((*named, *node.partitions.get(number, ()), *kept, *node.left.get(number, ())))
+        )
+    return replace(plan, brokers=brokers)
+
+
 def _less(node: TopicNode, plan: RemovalPlan) -> TopicNode:
     return replace(
         node,
@@ -221,5 +238,6 @@ def _less(node: TopicNode, plan: RemovalPlan) -> TopicNode:
         creating=node.creating - plan.brokers.keys(),
         removing={**node.removing, **plan.brokers},
         reassigning={number: move for number, move in node.reassigning.items() if number not in plan.brokers},
+        left={number: ids for number, ids in node.left.items() if number not in plan.brokers},
         partition_mutations=with_mutation(node.partition_mutations, plan.mutation),
     )

@@ -55,6 +55,7 @@ class RemovalRecords:
         context = self._context
         ended: dict[TopicId, str] = {}
         count = 0
+        over: dict[BrokerId, set[PartitionKey]] = {}
         for (removal, due), outcome in zip(meant, outcomes, strict=True):
             match outcome:
                 case Written(results=results):
@@ -63,18 +64,22 @@ class RemovalRecords:
                         context.removals.replace(removal.rewritten(due, version=stat.version))
                         continue
                     count += 1
+                    _note(over, removal)
                     context.removals.remove(removal.key)
                     ended[removal.key.topic_id] = removal.topic
                 case Refused(error=error):
                     # Somebody wrote the record by hand: the next reign reads it again.
                     context.log.warning("removal record changed meanwhile", key=removal.key, reason=str(error))
                     if isinstance(error, NoNode):
+                        _note(over, removal)
                         context.removals.remove(removal.key)
-        over = [id for id in ended if not context.removals.of_topic(id)]
-        for id in over:
+        for broker, keys in over.items():
+            context.dispatch.withdraw_stops(broker, keys)
+        closed = [id for id in ended if not context.removals.of_topic(id)]
+        for id in closed:
             context.log.info("removed partitions deleted everywhere", topic=ended[id], topic_id=id)
         # One that somebody put something into stays.
-        await context.store.write_batch([(Delete(paths.partition_deletions(id), 0),) for id in over])
+        await context.store.write_batch([(Delete(paths.partition_deletions(id), 0),) for id in closed])
         return count
 
     async def forget(
@@ -101,6 +106,11 @@ class RemovalRecords:
                 if isinstance(outcome, Refused) and getattr(outcome.error, "path", None) == guard.path:
                     raise outcome.error
         return len(meant), await self._rewritten(meant, outcomes)
+
+
+def _note(over: dict[BrokerId, set[PartitionKey]], removal: Removal) -> None:
+    for broker in removal.recorded:
+        over.setdefault(broker, set()).add(removal.key)
 
 
 def _record_write(removal: Removal, due: PartitionDeletionNode | None) -> Set | Delete:

@@ -28,6 +28,7 @@ from regnum_service.slices import Turns
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.outbox import Stop
 from regnum_election.reassignment.decisions import Grow, Shrink, Step, Wait, is_grown, may_begin, next_step
+from regnum_election.reassignment.leaving import take_confirmed_out
 from regnum_election.reassignment.writing import AssignmentChange, write_assignments
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
@@ -91,7 +92,8 @@ class Reassigner:
     @property
     def is_open(self) -> bool:
         """Whether anything is left to do."""
-        return bool(self._context.picture.reassigning or self._leaving)
+        context = self._context
+        return bool(context.picture.reassigning or self._leaving or context.dispatch.departing.has_confirmed)
 
     def concerns(self, key: PartitionKey) -> bool:
         """Whether news of a partition may be what a reassignment waits for."""
@@ -113,6 +115,8 @@ class Reassigner:
             async for _ in self._advance(topic_id, numbers):
                 self.stop_those_that_went()
                 yield
+        async for _ in take_confirmed_out(self._context):
+            yield
         self._looking = False
         if self._wanted_again:
             self.wake()
@@ -241,7 +245,6 @@ class Reassigner:
         for key in outcome.written:
             after = context.picture.partitions[key]
             gone = tuple(id for id in before[key.partition] if id not in after.replicas)
-            context.dispatch.departing.add(key, gone)
             if gone:
                 self._leaving[key] = tuple(dict.fromkeys((*self._leaving.get(key, ()), *gone)))
             context.log.info(
@@ -301,9 +304,7 @@ class Reassigner:
                 reassigned=True,
             )
             for id in brokers:
-                if id in partition.replicas:
-                    context.dispatch.departing.done(key, id)
-                else:
+                if id not in partition.replicas:
                     context.dispatch.order_stops(id, [stop])
 
 

@@ -5,13 +5,13 @@ others have written there stays. What it says of these partitions has to be what
 hand and is left alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from regnum_coordination.port import Check, Operation, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import PartitionKey, TopicId
+from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
 
 from regnum_election.decisions.cluster import HeldState, Topic
@@ -108,14 +108,21 @@ def _meant(
 
 
 def _changed(node: TopicNode, changes: Mapping[int, AssignmentChange]) -> TopicNode:
-    partitions, reassigning = dict(node.partitions), dict(node.reassigning)
+    partitions, reassigning, left = dict(node.partitions), dict(node.reassigning), dict(node.left)
     for number, change in changes.items():
         partitions[number] = change.assigned.replicas
+        left[number] = _without((*node.left.get(number, ()), *node.partitions[number]), change.assigned.replicas)
+        if not left[number]:
+            del left[number]
         if change.assigned.reassignment is None:
             reassigning.pop(number, None)
         else:
             reassigning[number] = change.assigned.reassignment
-    return replace(node, partitions=partitions, reassigning=reassigning)
+    return replace(node, partitions=partitions, reassigning=reassigning, left=left)
+
+
+def _without(brokers: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(dict.fromkeys(broker for broker in brokers if broker not in others))
 
 
 def _operations(
@@ -150,6 +157,11 @@ def _apply(
             key, version = PartitionKey(topic.id, number), versions[paths.leader_and_isr(topic.name, number)]
             states[key] = HeldState(state=change.state.kept(), version=version)
             rows.append(PartitionRow(key, None if change.held is None else change.held.state, change.state, version))
+    departing = context.dispatch.departing
+    for number, change in changes.items():
+        key, replicas = PartitionKey(topic.id, number), change.assigned.replicas
+        departing.add(key, _without(context.picture.partitions[key].replicas, replicas))
+        departing.back(key, replicas)
     context.events.partitions(rows, context.picture.topics, REASSIGNMENT)
     context.unverified.prove(states)
     picture = context.picture.with_assignments(

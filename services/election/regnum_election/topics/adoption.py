@@ -123,7 +123,12 @@ class TopicAdopter:
     async def _take_up_anew(self, names: list[str]) -> None:
         context = self._context
         before = context.picture
-        keys = [key for id in await self.take_up(names) for key in context.picture.of_topic(id)]
+        accepted = await self.take_up(names)
+        keys = [key for id in accepted for key in context.picture.of_topic(id)]
+        # The node that was written again may name fewer.
+        gone = [key for id in accepted for key in before.of_topic(id) if key not in context.picture.partitions]
+        context.dispatch.forget_orders(gone)
+        await publish(context, gone)
         changed = {
             key: known
             for key in keys
@@ -303,6 +308,7 @@ class TopicAdopter:
         self._reported.pop(name, None)
         if verdict.node.removing:
             self._context.removals.begun[verdict.topic_id] = dict(verdict.node.removing)
+        self._context.dispatch.departing.found(verdict.topic_id, verdict.node.left)
         return Topic(
             name=name,
             id=verdict.topic_id,
@@ -334,7 +340,7 @@ class TopicAdopter:
             self._report(name, reason)
             await self._take_out_of_reach(former, reason)
             return False
-        refused = await self._deleter.begin(former, mutation=None)
+        refused = await self._deleter.begin(former, mutation=None, brokers=await self._perhaps_hosts())
         if refused is None:
             context.log.warning("topic was made anew by hand, deleting what it was", topic=name, topic_id=former)
             context.defer("delete a former life", self._deleter.clear((former,)))
@@ -369,7 +375,9 @@ class TopicAdopter:
         guards = await context.store.read_many([paths.topic_id(id) for id in ids])
         guarded = [id for id in ids if paths.topic_id(id) in guards]
         # A guard may go while the record is written.
-        refused = await self._deleter.begin_all(dict.fromkeys(guarded)) if guarded else {}
+        refused = {}
+        if guarded:
+            refused = await self._deleter.begin_all(dict.fromkeys(guarded), brokers=await self._perhaps_hosts())
         for id, name in ids.items():
             if paths.topic_id(id) in guards and id not in refused:
                 context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=id)
@@ -380,6 +388,11 @@ class TopicAdopter:
             await self._take_out_of_reach(id, reason)
         async for _ in self._deleter.clear([id for id in guarded if id not in refused]):
             yield
+
+    async def _perhaps_hosts(self) -> Collection[BrokerId]:
+        """Brokers that may have files of a topic of which nothing is left to read, besides those of the picture."""
+        context = self._context
+        return await known_brokers(context) if context.dispatch.holds_full_sets else ()
 
     async def removed_while_away(self, name: str, topic_id: TopicId) -> None:
         """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told."""

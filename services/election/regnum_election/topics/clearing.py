@@ -128,13 +128,19 @@ class TopicClearer:
         async for some in slices(folders, PARTITIONS_PER_STEP):
             await self._delete_folders(some)
             yield
-        for id, outcome in zip(last, await store.write_batch(list(last.values())), strict=True):
+        await self._free_names(topics, last, cleared)
+        yield
+
+    async def _free_names(
+        self, topics: Mapping[TopicId, str], last: Mapping[TopicId, Group], cleared: set[TopicId]
+    ) -> None:
+        outcomes = await self._context.store.write_batch(list(last.values()))
+        for id, outcome in zip(last, outcomes, strict=True):
             match outcome:
                 case Written():
                     self._done(id, cleared)
                 case Refused(error=error):
                     self._context.log.info("deletion goes round again", topic=topics[id], reason=str(error))
-        yield
 
     async def _delete_removals(
         self, topics: Collection[TopicId], found: Mapping[str, Node]

@@ -191,7 +191,9 @@ class TopicDeleter:
         hosts: Counter[BrokerId] = Counter()
         turns = Turns(PARTITIONS_PER_TURN)
         for number in topic.partitions:
-            hosts.update(picture.partitions[PartitionKey(topic_id, number)].replicas)
+            partition = picture.partitions[PartitionKey(topic_id, number)]
+            move = partition.reassignment
+            hosts.update(partition.replicas if move is None else {*partition.replicas, *move.kept})
             await turns.took()
         named = frozenset(hosts) | frozenset(brokers) | self._context.removals.brokers_of(topic_id)
         named |= self._context.dispatch.departing.of_topic(topic_id)
@@ -211,6 +213,11 @@ class TopicDeleter:
             )
             context.events.topic(events_pb2.EVENT_KIND_TOPIC_DELETED, one.topic, one.topic_id, DELETION)
             context.deletions.add(one)
+            removed = frozenset(
+                PartitionKey(one.topic_id, number) for number in context.removals.of_topic(one.topic_id)
+            )
+            for broker in context.removals.brokers_of(one.topic_id) if removed else ():
+                context.dispatch.withdraw_stops(broker, removed)
             context.removals.drop_topic(one.topic_id)
             context.dispatch.departing.forget(one.topic_id)
             context.clearing[one.topic] = one.topic_id

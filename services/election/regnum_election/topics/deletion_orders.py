@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from regnum_model.ids import TOPIC_DELETED_EPOCH
+from regnum_model.ids import TOPIC_DELETED_EPOCH, PartitionKey
 from regnum_service.slices import slices
 
 from regnum_election.decisions.deletion import Deletion, Removal
@@ -24,6 +24,10 @@ async def tell_deletions(context: ControllerContext) -> None:
             removals = [removal for key in keys if (removal := context.removals.get(key)) is not None]
             context.dispatch.order_stops(id, [_stop_partition(removal) for removal in removals])
             context.removals.told(id, keys)
+        departing = context.dispatch.departing
+        async for keys in slices(departing.untold(id), DELETIONS_PER_TURN):
+            context.dispatch.order_stops(id, [stop for key in keys if (stop := _stop_reassigned(context, key))])
+            departing.told(id, keys)
 
 
 def _stop(deletion: Deletion) -> Stop:
@@ -34,6 +38,21 @@ def _stop(deletion: Deletion) -> Stop:
         leader_epoch=TOPIC_DELETED_EPOCH,
         delete=True,
         weight=deletion.weight,
+    )
+
+
+def _stop_reassigned(context: ControllerContext, key: PartitionKey) -> Stop | None:
+    """The receiver looks for itself whether others have the partition and lead it, and is asked again until they do."""
+    topic, partition = context.picture.topics.get(key.topic_id), context.picture.partitions.get(key)
+    if topic is None or partition is None or partition.held is None:
+        return None
+    return Stop(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        topic=topic.name,
+        leader_epoch=partition.held.state.leader_epoch,
+        delete=True,
+        reassigned=True,
     )
 
 
