@@ -448,3 +448,14 @@ async def test_an_order_to_delete_a_removed_partition_leaves_one_alone_that_was_
     assert world.brokers[BrokerId(1)].leads()
     assert await stop(world, leader_epoch=4) == errors_pb2.ERROR_CODE_NONE
     assert world.brokers[BrokerId(1)].broker.replicas.get(PartitionKey(TOPIC_ID, 0)) is None
+
+
+async def test_a_replica_without_a_role_is_as_new_as_its_log(world: BrokerWorld) -> None:
+    """After a start nothing but the log says which leader epoch a replica has seen."""
+    await world.elect(1, [1], epoch=3)
+    await world.stop(1)
+    await world.start(1)
+    assert world.brokers[BrokerId(1)].partition().role is None
+    assert await stop(world, leader_epoch=2) == errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+    assert world.brokers[BrokerId(1)].broker.replicas.get(PartitionKey(TOPIC_ID, 0)) is not None
+    assert await stop(world, leader_epoch=4) == errors_pb2.ERROR_CODE_NONE

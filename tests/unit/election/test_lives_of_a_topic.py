@@ -1,6 +1,7 @@
 """Two lives of one name: never side by side in a picture, and the former one is deleted before the next one begins."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -208,3 +209,31 @@ async def test_a_topic_restored_whole_leads_on_in_an_epoch_nobody_has_seen(clust
     cluster.kill(1)
     await until(lambda: cluster.all_told((2,), key, 2))
     assert (await cluster.state("t", 0)).topic_id == key.topic_id
+
+
+async def test_partitions_that_a_rewritten_node_does_not_name_are_published_as_gone(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign(corrections_interval_s=SOON_S)
+    request = TopicRequest(name="t", partitions=2, replication_factor=2, assignment=(), mutation=None)
+    await controller.topics.create((request,), validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    id = controller.picture.names["t"]
+    node = await cluster.topic("t")
+    states = [(await cluster.outside.get(paths.leader_and_isr("t", number))).data for number in (0, 1)]
+    published: list[PartitionKey] = []
+    publish = controller._metadata.publish
+
+    def noted(
+        picture: Cluster, changed: Sequence[PartitionKey] = (), gone: Mapping[TopicId, str] | None = None
+    ) -> None:
+        published.extend(key for key in changed if key not in picture.partitions)
+        publish(picture, changed, gone or {})
+
+    controller._metadata.publish = noted  # type: ignore[method-assign]
+    cluster.server.hold_watches()
+    await cluster.outside.delete_below(paths.topic("t"))
+    await cluster.outside.delete(paths.topic("t"), version=None)
+    await cluster.outside.create(paths.topic("t"), replace(node, partitions={0: node.partitions[0]}).encode())
+    await cluster.outside.create(paths.leader_and_isr("t", 0), states[0], make_parents=True)
+    cluster.server.release_watches()
+    await until(lambda: controller.picture.topics[id].partitions == (0,))
+    await until(lambda: published == [PartitionKey(id, 1)])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -17,8 +18,10 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import DeletionNode, PartitionDeletionNode
+from regnum_model.reassignment import Reassignment
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.waiting import DEADLINE_S
+from structlog.testing import capture_logs
 
 SOON_S = 0.02
 
@@ -375,3 +378,80 @@ async def test_a_death_between_the_steps_of_an_addition_waits_for_one_of_them(cl
     waiting = sum(partition.held is None for partition in controller.picture.partitions.values())
     assert waiting > 0, "the failover came before the last of the new partitions"
     await adding
+
+
+async def test_numbers_that_the_topic_node_says_are_going_are_not_given(cluster: FakeCluster) -> None:
+    """Or the node would name them twice, and nobody could read it any more."""
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    await create(controller, 2)
+    node, path = await cluster.topic("t"), paths.topic("t")
+    cluster.server.overwrite(path, replace(node, removing={2: (BrokerId(1),)}).encode())
+    assert code(await add(controller, 3)) == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert sorted((await cluster.topic("t")).partitions) == [0, 1]
+
+
+async def test_everybody_whom_the_topic_node_names_is_waited_for(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    id = await create(controller, 2)
+    node, path = await cluster.topic("t"), paths.topic("t")
+    said = replace(
+        node,
+        partitions={**node.partitions, 1: (*node.partitions[1], BrokerId(4))},
+        reassigning={1: Reassignment(origin=node.partitions[1], target=(BrokerId(5),))},
+        left={1: (BrokerId(6),)},
+    )
+    cluster.server.overwrite(path, said.encode())
+    assert await remove(controller, 1) == Removed(total=1)
+    removals = controller._context.removals
+    await until(lambda: not removals.begun and removals.waiting_for(id, (1,)) == {4, 5, 6})
+
+
+async def test_a_state_that_stays_unreadable_is_looked_at_less_and_less_often(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    await create(controller, 2)
+    cluster.server.overwrite(paths.leader_and_isr("t", 1), b"garbage")
+    with capture_logs() as logs:
+        await remove(controller, 1)
+        for _ in range(100):
+            async for _ in controller._remover.resume():
+                pass
+    looked = [entry for entry in logs if entry["event"] == "state of a removed partition cannot be read"]
+    assert 2 <= len(looked) <= 8
+
+
+async def test_a_topic_that_is_deleted_with_a_removal_begun_leaves_nothing_in_memory(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    id = await create(controller, 2)
+    burial = controller._remover._burial
+    held = controller.picture.partitions[PartitionKey(id, 1)].held
+    assert held is not None
+    burial.remember(PartitionKey(id, 1), held)
+    controller._context.removals.drop_topic(id)
+    async for _ in burial.bury([id]):
+        pass
+    assert not burial._known
+
+
+async def test_an_order_that_a_broker_refused_is_not_repeated_when_nobody_waits_for_it(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    id = await create(controller, 2)
+    one = cluster.brokers[BrokerId(1)]
+    one.stop_errors += [errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH]
+    await remove(controller, 1)
+    dispatch = controller._dispatch._brokers[BrokerId(1)]
+    await until(lambda: bool(dispatch._refused_stops))
+    # A person takes the record away: the next confirmation finds it gone.
+    record = paths.partition_deletion(id, 1)
+    await cluster.outside.delete(record, version=None)
+    removal = controller._context.removals.get(PartitionKey(id, 1))
+    assert removal is not None
+    controller._context.removals.confirmed(BrokerId(1), removal.key)
+    controller._context.removals.confirmed(BrokerId(2), removal.key)
+    await controller._remover.records.settle([removal.key])
+    assert not len(controller._context.removals)
+    assert not dispatch._refused_stops

@@ -11,7 +11,8 @@ from regnum_coordination.port import Check, Group, Outcome, Refused, Set
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.partitions.requests import RemovalRequest
+from regnum_election.partitions.addition import Added
+from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.reassignment.messages import list_response
 from regnum_election.reign.events import IsrsWritten, LogSize, ReplicasMoving
@@ -23,6 +24,7 @@ from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
+from regnum_model.reassignment import Reassignment
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import DEADLINE_S
@@ -748,3 +750,125 @@ async def test_what_the_store_cannot_take_at_once_goes_in_smaller_writes(cluster
     assert await ask(controller, "t", dict.fromkeys(range(20), (1, 2))) == [None] * 20
     await until(lambda: not controller.picture.reassigning)
     assert controller._reassigner.looks <= 3
+
+
+async def moved_from_a_dead_broker(cluster: FakeCluster) -> tuple[Controller, PartitionKey]:
+    """Partition 1 of topic t went from brokers 1 and 2 to 2 and 3 while 1 was away."""
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    key = PartitionKey(await created(controller, "t", (2, 3), (1, 2)), 1)
+    await until(lambda: cluster.all_told((1, 2), key, 1))
+    cluster.kill(1)
+    await until(lambda: 1 not in controller.picture.brokers)
+    assert await ask(controller, "t", {1: (2, 3)}) == [None]
+    await grown(cluster, "t", 1, 1, 2, 3)
+    await catch_up(cluster, "t", 1, 3)
+    await arrived(cluster, "t", 1, 2, 3)
+    assert (await cluster.topic("t")).left == {1: (1,)}
+    return controller, key
+
+
+async def another_reign(cluster: FakeCluster, successor: str) -> Controller:
+    standby = FakeStandby(lambda: cluster.controller, cluster.clock)
+    standby.start()
+    await until(standby.has_all)
+    followed = await standby.follower.take() if successor == "from a standby" else None
+    await cluster.end_reign()
+    await standby.close()
+    controller = await cluster.reign(2, followed=followed)
+    await until(lambda: controller.queue.is_empty and controller._in_hand is None)
+    return controller
+
+
+async def nobody_left(cluster: FakeCluster, topic: str) -> None:
+    async def confirmed() -> bool:
+        return not (await cluster.topic(topic)).left
+
+    await until(confirmed, what="everybody has confirmed")
+
+
+SUCCESSORS = ["the same", "from nothing", "from a standby"]
+
+
+@pytest.mark.parametrize("successor", SUCCESSORS)
+async def test_a_number_is_given_again_when_those_it_was_moved_from_have_deleted_it(
+    cluster: FakeCluster, successor: str
+) -> None:
+    """Or the new partition would begin with records of the old one (safety rules S2 and S13)."""
+    controller, key = await moved_from_a_dead_broker(cluster)
+    if successor != "the same":
+        controller = await another_reign(cluster, successor)
+    removal = RemovalRequest(name="t", topic_id="", partitions=(1,), mutation=None)
+    await controller.partitions.remove([removal], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    removals = controller._context.removals
+    await until(lambda: not removals.begun and removals.waiting_for(key.topic_id, (1,)) == {1})
+    assert not (await cluster.topic("t")).left
+    await cluster.register(1)
+    await until(lambda: not len(removals))
+    assert [(stop.partition, stop.reassigned) for stop in cluster.brokers[BrokerId(1)].stops] == [(1, False)]
+    addition = AdditionRequest(name="t", total=0, assignment=[(1, ids(1, 2))], mutation=None)
+    added = await controller.partitions.add([addition], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+    assert added.outcomes == (Added(total=2),)
+
+
+@pytest.mark.parametrize("successor", SUCCESSORS)
+async def test_those_a_partition_was_moved_from_delete_it_with_its_topic(cluster: FakeCluster, successor: str) -> None:
+    controller, key = await moved_from_a_dead_broker(cluster)
+    if successor != "the same":
+        controller = await another_reign(cluster, successor)
+    request = DeletionRequest(name="t", topic_id="", mutation=None)
+    await controller.topics.delete([request], wait_s=DEADLINE_S, account=ANYBODY)
+    await until(lambda: controller._context.deletions[key.topic_id].remaining == {1})
+    await cluster.register(1)
+    await until(lambda: not len(controller._context.deletions))
+    assert [(stop.topic_id, stop.partition) for stop in cluster.brokers[BrokerId(1)].stops] == [(key.topic_id, -1)]
+
+
+@pytest.mark.parametrize("successor", SUCCESSORS)
+async def test_a_broker_that_was_away_when_its_partition_left_is_told_when_it_is_back_and_named_until_then(
+    cluster: FakeCluster, successor: str
+) -> None:
+    controller, key = await moved_from_a_dead_broker(cluster)
+    if successor != "the same":
+        controller = await another_reign(cluster, successor)
+    await cluster.register(1)
+    await until(lambda: stopped(cluster, 1) == {("t", 1)})
+    await nobody_left(cluster, "t")
+    assert not controller._context.dispatch.departing.of_partition(key)
+    assert not controller._reassigner.is_open
+    assert controller.picture.topics[key.topic_id].version == (await cluster.outside.get(paths.topic("t"))).stat.version
+
+
+async def test_a_broker_that_has_a_part_in_a_partition_again_has_confirmed_nothing(cluster: FakeCluster) -> None:
+    """It deletes nothing then, and a move that is cancelled before it begins leaves its old files."""
+    controller, key = await moved_from_a_dead_broker(cluster)
+    departing = controller._context.dispatch.departing
+    # Asked for and not begun: nobody may be moved while its target is away.
+    picture = controller._context.picture
+    partition = picture.partitions[key]
+    move = Reassignment(origin=partition.replicas, target=ids(1, 2))
+    controller._context.picture = picture.with_assignments({key: (partition.replicas, move)})
+    controller._context.dispatch.show(controller._context.picture)
+    await cluster.register(1)
+    await until(lambda: stopped(cluster, 1) == {("t", 1)})
+    await until(lambda: controller.queue.is_empty and controller._in_hand is None)
+    assert departing.of_partition(key) == {1}
+
+
+async def test_a_broker_that_is_forgotten_is_named_no_more(cluster: FakeCluster) -> None:
+    controller, key = await moved_from_a_dead_broker(cluster)
+    await controller.forgetting.forget(BrokerId(1), validate_only=False, who=WHO, wait_s=DEADLINE_S)
+    await nobody_left(cluster, "t")
+    assert not controller._context.dispatch.departing.of_partition(key)
+
+
+async def test_a_broker_that_gets_a_partition_back_is_named_no_more(cluster: FakeCluster) -> None:
+    controller, key = await moved_from_a_dead_broker(cluster)
+    controller._context.dispatch.departing.told(BrokerId(1), [key])
+    assert await ask(controller, "t", {1: (3, 1)}, validate_only=True) is not None
+    await cluster.register(1)
+    await until(lambda: 1 in controller.picture.brokers)
+    await ask(controller, "t", {1: (3, 1)})
+    await grown(cluster, "t", 1, 2, 3, 1)
+    assert 1 not in (await cluster.topic("t")).left.get(1, ())
+    assert 1 not in controller._context.dispatch.departing.of_partition(key)

@@ -7,6 +7,8 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.port import Check, Group, Outcome, Set
 from regnum_election.controller import Controller
+from regnum_election.decisions.cluster import Partition
+from regnum_election.decisions.leadership import Refusal
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.outbox import StatesCall
 from regnum_election.reign.reign import Reign
@@ -109,3 +111,12 @@ def test_a_message_never_names_its_receiver_as_leader_under_a_registration_that_
     assert told == ()
     _, told = book.leader_and_isr(picture.with_broker(bounced), picture.brokers[BrokerId(2)], call)
     assert told == (key,), "its followers keep what they know until then"
+
+
+async def test_a_partition_made_anew_since_it_conflicted_is_passed_over(cluster: FakeCluster) -> None:
+    """What conflicted is decided about again later; by then the number may be another partition's, without a state."""
+    await cluster.begin(1, 2)
+    controller = await cluster.reign()
+    key = await create(controller, "t", 1, 2)
+    anew = Partition(replicas=replicas(1, 2), creating=True)
+    assert controller.leaders.elections._preference(controller.picture, key, anew) is Refusal.NOTHING_TO_CHANGE

@@ -1,6 +1,7 @@
 """Store contents: what we write can be read back; what people write is either understood or refused with a reason."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -241,3 +242,22 @@ def test_the_record_of_a_removed_partition_is_read_back() -> None:
         topic="t", brokers=frozenset({BrokerId(1), BrokerId(2)}), leader_epoch=LeaderEpoch(7)
     )
     assert nodes.PartitionDeletionNode.decode(record.encode()) == record
+
+
+def test_a_topic_node_names_brokers_that_its_partitions_went_away_from() -> None:
+    node = nodes.TopicNode(topic_id=TopicId("A" * 22), partitions={0: (BrokerId(1),)}, left={0: (BrokerId(3),)})
+    assert nodes.TopicNode.decode(node.encode()) == node
+    assert b"left" not in replace(node, left={}).encode()
+    content = json.loads(node.encode())
+    # Of a partition that it does not have it says nothing.
+    assert nodes.TopicNode.decode(json.dumps({**content, "left": {"0": [3], "1": [4]}}).encode()) == node
+
+
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [([], "left is not a JSON object"), ({"x": [1]}, "left: partition 'x'"), ({"0": 1}, "not a list of broker ids")],
+)
+def test_malformed_brokers_that_a_partition_left_say_what_is_wrong(left: object, says: str) -> None:
+    content = {"version": 1, "topic_id": "A" * 22, "partitions": {"0": [1]}, "left": left}
+    with pytest.raises(nodes.MalformedNodeError, match=says):
+        nodes.TopicNode.decode(json.dumps(content).encode())

@@ -125,7 +125,7 @@ class Burial:
     ) -> set[PartitionKey]:
         """One round; those that need no further one. What only a person can mend is added to ``hopeless``."""
         context = self._context
-        known = {} if read else {key: held for key in keys if (held := self._remembered(key)) is not None}
+        known = {} if read else {key: one for key in keys if (one := self._remembered(key)) is not None}
         unknown = [key for key in keys if key not in known]
         found = await context.store.read_many([path for key in unknown for path in self._paths_of(key)])
         done: set[PartitionKey] = set()
@@ -135,7 +135,7 @@ class Burial:
         asked = frozenset(unknown)
         async for some in slices(keys, PARTITIONS_PER_TURN):
             for key in some:
-                held: HeldState | Unreadable | None = self._judge(key, found) if key in asked else known[key]
+                held = self._judge(key, found) if key in asked else known[key]
                 if held is Unreadable.STATE:
                     hopeless.add(key)
                     continue

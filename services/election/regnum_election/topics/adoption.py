@@ -338,9 +338,9 @@ class TopicAdopter:
             # Only a slip of the pen, perhaps: nothing is deleted for it, and nothing written under the name.
             reason = f"the topic node names id {id} where {former} was; write that one back, or remove the topic node"
             self._report(name, reason)
-            await self._take_out_of_reach(former, reason)
+            await _take_out_of_reach(context, former, reason)
             return False
-        refused = await self._deleter.begin(former, mutation=None, brokers=await self._perhaps_hosts())
+        refused = await self._deleter.begin(former, mutation=None, brokers=await _perhaps_hosts(context))
         if refused is None:
             context.log.warning("topic was made anew by hand, deleting what it was", topic=name, topic_id=former)
             context.defer("delete a former life", self._deleter.clear((former,)))
@@ -350,14 +350,6 @@ class TopicAdopter:
         context.dispatch.show(context.picture)
         context.metadata.publish(context.picture, (), {former: name})
         return True
-
-    async def _take_out_of_reach(self, id: TopicId, reason: str) -> None:
-        context = self._context
-        keys = context.picture.of_topic(id)
-        reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
-        if reached:
-            context.trouble(dict.fromkeys(reached, reason))
-            await publish(context, reached)
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
@@ -377,7 +369,7 @@ class TopicAdopter:
         # A guard may go while the record is written.
         refused = {}
         if guarded:
-            refused = await self._deleter.begin_all(dict.fromkeys(guarded), brokers=await self._perhaps_hosts())
+            refused = await self._deleter.begin_all(dict.fromkeys(guarded), brokers=await _perhaps_hosts(context))
         for id, name in ids.items():
             if paths.topic_id(id) in guards and id not in refused:
                 context.log.warning("topic removed by hand, deleting it", topic=name, topic_id=id)
@@ -385,14 +377,9 @@ class TopicAdopter:
             reason = "topic node and guard are both gone; restore them, or delete the rest of the topic"
             if id in refused and refused[id].code == errors_pb2.ERROR_CODE_INVALID_REQUEST:
                 reason = refused[id].message
-            await self._take_out_of_reach(id, reason)
+            await _take_out_of_reach(context, id, reason)
         async for _ in self._deleter.clear([id for id in guarded if id not in refused]):
             yield
-
-    async def _perhaps_hosts(self) -> Collection[BrokerId]:
-        """Brokers that may have files of a topic of which nothing is left to read, besides those of the picture."""
-        context = self._context
-        return await known_brokers(context) if context.dispatch.holds_full_sets else ()
 
     async def removed_while_away(self, name: str, topic_id: TopicId) -> None:
         """At the start of a reign: a guard whose topic node is gone (safety rule S14). Every broker known is told."""
@@ -421,6 +408,19 @@ async def read_guards(context: ControllerContext, ids: Collection[TopicId]) -> d
         except MalformedNodeError as error:
             context.log.warning("guard unreadable", path=path, reason=f"{error}; write the topic's name back")
     return guards
+
+
+async def _take_out_of_reach(context: ControllerContext, id: TopicId, reason: str) -> None:
+    keys = context.picture.of_topic(id)
+    reached = [key for key in keys if context.picture.partitions[key].trouble != reason]
+    if reached:
+        context.trouble(dict.fromkeys(reached, reason))
+        await publish(context, reached)
+
+
+async def _perhaps_hosts(context: ControllerContext) -> Collection[BrokerId]:
+    """Brokers that may have files of a topic of which nothing is left to read, besides those of the picture."""
+    return await known_brokers(context) if context.dispatch.holds_full_sets else ()
 
 
 async def known_brokers(context: ControllerContext) -> frozenset[BrokerId]:
