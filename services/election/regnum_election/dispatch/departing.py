@@ -87,13 +87,10 @@ class Departing:
 
     def forget(self, id: TopicId, numbers: Iterable[int] | None = None) -> None:
         """Partitions of a topic, or all of it, are on their way out, and records name these brokers."""
-        for number in tuple(self._topics.get(id, ())) if numbers is None else numbers:
+        known = {*self._topics.get(id, ()), *self._confirmed.get(id, ())}
+        for number in known if numbers is None else known.intersection(numbers):
             key = PartitionKey(id, number)
-            self.back(key, self.of_partition(key))
-            confirmed = self._confirmed.get(id, {})
-            confirmed.pop(number, None)
-        if numbers is None or not self._confirmed.get(id, True):
-            self._confirmed.pop(id, None)
+            self.back(key, self.of_partition(key) | self._confirmed.get(id, {}).get(number, set()))
 
     @property
     def has_confirmed(self) -> bool:

@@ -119,6 +119,8 @@ class PartitionRemover:
     def _with_departing(self, plan: RemovalPlan) -> RemovalPlan:
         """Brokers that partitions were reassigned from, and that may still have their files, are named as well."""
         departing, id = self._context.dispatch.departing, plan.topic.id
+        if not departing.of_topic(id):
+            return plan
         brokers = {
             number: tuple(dict.fromkeys((*named, *sorted(departing.of_partition(PartitionKey(id, number))))))
             for number, named in plan.brokers.items()
@@ -140,8 +142,8 @@ class PartitionRemover:
             if isinstance(found, Rejection):
                 call.outcomes[i] = found
                 continue
-            plans[i] = _with_found(plan, found[0])
-            meant[i] = _less(found[0], plans[i])
+            plans[i] = await encoding.result(partial(_with_found, plan, found[0]), weight=weight)
+            meant[i] = await encoding.result(partial(_less, found[0], plans[i]), weight=weight)
             data = await encoding.result(meant[i].encode, weight=weight)
             orders = (Delete(path, version) for path, version in call.orders.get(topic.name, ()))
             groups.append((Check(paths.topic_id(topic.id)), Set(paths.topic(topic.name), data, found[1]), *orders))
