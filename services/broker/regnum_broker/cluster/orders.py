@@ -402,11 +402,10 @@ class Orders:
         return found
 
     def _may_stop(self, key: PartitionKey, message: control_pb2.StopReplicaPartition) -> bool:
-        """End a replica's role; False: the order is older than what it knows."""
+        """End a replica's role; False: the order is older than what it, or without a role yet its log, knows."""
         partition = self._replicas.get(key)
         if partition is None:
             return True
-        # One without a role since it started has its epoch in its log only.
         known = max(partition.leader_epoch, partition.log.highest_leader_epoch)
         if TOPIC_DELETED_EPOCH != message.leader_epoch < known:
             return False
