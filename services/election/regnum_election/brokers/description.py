@@ -44,7 +44,11 @@ async def describe_brokers(picture: Cluster, ids: Sequence[BrokerId]) -> tuple[D
     if len(ids) > BROKERS_MAX:
         raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {BROKERS_MAX} brokers: split the request")
     # Beside the loop: it looks at every partition there is (safety rule S22).
-    counted = await asyncio.to_thread(_count, picture)
+    return await asyncio.to_thread(_describe, picture, ids)
+
+
+def _describe(picture: Cluster, ids: Sequence[BrokerId]) -> tuple[DescribedBroker, ...]:
+    counted = _count(picture)
     wanted = sorted(set(ids) or {*picture.brokers, *picture.assigned})
     return tuple(_described(picture, id, counted) for id in wanted)
 
