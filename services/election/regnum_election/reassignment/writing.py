@@ -5,6 +5,7 @@ others have written there stays. What it says of these partitions has to be what
 hand and is left alone.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -69,6 +70,7 @@ async def write_assignments(
     meant = _meant(context, topic.id, node, changes, outcome)
     if not meant:
         return outcome
+    await asyncio.sleep(0)
     data = await beside(_changed(node, meant).encode, weight=PARTITION_WEIGHT * len(node.partitions))
     operations = _operations(context, topic, meant, Set(path, data, found.stat.version))
     (result,) = await context.store.write_batch([operations])
@@ -79,7 +81,7 @@ async def write_assignments(
                 for operation, done in zip(operations, results, strict=True)
                 if isinstance(operation, Set) and done.stat is not None
             }
-            _apply(context, topic, meant, versions)
+            await _apply(context, topic, meant, versions)
             outcome.written = [PartitionKey(topic.id, number) for number in meant]
         case Refused(error=error):
             outcome.refused = str(error)
@@ -147,7 +149,7 @@ def _operations(
     return (guard, *checks.values(), *sets, last)
 
 
-def _apply(
+async def _apply(
     context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange], versions: Mapping[str, int]
 ) -> None:
     states: dict[PartitionKey, HeldState] = {}
@@ -164,10 +166,10 @@ def _apply(
         departing.back(key, replicas)
     context.events.partitions(rows, context.picture.topics, REASSIGNMENT)
     context.unverified.prove(states)
-    picture = context.picture.with_assignments(
-        {
-            PartitionKey(topic.id, number): (change.assigned.replicas, change.assigned.reassignment)
-            for number, change in changes.items()
-        }
-    )
+    assigned = {
+        PartitionKey(topic.id, number): (change.assigned.replicas, change.assigned.reassignment)
+        for number, change in changes.items()
+    }
+    # Nobody but the controller's one task, which waits here, puts another picture in place.
+    picture = await beside(partial(context.picture.with_assignments, assigned), weight=PARTITION_WEIGHT * len(assigned))
     context.picture = picture.with_states(states).with_topic_versions({topic.id: versions[paths.topic(topic.name)]})
