@@ -1,6 +1,6 @@
 """One CreateTopics whose topic fits into no node of the store is refused, and the controller lives."""
 
-import asyncio
+import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from regnum_model.ids import BrokerId, DirectoryId, LogId, Registration
 from regnum_model.nodes import Address, BrokerNode
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
+from regnum_testing.ports import unused_port
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -23,20 +24,16 @@ FIRST = 2_000_000_000
 """Broker ids of ten digits make nodes large."""
 
 
-async def keep_quiet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A broker that takes connections, so that it counts as live, and says nothing."""
-    writer.close()
-
-
 async def test_a_topic_above_a_megabyte_refuses_its_client_and_no_controller_ends(tmp_path: Path) -> None:
     async with (
         LocalCluster(tmp_path, brokers=1, elections=2, report=lambda _text: None) as cluster,
         Admin(cluster.bootstrap) as admin,
         AsyncExitStack() as others,
     ):
-        server = await asyncio.start_server(keep_quiet, "127.0.0.1", 0)
-        others.callback(server.close)
-        address = Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+        # Brokers that take connections, so that they count as live, and say nothing.
+        port = unused_port()
+        others.enter_context(socket.create_server(("127.0.0.1", port), backlog=1_000))
+        address = Address(host="127.0.0.1", port=port)
         store = await open_store(cluster.coordination)
         others.push_async_callback(store.close)
         for id in range(FIRST, FIRST + 18):
