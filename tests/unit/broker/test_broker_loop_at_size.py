@@ -85,6 +85,7 @@ def produced_to(numbers: Sequence[int], acks: log_pb2.Acks.ValueType) -> bytes:
     ).SerializeToString()
 
 
+@pytest.mark.full
 def test_a_follower_that_names_ten_thousand_partitions(tmp_path: Path) -> None:
     everything = range(PARTITIONS)
     names, misses, refused, drops = (
@@ -137,6 +138,7 @@ def test_a_follower_that_names_ten_thousand_partitions(tmp_path: Path) -> None:
     run_measured(scenario).assert_free()
 
 
+@pytest.mark.full
 def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
     produced = produced_to(range(PRODUCED_MAX), log_pb2.ACKS_ALL)
     fetched = log_pb2.FetchRequest(

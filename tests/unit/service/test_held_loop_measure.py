@@ -30,12 +30,24 @@ def test_a_turn_that_computes_is_held_and_one_that_waits_is_not() -> None:
             await asyncio.to_thread(burn, 0.06)
             await asyncio.sleep(0.06)
 
-    held = run_measured(scenario)
+    held = run_measured(scenario, how_slow=lambda: 1.0)
     assert held.worst_s["computes"] >= 0.06
     assert held.worst_s["in slices"] < 0.05
     assert held.worst_s["waits"] < 0.05
     with pytest.raises(AssertionError, match="computes"):
         held.assert_free()
+
+
+def test_where_everything_takes_longer_the_limit_is_higher_and_not_away() -> None:
+    async def scenario(held: HeldLoop) -> None:
+        with held.measuring("computes"):
+            await asyncio.sleep(0)
+            burn(0.06)
+            await asyncio.sleep(0)
+
+    run_measured(scenario, how_slow=iter([1.0, 1.5]).__next__).assert_free()
+    with pytest.raises(AssertionError, match=r"1\.1 times as slow"):
+        run_measured(scenario, how_slow=lambda: 1.1).assert_free()
 
 
 def test_callbacks_of_one_turn_count_together() -> None:
