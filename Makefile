@@ -30,7 +30,7 @@ bench: install ## every benchmark at a small size on both stores, into bench/res
 
 # Tests with servers wait for much, so that the checks and the unit tests run at the same time; what measures CPU time
 # comes by itself.
-test: install ## every check, and every test but the longest (about 9 minutes on two processors)
+test: install ## every check, and every test but the longest (about 13 minutes on two processors)
 	@$(MAKE) --no-print-directory -j2 check-servers check-units
 	@$(BIN)/python -m pytest -m "alone and not full"
 

@@ -92,6 +92,7 @@ THROTTLE_BYTES_S = 2_000_000
 BATCH = b"x" * 50_000
 
 
+@pytest.mark.full
 async def test_a_throttled_move_shows_how_far_it_is_and_takes_no_less_time_than_its_rate_asks_for(
     tmp_path: Path,
 ) -> None:
