@@ -1,5 +1,6 @@
 """Elections, partitions without a leader and brokers as clients meet them: answers that a test writes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,16 +58,18 @@ class LeaderAnswers:
         return answer
 
 
-class FakeLeaders:
+class FakeLeaders(ABC):
     """A part of a fake election process."""
 
     cluster: "FakeCluster"
 
+    @abstractmethod
     def _authority(self) -> None:
-        raise NotImplementedError
+        """Refuse the call where this process is not the controller."""
 
+    @abstractmethod
     def _answer_or_not(self) -> None:
-        raise NotImplementedError
+        """Lose the answer where the test wants that."""
 
     async def ElectLeaders(  # noqa: N802
         self, request: admin_pb2.ElectLeadersRequest, _context: Context

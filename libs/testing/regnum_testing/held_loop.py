@@ -6,9 +6,10 @@ it stops them all.
 
 Algorithm: one turn of a loop lasts from the return of its selector's ``select`` to the next call of it; a selector
 that notes the CPU time of the thread at both moments sees every turn and costs next to nothing. Only what happens
-inside ``measuring`` counts, so that a scenario can prepare itself. CPU time is not quite the code's alone either: where
-others on the host use the same cores and caches, the same work took up to twice as much of it. So a piece of work that
-is always the same is timed before and after, and the limit grows as that has.
+inside ``measuring`` counts, so that a scenario can prepare itself. CPU time is not quite the code's alone either:
+where others on the host use the same cores and caches, the same work took up to twice as much of it, from one second to
+the next. So a piece of work that is always the same is timed before and after, and the limit grows as that has; and
+what was held too long is done again, some times: code that holds its loop does so each time, a neighbour does not.
 
     held = run_measured(scenario)        # scenario: async def scenario(held: HeldLoop) -> None
     held.assert_free()
@@ -16,6 +17,7 @@ is always the same is timed before and after, and the limit grows as that has.
 
 import asyncio
 import gc
+import math
 import selectors
 import statistics
 import threading
@@ -30,9 +32,11 @@ from regnum_service.collector import short_collections
 LIMIT_S: Final = 0.050
 """Longest turn of a loop (safety rule S22)."""
 
-
 REFERENCE_S: Final = 0.011
 """What ``slowness`` takes where nobody else uses the host, CPU seconds."""
+
+ATTEMPTS_MAX: Final = 4
+"""How often a scenario that holds its loop for too long is run, before it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def slowness() -> float:
 
 
 class HeldLoop:
-    """The longest turns of one loop, by the name of what was measured."""
+    """The longest turns of one loop in one attempt, by the name of what was measured."""
 
     def __init__(self) -> None:
         self.worst_s: dict[str, float] = {}
@@ -97,12 +101,9 @@ class HeldLoop:
         if self._name is not None:
             self._note(time.thread_time() - self._since_s)
 
-    def assert_free(self, limit_s: float = LIMIT_S) -> None:
-        """AssertionError when a turn took longer."""
-        limit_s *= self.slowness
-        held = {name: f"{worst_s * 1000:.0f} ms" for name, worst_s in self.worst_s.items() if worst_s > limit_s}
-        said = f"the loop was held longer than {limit_s * 1000:.0f} ms of CPU time"
-        assert not held, f"{said} (on a machine that is {self.slowness:.1f} times as slow as it may be): {held}"
+    def too_long(self, limit_s: float) -> set[str]:
+        """What held the loop for longer than it may here and now."""
+        return {name for name, worst_s in self.worst_s.items() if worst_s > limit_s * self.slowness}
 
     def _note(self, seconds: float) -> None:
         name = self._name
@@ -131,13 +132,53 @@ class _NotingSelector(selectors.DefaultSelector):
         return ready
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All attempts at one scenario, in their order; one at least."""
+
+    attempts: tuple[HeldLoop, ...]
+
+    @property
+    def worst_s(self) -> dict[str, float]:
+        """The longest turn of each measured part, in the attempt where it was shortest."""
+        return {
+            name: min(attempt.worst_s.get(name, math.inf) for attempt in self.attempts)
+            for name in self.attempts[-1].worst_s
+        }
+
+    def too_long(self, limit_s: float = LIMIT_S) -> set[str]:
+        """What held the loop for too long in every attempt."""
+        return set.intersection(*(attempt.too_long(limit_s) for attempt in self.attempts))
+
+    def assert_free(self, limit_s: float = LIMIT_S) -> None:
+        """AssertionError when a turn took longer each time."""
+        told = "; ".join(
+            f"{name}: "
+            + ", ".join(
+                f"{attempt.worst_s[name] * 1000:.0f} of {limit_s * attempt.slowness * 1000:.0f} ms "
+                f"({attempt.slowness:.1f} times as slow as it may be)"
+                for attempt in self.attempts
+            )
+            for name in sorted(self.too_long(limit_s))
+        )
+        assert not told, f"the loop was held for too much CPU time, in {len(self.attempts)} attempts of as many: {told}"
+
+
 def run_measured(
     scenario: Callable[[HeldLoop], Coroutine[Any, Any, None]], *, how_slow: Callable[[], float] = slowness
-) -> HeldLoop:
+) -> Measured:
     """Run a scenario on an event loop of its own, whose turns are measured. Call it where no loop runs.
 
-    Garbage is collected as in a service.
+    Garbage is collected as in a service. A scenario that holds its loop for longer than ``LIMIT_S`` runs again, up to
+    ``ATTEMPTS_MAX`` times: it prepares everything itself.
     """
+    attempts: list[HeldLoop] = []
+    while not attempts or (len(attempts) < ATTEMPTS_MAX and Measured(tuple(attempts)).too_long()):
+        attempts.append(_run_once(scenario, how_slow))
+    return Measured(tuple(attempts))
+
+
+def _run_once(scenario: Callable[[HeldLoop], Coroutine[Any, Any, None]], how_slow: Callable[[], float]) -> HeldLoop:
     held = HeldLoop()
     before = how_slow()
     with (

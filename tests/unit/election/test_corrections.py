@@ -53,6 +53,7 @@ async def test_a_refused_topic_that_was_removed_is_forgotten(cluster: FakeCluste
     await until(
         lambda: cluster.all_told((1, 2), PartitionKey(id, 0), 1) or cluster.all_told((1, 2), PartitionKey(id, 0), 2)
     )
+    assert dict(controller.picture.names) == {"t": id}
 
 
 async def test_a_state_that_was_lost_and_restored_leads_in_an_epoch_nobody_has_seen(cluster: FakeCluster) -> None:

@@ -149,6 +149,7 @@ async def test_a_broker_that_is_gone_owes_nothing(cluster: FakeCluster) -> None:
     await until(lambda: [one.broker for one in dispatch.outstanding()] == [3])
     cluster.kill(3)
     await until(lambda: not dispatch.outstanding())
+    assert BrokerId(3) not in controller.picture.brokers
 
 
 async def test_partitions_in_trouble_are_counted_named_and_told_of_once(
@@ -224,6 +225,7 @@ async def test_a_reign_that_is_over_keeps_nothing_of_what_was_wrong(cluster: Fak
     await until(lambda: controller.health.book.count(Trouble.UNDER_REPLICATED) == PARTITIONS)
     await cluster.end_reign()
     await until(lambda: controller.health.book.keys == ())
+    assert [controller.health.book.count(trouble) for trouble in Trouble] == [0, 0, 0]
 
 
 async def test_a_reign_that_is_over_shows_nothing(cluster: FakeCluster) -> None:

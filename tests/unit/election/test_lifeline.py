@@ -248,6 +248,7 @@ async def test_the_end_of_the_reign_ends_the_lifelines(lifelines: Thread) -> Non
         return await end.stream.read() is grpc.aio.EOF
 
     await until(over)
+    assert await end.stream.code() is grpc.StatusCode.OK
     await end.die()
 
 
@@ -334,6 +335,7 @@ async def test_a_watch_that_a_stray_cancellation_ended_stops_the_process() -> No
     )
     await thread.start()
     await until(lambda: supervisor.failure is not None)
+    assert "cancel" in repr(supervisor.failure).lower()
     await thread.stop()
     await supervisor.unwind()
 

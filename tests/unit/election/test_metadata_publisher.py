@@ -48,6 +48,7 @@ async def test_a_process_that_was_away_gets_what_it_lacks(cluster: FakeCluster) 
     await create(controller, "missed")
     cluster.metadata.down = False
     await until(lambda: "missed" in cluster.metadata.topics)
+    assert cluster.metadata.topics["missed"] == {0: 1}
 
 
 async def test_a_process_that_lost_its_image_gets_a_full_one(cluster: FakeCluster) -> None:

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from regnum_testing.held_loop import HeldLoop, run_measured
+from regnum_testing.held_loop import ATTEMPTS_MAX, HeldLoop, run_measured
 
 pytestmark = pytest.mark.alone
 
@@ -48,6 +48,32 @@ def test_where_everything_takes_longer_the_limit_is_higher_and_not_away() -> Non
     run_measured(scenario, how_slow=iter([1.0, 1.5]).__next__).assert_free()
     with pytest.raises(AssertionError, match=r"1\.1 times as slow"):
         run_measured(scenario, how_slow=lambda: 1.1).assert_free()
+
+
+def test_what_holds_the_loop_is_held_each_time_and_a_neighbour_is_not() -> None:
+    burnt_s = iter([0.06, 0.001])
+
+    async def neighbour(held: HeldLoop) -> None:
+        with held.measuring("computes"):
+            await asyncio.sleep(0)
+            burn(next(burnt_s))
+            await asyncio.sleep(0)
+
+    async def alternating(held: HeldLoop) -> None:
+        with held.measuring("computes"):
+            await asyncio.sleep(0)
+            burn(0.06)
+            await asyncio.sleep(0)
+        await neighbour(held)
+
+    measured = run_measured(neighbour, how_slow=lambda: 1.0)
+    measured.assert_free()
+    assert len(measured.attempts) == 2
+    burnt_s = iter([0.001, 0.06, 0.001, 0.001])
+    measured = run_measured(alternating, how_slow=lambda: 1.0)
+    assert len(measured.attempts) == ATTEMPTS_MAX
+    with pytest.raises(AssertionError, match="in 4 attempts"):
+        measured.assert_free()
 
 
 def test_callbacks_of_one_turn_count_together() -> None:
