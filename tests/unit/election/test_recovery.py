@@ -78,6 +78,28 @@ def test_a_broker_without_the_replica_is_better_than_nobody_and_worse_than_anybo
     assert assess(ids(1, 2), None, by_broker(log(0, 1), NOT_THERE)).chosen == 1
 
 
+def test_a_replica_that_is_being_filled_leads_where_its_log_is_the_best_of_all() -> None:
+    answers = by_broker(log(4, 90), log(5, 70))
+    found = assess(ids(1, 2), None, answers, adding=ids(2))
+    assert (found.chosen, found.unheard) == (2, ()), "its log is the beginning of the last leader's: more than 1 has"
+
+
+def test_of_equal_logs_an_old_replica_is_taken_before_one_that_is_being_filled() -> None:
+    answers = by_broker(log(4, 0), log(4, 0))
+    assert assess(ids(1, 2), None, answers, adding=ids(1)).chosen == 2
+    nothing = by_broker(NOT_THERE, NOT_THERE)
+    assert assess(ids(1, 2), None, nothing, adding=ids(1)).chosen == 2
+
+
+def test_an_old_replica_that_is_live_and_says_nothing_is_named_where_a_new_one_would_lead() -> None:
+    away = NoLog(code=errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, message="not registered")
+    broken = NoLog(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message="disk")
+    answers = by_broker(SILENT, away, broken, log(5, 3))
+    assert assess(ids(1, 2, 3, 4), None, answers, adding=ids(4)).unheard == ids(1)
+    assert assess(ids(1, 2, 3, 4), None, answers).unheard == (), "nobody is being filled"
+    assert assess(ids(2, 3, 4), None, answers, adding=ids(4)).unheard == (), "nobody else is live and able"
+
+
 def test_nobody_is_chosen_when_nobody_answers() -> None:
     found = assess(ids(1, 2), None, by_broker(SILENT, SILENT))
     assert found.chosen is None

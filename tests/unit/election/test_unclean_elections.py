@@ -9,6 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.leaders.elections import Elected, ElectionRequest, ElectionType
+from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
 from regnum_model import paths
@@ -31,12 +32,14 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     await cluster.close()
 
 
-async def create(controller: Controller, name: str = "t", *, unclean: bool = False) -> PartitionKey:
+async def create(
+    controller: Controller, name: str = "t", *, unclean: bool = False, replicas: tuple[int, ...] = (1, 2, 3)
+) -> PartitionKey:
     request = TopicRequest(
         name=name,
         partitions=0,
         replication_factor=None,
-        assignment=((0, (BrokerId(1), BrokerId(2), BrokerId(3))),),
+        assignment=((0, tuple(map(BrokerId, replicas))),),
         mutation=None,
         configs=((UNCLEAN_LEADER_ELECTION_ENABLE, "true"),) if unclean else (),
     )
@@ -129,6 +132,36 @@ async def test_an_eligible_replica_goes_first_whatever_the_caller_says(cluster: 
     (refused,) = (await elect(controller)).elections
     assert refused.code == NOT_NEEDED
     assert (await cluster.state("t", 0)).leader == 2
+
+
+@pytest.mark.parametrize("called_back", [False, True])
+async def test_a_replica_that_is_being_filled_does_not_lead_while_an_old_one_is_live_and_was_not_heard(
+    cluster: FakeCluster, called_back: bool
+) -> None:
+    controller = await cluster.reign(min_insync=1)
+    key = await create(controller, replicas=(1, 2))
+
+    async def move(*target: int) -> None:
+        request = ReassignmentRequest(topic="t", partition=0, target=tuple(map(BrokerId, target)) or None)
+        done = await controller.reassignments.alter([request], validate_only=False, who="a test", wait_s=DEADLINE_S)
+        assert done == (None,)
+
+    await move(2, 3)
+    await until(lambda: controller.picture.partitions[key].replicas == (1, 2, 3))
+    hold(cluster, 2, key, epoch=0, end=900)
+    hold(cluster, 3, key, epoch=0, end=10)
+    await lose_the_isr(cluster, controller, key)
+    if called_back:
+        await move()
+    cluster.brokers[BrokerId(2)].mute = True
+    (refused,) = (await elect(controller)).elections
+    assert refused.code == NOBODY
+    assert "brokers [2] are live" in refused.message
+    assert "regnum partitions recover" in refused.message
+    assert (await cluster.state("t", 0)).leader == -1
+    cluster.brokers[BrokerId(2)].mute = False
+    (done,) = (await elect(controller)).elections
+    assert (done.code, done.leader) == (NONE, 2)
 
 
 async def test_where_no_replica_answers_nobody_is_elected(cluster: FakeCluster) -> None:

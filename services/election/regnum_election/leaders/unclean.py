@@ -14,7 +14,8 @@ Algorithm
     By itself only for topics with ``unclean.leader.election.enable``, and only after PATIENCE_S without a leader in
     this reign: members of ISR and ELR that start more slowly than others come first. Of the replicas that answer, the
     one with the latest leader epoch in its last record leads, then the longest log, as KIP-966's unclean recovery
-    has it (Kafka's ZooKeeper mode takes the first live one). Where none answers, it is asked again after RETRY_S.
+    has it (Kafka's ZooKeeper mode takes the first live one). Where none answers, it is asked again after RETRY_S; so
+    it is where the best is one that a reassignment was filling, and an older replica that is live did not answer.
 """
 
 import asyncio

@@ -266,15 +266,20 @@ class PartitionRecoveries:
 def _recorded_only(
     rejected: Mapping[int, Rejection], found: Mapping[int, tuple[Recoverable, Assessment]]
 ) -> tuple[dict[int, Rejection], dict[int, tuple[Recoverable, Assessment]]]:
-    """Without partitions whose state or guard is not whole."""
-    left = {
-        number: Rejection(
-            code=errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            message=f"{one.reason}: what it had is for a person to give up; see regnum partitions recover",
-        )
-        for number, (one, _) in found.items()
-        if not one.is_recorded
-    }
+    """Without partitions whose state or guard is not whole, and those whose older replicas did not answer."""
+    left: dict[int, Rejection] = {}
+    for number, (one, assessment) in found.items():
+        if not one.is_recorded:
+            reason = f"{one.reason}: what it had is for a person to give up; see regnum partitions recover"
+        elif assessment.unheard:
+            reason = (
+                f"only broker {assessment.chosen} could lead, which was still being filled; brokers "
+                f"{list(assessment.unheard)} are live, have had it for longer, and did not say what they have: try "
+                "again, or see regnum partitions recover to give that up"
+            )
+        else:
+            continue
+        left[number] = Rejection(code=errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE, message=reason)
     return {**rejected, **left}, {number: one for number, one in found.items() if number not in left}
 
 

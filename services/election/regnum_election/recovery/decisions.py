@@ -15,7 +15,9 @@ Algorithm (KIP-966, unclean recovery)
     Of the replicas that answer with a log that can be read, the one with the highest leader epoch in its last record,
     and among these the longest log. Two logs with the same last epoch come from the same leader, so the shorter is the
     beginning of the longer. Among equals: one that leads still without the store knowing it, the one that knows more to
-    be committed, one that is not shutting down, the first of the assignment.
+    be committed, one that is not being filled by a reassignment, one that is not shutting down, the first of the
+    assignment. Where the best is one that is being filled, and an older replica is live and did not say what it has,
+    that is said (``unheard``): it may well have more, and nobody but a person gives it up.
 
 Example: assignment [1, 2, 3]; 1 does not answer; 2 ends at 90 with last epoch 4, 3 at 70 with last epoch 5. Chosen is
 3, though 2 is longer: what 2 has from epoch 4 may have been replaced. Its records from 70 on are given up, and what 1
@@ -26,6 +28,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from regnum.types.v1 import errors_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership
@@ -83,6 +86,8 @@ class Assessment:
     """Replica to elect; None: none answered."""
     unknown: tuple[BrokerId, ...]
     """Replicas whose records, as recorded, nobody knows: silent ones, and logs that are other ones than recorded."""
+    unheard: tuple[BrokerId, ...]
+    """Live replicas that did not say what they have, where the chosen one is only being filled."""
     lost_from_offset: int
     """Log end of the chosen replica: what was after it is given up."""
     known_end_offset: int
@@ -107,6 +112,7 @@ def assess(
     answers: Mapping[BrokerId, Answer],
     *,
     leaving: Collection[BrokerId] = (),
+    adding: Collection[BrokerId] = (),
 ) -> Assessment:
     """Choose among the answers, and say what the choice costs.
 
@@ -115,17 +121,20 @@ def assess(
         state: what is recorded of the partition, as far as it can be read; None: nothing.
         answers: what each assigned replica answered.
         leaving: brokers that are shutting down.
+        adding: replicas that a reassignment brings, and that are being filled.
     """
     ordered = {id: answers[id] for id in replicas}
     logs = {id: answer for id, answer in ordered.items() if isinstance(answer, ReplicaLog)}
-    chosen = max(logs, key=lambda id: _rank(id, logs[id], replicas, leaving), default=None)
+    chosen = max(logs, key=lambda id: _rank(id, logs[id], replicas, leaving, adding), default=None)
     unknown = tuple(id for id in _holders(replicas, state) if _is_unknown(id, state, ordered))
     known_end = max((max(log.log_end_offset, log.high_watermark) for log in logs.values()), default=0)
+    unheard = tuple(id for id, answer in ordered.items() if id not in adding and _is_unheard(answer))
     end = 0 if chosen is None else logs[chosen].log_end_offset
     return Assessment(
         answers=ordered,
         chosen=chosen,
         unknown=unknown,
+        unheard=unheard if chosen in adding else (),
         lost_from_offset=end,
         known_end_offset=known_end,
         may_be_lost=_in_words(chosen, logs, unknown, answers=ordered),
@@ -175,16 +184,27 @@ def is_recorded(id: BrokerId, log: ReplicaLog, state: LeaderAndIsr | None) -> bo
 
 
 def _rank(
-    id: BrokerId, log: ReplicaLog, replicas: Sequence[BrokerId], leaving: Collection[BrokerId]
-) -> tuple[int, int, bool, int, bool, int]:
+    id: BrokerId,
+    log: ReplicaLog,
+    replicas: Sequence[BrokerId],
+    leaving: Collection[BrokerId],
+    adding: Collection[BrokerId],
+) -> tuple[int, int, bool, int, bool, bool, int]:
     return (
         log.last_written_epoch,
         log.log_end_offset,
         log.leading,
         log.high_watermark,
+        id not in adding,
         id not in leaving,
         -replicas.index(id),
     )
+
+
+def _is_unheard(answer: Answer) -> bool:
+    """Whether a live broker may have the log and did not say so."""
+    gone = (errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
+    return isinstance(answer, NoLog) and answer.code not in gone
 
 
 def _holders(replicas: Sequence[BrokerId], state: LeaderAndIsr | None) -> tuple[BrokerId, ...]:

@@ -75,7 +75,13 @@ class Survey:
                 id: UNUSABLE if id in offline else _believed(answers[id, one.key], one.known_epoch)
                 for id in one.partition.replicas
             }
-            found[number] = one, assess(one.partition.replicas, one.state, own, leaving=picture.leaving)
+            move = one.partition.reassignment
+            # Called back, or sent elsewhere, it has new replicas as well that no target names.
+            adding = [id for id in one.partition.replicas if move is not None and id not in move.origin]
+            found[number] = (
+                one,
+                assess(one.partition.replicas, one.state, own, leaving=picture.leaving, adding=adding),
+            )
         return rejected, found
 
     async def judge(self, topic: Topic, numbers: Sequence[int]) -> tuple[dict[int, Rejection], dict[int, Recoverable]]:
