@@ -10,7 +10,16 @@ from regnum.types.v1 import events_pb2 as words
 from regnum_client import Admin, EventCause, EventFilter, EventKind
 from regnum_client.commands.invocation import CommandFailedError
 from regnum_client.commands.looking.events import since_ms
-from regnum_election.history.events import Entry, OtherEntry, PartitionRow, PartitionsEntry, Position, Reason
+from regnum_election.history.events import (
+    AssignmentRow,
+    AssignmentsEntry,
+    Entry,
+    OtherEntry,
+    PartitionRow,
+    PartitionsEntry,
+    Position,
+    Reason,
+)
 from regnum_model.ids import (
     BrokerEpoch,
     BrokerId,
@@ -197,3 +206,53 @@ def test_ages_and_times() -> None:
     assert since_ms("1970-01-01T01:00:05+01:00", 0) == 5_000
     with pytest.raises(CommandFailedError, match="neither an age nor a time"):
         since_ms("yesterday", 0)
+
+
+def assigned(number: int, kind: words.EventKind.ValueType, *, who: str = "") -> AssignmentsEntry:
+    return AssignmentsEntry(
+        position=Position(ControllerEpoch(3), number),
+        controller=ElectionId(1),
+        time_unix_ms=1_700_000_000_000 + number,
+        reason=Reason(words.EVENT_CAUSE_REASSIGNMENT, who=who, traceparent=DIED.traceparent if who else ""),
+        kind=kind,
+        rows=[
+            AssignmentRow(PartitionKey(TopicId("t"), partition), (BrokerId(1), BrokerId(2)), (BrokerId(2), BrokerId(4)))
+            for partition in (0, 1)
+        ],
+        topics={TopicId("t"): Named()},
+    )
+
+
+async def test_a_move_is_explained_with_who_asked_where_it_went_and_its_trace(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    await write(
+        cluster,
+        assigned(5, words.EVENT_KIND_REASSIGNMENT_STARTED, who="ann"),
+        assigned(7, words.EVENT_KIND_REASSIGNMENT_MOVING),
+        assigned(9, words.EVENT_KIND_REASSIGNMENT_COMPLETED),
+    )
+    ran = await regnum("explain", "orders/0")
+    assert (
+        "A reassignment began from replicas 1,2 to 2,4 at 2023-11-14 22:13:20.005Z, "
+        f"asked for by ann (trace {TRACE})." in ran.out
+    )
+    assert "It was switched from replicas 1,2 to 2,4 at 2023-11-14 22:13:20.009Z." in ran.out
+    shown = await regnum("events", "--kind", "reassignment-started", "-o", "jsonl")
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert [(row["partition"], row["who"], row["trace_id"]) for row in rows] == [(0, "ann", TRACE), (1, "ann", TRACE)]
+    assert (rows[0]["replicas_before"], rows[0]["replicas_after"]) == ([1, 2], [2, 4])
+    table = await regnum("events", "--kind", "reassignment-started")
+    assert "replicas 1,2 > 2,4" in table.out
+    assert "reassignment; asked for by ann" in table.out
+
+
+async def test_events_of_a_broker_are_those_of_the_partitions_that_come_and_go_with_it(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    await write(cluster, assigned(5, words.EVENT_KIND_REASSIGNMENT_COMPLETED))
+
+    async def seen(broker: int) -> int:
+        return len((await regnum("events", "--broker", str(broker), "-o", "jsonl")).out.splitlines())
+
+    assert [await seen(1), await seen(2), await seen(4), await seen(3)] == [2, 0, 2, 0]

@@ -5,15 +5,17 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from regnum.types.v1 import events_pb2 as words
 from regnum_election.controller import Controller
-from regnum_election.history.events import OtherEntry, PartitionRow, PartitionsEntry, weight_of
+from regnum_election.history.events import AssignmentsEntry, OtherEntry, PartitionRow, PartitionsEntry, weight_of
+from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
+from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.reign.events import BrokerDead, IsrsWritten
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
-from regnum_model.nodes import LeaderAndIsr
-from regnum_telemetry import conventions
+from regnum_model.nodes import LeaderAndIsr, Membership
+from regnum_telemetry import conventions, tracing
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.waiting import DEADLINE_S
 
@@ -167,3 +169,112 @@ async def test_places_grow_by_what_was_written_and_begin_anew_with_each_reign(cl
         assert reign[0].kind == words.EVENT_KIND_CONTROLLER_ELECTED
     assert cluster.recorded[first].position > cluster.recorded[first - 1].position
     assert cluster.recorded[first].controller == 2
+
+
+def moves(cluster: FakeCluster) -> list[tuple[str, int, tuple[BrokerId, ...], tuple[BrokerId, ...], str]]:
+    """What the log says of reassignments: what, which partition, from where, to where, who asked."""
+    return [
+        (words.EventKind.Name(one.kind).rpartition("_")[2], row.key.partition, (*row.before,), (*row.after,), who)
+        for one in cluster.recorded
+        if isinstance(one, AssignmentsEntry)
+        for row in one.rows
+        for who in [one.reason.who]
+    ]
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+async def reassign(controller: Controller, *target: int) -> None:
+    request = ReassignmentRequest(topic="t", partition=0, target=ids(*target) or None)
+    done = await controller.reassignments.alter([request], validate_only=False, who="ann", wait_s=DEADLINE_S)
+    assert done == (None,)
+
+
+async def join(cluster: FakeCluster, key: PartitionKey, *joining: int) -> None:
+    """The leader takes new replicas into the ISR, and reports it."""
+    path = paths.leader_and_isr("t", key.partition)
+    node = await cluster.outside.get(path)
+    state = LeaderAndIsr.decode(node.data)
+    brokers = [cluster.brokers[BrokerId(id)] for id in joining]
+    members = {one.id: Membership(broker_epoch=one.epoch, log_id=one.log_id) for one in brokers}
+    wider = with_isr(state, (*state.isr, *members), min_insync=2, joining=members)
+    await cluster.outside.set(path, wider.encode(), version=node.stat.version)
+    assert cluster.controller is not None
+    cluster.controller.queue.put(IsrsWritten.unseen({key}))
+
+
+async def test_a_reassignment_is_told_from_who_asked_to_the_switch(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    key = PartitionKey(await create(controller, "t", 1, 2), 0)
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    with tracing.within(trace):
+        await reassign(controller, 3, 4)
+    await until(lambda: len(moves(cluster)) == 2)
+    await join(cluster, key, 3, 4)
+    await until(lambda: len(moves(cluster)) == 3)
+    assert moves(cluster) == [
+        ("STARTED", 0, ids(1, 2), ids(3, 4), "ann"),
+        ("MOVING", 0, ids(1, 2), ids(1, 2, 3, 4), ""),
+        ("COMPLETED", 0, ids(1, 2), ids(3, 4), ""),
+    ]
+    told = [one for one in cluster.recorded if isinstance(one, AssignmentsEntry)]
+    assert told[0].reason.traceparent == trace
+    assert {one.reason.cause for one in told} == {words.EVENT_CAUSE_REASSIGNMENT}
+    assert last_cause(cluster, key.topic_id) == words.EVENT_CAUSE_REASSIGNMENT
+
+
+async def test_a_reassignment_called_back_says_who_called_and_when_it_was_over(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    await create(controller, "t", 1, 2)
+    await reassign(controller, 3, 4)
+    await until(lambda: len(moves(cluster)) == 2)
+    await reassign(controller)
+    await until(lambda: len(moves(cluster)) == 4)
+    assert moves(cluster)[2:] == [
+        ("CANCELLED", 0, ids(3, 4), ids(1, 2), "ann"),
+        ("UNDONE", 0, ids(1, 2, 3, 4), ids(1, 2), ""),
+    ]
+
+
+async def test_what_a_successor_finishes_it_tells(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    key = PartitionKey(await create(controller, "t", 1, 2), 0)
+    await reassign(controller, 3, 4)
+    await until(lambda: len(moves(cluster)) == 2)
+    await cluster.end_reign()
+    await cluster.reign(2)
+    await join(cluster, key, 3, 4)
+    await until(lambda: len(moves(cluster)) == 3)
+    assert moves(cluster)[2] == ("COMPLETED", 0, ids(1, 2), ids(3, 4), "")
+
+
+async def test_partitions_that_are_added_and_removed_are_told_with_who_asked(cluster: FakeCluster) -> None:
+    await cluster.begin(1, 2, 3)
+    controller = await cluster.reign()
+    id = await create(controller, "t", 1, 2)
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    with tracing.within(trace):
+        await controller.partitions.add(
+            [AdditionRequest(name="t", total=4, assignment=(), mutation=None)],
+            validate_only=False,
+            wait_s=DEADLINE_S,
+            account=ANYBODY,
+            who="ann",
+        )
+        await controller.partitions.remove(
+            [RemovalRequest(name="t", topic_id=id, partitions=(3,), mutation=None)],
+            validate_only=False,
+            wait_s=DEADLINE_S,
+            account=ANYBODY,
+            who="bob",
+        )
+    (added,) = others(cluster, words.EVENT_KIND_PARTITIONS_ADDED)
+    (removed,) = others(cluster, words.EVENT_KIND_PARTITIONS_REMOVED)
+    assert (added.count, added.detail) == (3, "1 before, 4 now: partitions 1 to 3 are new")
+    assert (removed.count, removed.detail) == (1, "4 before, 3 now: partition 3 went")
+    assert [(one.reason.who, one.reason.traceparent) for one in (added, removed)] == [("ann", trace), ("bob", trace)]

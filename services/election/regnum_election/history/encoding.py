@@ -16,7 +16,7 @@ from regnum.election.v1 import history_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch
 
-from regnum_election.history.events import Entry, Kind, OtherEntry, PartitionsEntry, Position
+from regnum_election.history.events import AssignmentsEntry, Entry, Kind, OtherEntry, PartitionsEntry, Position
 
 TEXT_MAX: Final = 1_000
 """Characters of a text."""
@@ -35,9 +35,12 @@ def encode(entry: Entry) -> bytes:
         cause=entry.reason.cause,
         evidence=_text(entry.reason.evidence),
         traceparent=entry.reason.traceparent,
+        who=_text(entry.reason.who),
     )
     if isinstance(entry, PartitionsEntry):
         _add_rows(message.partitions, entry)
+    elif isinstance(entry, AssignmentsEntry):
+        _add_assignments(message.assignments, entry)
     elif isinstance(entry, OtherEntry):
         message.other.MergeFrom(
             history_pb2.OtherEvent(
@@ -76,6 +79,20 @@ def _add_rows(columns: history_pb2.PartitionChanges, entry: PartitionsEntry) -> 
         columns.elr.extend([id for row in rows for id in row.after.elr])
 
 
+def _add_assignments(columns: history_pb2.AssignmentChanges, entry: AssignmentsEntry) -> None:
+    rows = entry.rows
+    places = {id: place for place, id in enumerate(dict.fromkeys([row.key.topic_id for row in rows]))}
+    columns.kind = entry.kind
+    columns.topic_ids.extend(places)
+    columns.topic_names.extend([_text(entry.topics[id].name) if id in entry.topics else "" for id in places])
+    columns.topic.extend([places[row.key.topic_id] for row in rows])
+    columns.partition.extend([row.key.partition for row in rows])
+    columns.before_size.extend([len(row.before) for row in rows])
+    columns.before.extend([id for row in rows for id in row.before])
+    columns.after_size.extend([len(row.after) for row in rows])
+    columns.after.extend([id for row in rows for id in row.after])
+
+
 def _text(text: str) -> str:
     """What the wire takes, and no more of it than people read: some of it was written into the store by hand."""
     if text.isascii() and len(text) <= TEXT_MAX:
@@ -95,7 +112,7 @@ def first_of(entry: history_pb2.EventEntry) -> Position:
 
 def size_of(entry: history_pb2.EventEntry) -> int:
     """Number of its events."""
-    return max(1, len(entry.partitions.partition))
+    return max(1, len(entry.partitions.partition), len(entry.assignments.partition))
 
 
 def last_of(entry: history_pb2.EventEntry) -> Position:
@@ -124,16 +141,19 @@ class EventFilter:
             if self._fits_other(event):
                 yield event
             return
-        indexes = self._rows(entry.partitions)
+        assigned = entry.HasField("assignments")
+        if assigned and self._kinds and entry.assignments.kind not in self._kinds:
+            return
+        indexes = self._rows(entry.assignments if assigned else entry.partitions)
         if not indexes:
             return
-        columns = _Columns(entry)
+        columns = _Assignments(entry) if assigned else _Columns(entry)
         for index in reversed(indexes) if backwards else indexes:
             event = columns.event(index)
             if self._fits_row(event):
                 yield event
 
-    def _rows(self, columns: history_pb2.PartitionChanges) -> Sequence[int]:
+    def _rows(self, columns: history_pb2.PartitionChanges | history_pb2.AssignmentChanges) -> Sequence[int]:
         if not self._topic:
             return range(len(columns.partition))
         wanted = {place for place, name in enumerate(columns.topic_names) if name == self._topic}
@@ -163,7 +183,9 @@ class EventFilter:
 
 
 def _moves(event: events_pb2.ClusterEvent, broker: BrokerId) -> bool:
-    """Whether a broker began or ceased to lead, or joined or left the in-sync replicas."""
+    """Whether a broker began or ceased to lead, joined or left the in-sync replicas, gets a replica or loses one."""
+    if not event.HasField("after"):
+        return (broker in event.replicas_before) is not (broker in event.replicas_after)
     before, after = event.before, event.after
     if (before.leader == broker and event.HasField("before")) is not (after.leader == broker):
         return True
@@ -203,6 +225,29 @@ class _Columns:
         return event
 
 
+class _Assignments:
+    """The changes of assignments of an entry, one by one."""
+
+    def __init__(self, entry: history_pb2.EventEntry) -> None:
+        self._entry = entry
+        columns = self._columns = entry.assignments
+        self._before = [0, *accumulate(columns.before_size)]
+        self._after = [0, *accumulate(columns.after_size)]
+
+    def event(self, index: int) -> events_pb2.ClusterEvent:
+        """One of them."""
+        columns = self._columns
+        event = _head(self._entry, index)
+        place = columns.topic[index]
+        event.kind = columns.kind
+        event.topic, event.topic_id = columns.topic_names[place], columns.topic_ids[place]
+        event.partition = columns.partition[index]
+        event.broker_id = -1
+        event.replicas_before.extend(columns.before[self._before[index] : self._before[index + 1]])
+        event.replicas_after.extend(columns.after[self._after[index] : self._after[index + 1]])
+        return event
+
+
 def _kind_of(event: events_pb2.ClusterEvent) -> Kind:
     before, after = event.before, event.after
     if event.HasField("before") and before.leader_epoch == after.leader_epoch and before.leader == after.leader:
@@ -226,4 +271,5 @@ def _head(entry: history_pb2.EventEntry, index: int) -> events_pb2.ClusterEvent:
         cause=entry.cause,
         evidence=entry.evidence,
         traceparent=entry.traceparent,
+        who=entry.who,
     )

@@ -42,10 +42,16 @@ class Reason:
     """What proved it, in words."""
     traceparent: str = ""
     """What it is a part of; empty: nothing that is traced."""
+    who: str = ""
+    """Who asked for it; empty: nobody, or it is not known."""
 
     def within(self, traceparent: str) -> Self:
         """The same as a part of that."""
         return self if traceparent == self.traceparent else replace(self, traceparent=traceparent)
+
+    def asked_by(self, who: str, traceparent: str) -> Self:
+        """The same, because somebody asked in a call that may be traced."""
+        return replace(self, who=who, traceparent=traceparent)
 
 
 SETTLING: Final = Reason(events_pb2.EVENT_CAUSE_SETTLING)
@@ -84,6 +90,16 @@ class PartitionRow(NamedTuple):
     """Version of the node afterwards."""
 
 
+class AssignmentRow(NamedTuple):
+    """A partition whose replicas change, or are to change."""
+
+    key: PartitionKey
+    before: Sequence[BrokerId]
+    """Replicas that it goes away from, the preferred leader first."""
+    after: Sequence[BrokerId]
+    """Replicas that it goes to."""
+
+
 class Named(Protocol):
     """A topic of the controller's picture."""
 
@@ -113,6 +129,17 @@ class PartitionsEntry(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentsEntry(Entry):
+    """Partitions whose replicas change, or are to change."""
+
+    kind: Kind
+    """What happened to each of them."""
+    rows: Sequence[AssignmentRow]
+    topics: Mapping[TopicId, Named]
+    """The topics of the picture, by id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OtherEntry(Entry):
     """One event that is about no partition's state."""
 
@@ -128,4 +155,4 @@ class OtherEntry(Entry):
 
 def weight_of(entry: Entry) -> int:
     """How many events an entry is."""
-    return len(entry.rows) if isinstance(entry, PartitionsEntry) else 1
+    return len(entry.rows) if isinstance(entry, PartitionsEntry | AssignmentsEntry) else 1

@@ -9,6 +9,8 @@ from regnum_service.clock import Clock
 from regnum_telemetry import tracing
 
 from regnum_election.history.events import (
+    AssignmentRow,
+    AssignmentsEntry,
     Entry,
     Kind,
     Named,
@@ -51,6 +53,31 @@ class ReignEvents:
                 controller=self._reign.controller_id,
                 time_unix_ms=self._clock.wall_ms(),
                 reason=self._traced(reason),
+                rows=rows,
+                topics=topics,
+            )
+        )
+
+    def assignments(
+        self, kind: Kind, rows: Sequence[AssignmentRow], topics: Mapping[TopicId, Named], reason: Reason
+    ) -> None:
+        """Replicas of partitions change, or are to change.
+
+        Args:
+            kind: what happened to each of them.
+            rows: which, from where and to where; nobody changes the sequence any more.
+            topics: topics of the picture, with those of the rows.
+            reason: why, and who asked.
+        """
+        if not rows:
+            return
+        self._write(
+            AssignmentsEntry(
+                position=self._next(len(rows)),
+                controller=self._reign.controller_id,
+                time_unix_ms=self._clock.wall_ms(),
+                reason=self._traced(reason),
+                kind=kind,
                 rows=rows,
                 topics=topics,
             )

@@ -25,12 +25,13 @@ from regnum_model.nodes import MalformedNodeError, TopicNode
 from regnum_election.decisions.cluster import HeldState, Partition, Topic
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.decisions.topic_nodes import FoundNode, judge_state
-from regnum_election.history.events import CREATION
+from regnum_election.history.events import CREATION, Reason
 from regnum_election.partitions.requests import (
     ENOUGH_NAMED,
     Addition,
     AdditionRequest,
     Done,
+    in_words,
     plan_addition,
     with_mutation,
 )
@@ -71,6 +72,8 @@ class AdditionCall:
     """Outcomes in the order of the requests, when everything is written."""
     orders: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
     """By topic name, nodes (path and version) that ask for it: they go in the write that carries it out."""
+    reason: Reason = CREATION
+    """Why, and who asked, for the event log."""
     begun: bool = False
     """Whether anything may have been written."""
     outcomes: dict[int, AdditionOutcome] = field(default_factory=dict)
@@ -93,7 +96,7 @@ async def add_partitions(context: ControllerContext, call: AdditionCall) -> Asyn
         for first in range(0, len(keys), PARTITIONS_PER_STEP):
             # A topic may have been deleted, by hand, between two steps.
             some = [key for key in keys[first : first + PARTITIONS_PER_STEP] if key in context.picture.partitions]
-            await tell(context, await change(context, some, context.settle, CREATION))
+            await tell(context, await change(context, some, context.settle, call.reason))
             yield
         await finish_creation(context, [topic.id for topic, _ in added if topic.id in context.picture.topics])
         yield
@@ -201,7 +204,9 @@ async def _show(
         context.dispatch.expect(keys)
     for topic, members in added:
         kind = events_pb2.EVENT_KIND_PARTITIONS_ADDED
-        context.events.topic(kind, topic.name, topic.id, CREATION, partitions=len(members))
+        total = len(topic.partitions)
+        detail = f"{total - len(members)} before, {total} now: {in_words(sorted(members))} are new"
+        context.events.topic(kind, topic.name, topic.id, call.reason, partitions=len(members), detail=detail)
         context.log.info("partitions added", topic=topic.name, partitions=len(members), total=len(topic.partitions))
     context.dispatch.show(context.picture)
 

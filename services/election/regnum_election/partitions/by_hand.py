@@ -26,6 +26,7 @@ from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, decode_added_
 from regnum_service.slices import slices
 
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.history.events import BY_HAND
 from regnum_election.partitions.addition import AdditionCall, AdditionOutcome, add_partitions
 from regnum_election.partitions.removal import PartitionRemover, RemovalCall, RemovalOutcome
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
@@ -45,6 +46,9 @@ CONTENT_BYTES_MAX: Final = 16_384
 
 STRANGE: Final = "it is not the number of a partition, or its content is too long"
 """What is wrong with nodes that can be no order."""
+
+ASKED: Final = BY_HAND.asked_by("a node in the store", "")
+"""Why, and who asked, for the event log."""
 
 NODES_PER_TURN: Final = 500
 """Nodes looked at between two turns of the event loop (safety rule S22)."""
@@ -162,7 +166,9 @@ class OrdersByHand:
             request = AdditionRequest(name=topic, total=total, assignment=replicas, mutation=None)
             future: asyncio.Future[tuple[AdditionOutcome, ...]] = asyncio.get_running_loop().create_future()
             orders = [(left[number][0], left[number][1].stat.version) for number in run]
-            call = AdditionCall(requests=[request], validate_only=False, result=future, orders={topic: orders})
+            call = AdditionCall(
+                requests=[request], validate_only=False, result=future, orders={topic: orders}, reason=ASKED
+            )
             try:
                 async for _ in add_partitions(self._context, call):
                     yield
@@ -224,7 +230,9 @@ class OrdersByHand:
             request = RemovalRequest(name=topic, topic_id="", partitions=run, mutation=None)
             future: asyncio.Future[tuple[RemovalOutcome, ...]] = asyncio.get_running_loop().create_future()
             orders = [(left[number][0], left[number][1].stat.version) for number in run]
-            call = RemovalCall(requests=[request], validate_only=False, result=future, orders={topic: orders})
+            call = RemovalCall(
+                requests=[request], validate_only=False, result=future, orders={topic: orders}, reason=ASKED
+            )
             async for _ in self._remover.remove_partitions(call):
                 yield
             outcome = call.outcomes[0]

@@ -11,10 +11,12 @@ from typing import Final, TypeVar
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import PartitionKey, TopicId
 from regnum_service.slices import Turns
+from regnum_telemetry import tracing
 
 from regnum_election.admission.admissions import Admissions, Cost
 from regnum_election.admission.stand_in import Account
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.history.events import CREATION, DELETION
 from regnum_election.partitions.addition import Added, AdditionCall, AdditionOutcome, add_partitions, on_its_way_out
 from regnum_election.partitions.removal import PartitionRemover, RemovalCall, RemovalOutcome, Removed
 from regnum_election.partitions.requests import (
@@ -57,15 +59,22 @@ class PartitionCalls:
         self._charging: Final = Charging(context, admissions)
 
     async def add(
-        self, requests: Sequence[AdditionRequest], *, validate_only: bool, wait_s: float, account: Account
+        self,
+        requests: Sequence[AdditionRequest],
+        *,
+        validate_only: bool,
+        wait_s: float,
+        account: Account,
+        who: str = "",
     ) -> Answered[AdditionOutcome]:
         """Add partitions and wait until they are led, at most ``wait_s``. Raises RegnumError.
 
-        Numbers of removed partitions are waited for until every broker has deleted these.
+        Numbers of removed partitions are waited for until every broker has deleted these. ``who`` is for the event log.
         """
         deadline_s = self._context.clock.monotonic() + wait_s
         result: asyncio.Future[tuple[AdditionOutcome, ...]] = asyncio.get_running_loop().create_future()
-        call = AdditionCall(requests=requests, validate_only=validate_only, result=result)
+        reason = CREATION.asked_by(who, tracing.current())
+        call = AdditionCall(requests=requests, validate_only=validate_only, result=result, reason=reason)
         marks: list[Mark] = []
         wait_until_s = self._context.clock.monotonic()
         try:
@@ -92,15 +101,16 @@ class PartitionCalls:
             self._context.dispatch.forget(call.keys)
 
     async def remove(
-        self, requests: Sequence[RemovalRequest], *, validate_only: bool, wait_s: float, account: Account
+        self, requests: Sequence[RemovalRequest], *, validate_only: bool, wait_s: float, account: Account, who: str = ""
     ) -> Answered[RemovalOutcome]:
         """Remove partitions and wait until nobody can write to them, at most ``wait_s``. Raises RegnumError.
 
-        Brokers delete their files after that.
+        Brokers delete their files after that. ``who`` is for the event log.
         """
         deadline_s = self._context.clock.monotonic() + wait_s
         result: asyncio.Future[tuple[RemovalOutcome, ...]] = asyncio.get_running_loop().create_future()
-        call = RemovalCall(requests=requests, validate_only=validate_only, result=result)
+        reason = DELETION.asked_by(who, tracing.current())
+        call = RemovalCall(requests=requests, validate_only=validate_only, result=result, reason=reason)
         marks: list[Mark] = []
         wait_until_s = self._context.clock.monotonic()
         try:

@@ -27,11 +27,18 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import TopicNode
 
 from regnum_election.decisions.rejection import Rejection
-from regnum_election.history.events import DELETION
+from regnum_election.history.events import DELETION, Reason
 from regnum_election.partitions.addition import changed_meanwhile, node_as_known
 from regnum_election.partitions.burial import Burial
 from regnum_election.partitions.removal_records import RemovalRecords
-from regnum_election.partitions.requests import Done, RemovalPlan, RemovalRequest, plan_removal, with_mutation
+from regnum_election.partitions.requests import (
+    Done,
+    RemovalPlan,
+    RemovalRequest,
+    in_words,
+    plan_removal,
+    with_mutation,
+)
 from regnum_election.reign.beside import PARTITION_WEIGHT, Beside, beside
 from regnum_election.state.context import ControllerContext
 from regnum_election.state.telling import publish
@@ -68,6 +75,8 @@ class RemovalCall:
     """Outcomes in the order of the requests, when the partitions are gone and brokers are being told."""
     orders: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
     """By topic name, nodes (path and version) that ask for it: they go in the write that carries it out."""
+    reason: Reason = DELETION
+    """Why, and who asked, for the event log."""
     begun: bool = False
     """Whether anything may have been written."""
     outcomes: dict[int, RemovalOutcome] = field(default_factory=dict)
@@ -154,14 +163,15 @@ class PartitionRemover:
             match outcome:
                 case Written(results=results):
                     gone[plan.topic.id] = plan
-                    self._note(plan, node, version=None if (stat := results[1].stat) is None else stat.version)
+                    version = None if (stat := results[1].stat) is None else stat.version
+                    self._note(plan, node, call.reason, version=version)
                     call.outcomes[i] = Removed(total=len(node.partitions))
                 case Refused(error=error):
                     call.outcomes[i] = changed_meanwhile(plan.topic.name, error)
         await self._take_out(gone)
         return list(gone)
 
-    def _note(self, plan: RemovalPlan, node: TopicNode, *, version: int | None) -> None:
+    def _note(self, plan: RemovalPlan, node: TopicNode, reason: Reason, *, version: int | None) -> None:
         context, topic = self._context, plan.topic
         if version is None:
             raise AssertionError("a set leaves a stat")
@@ -169,8 +179,9 @@ class PartitionRemover:
         known = replace(context.picture.topics[topic.id], version=version, partition_mutations=node.partition_mutations)
         context.picture = context.picture.with_more_of_topics([(known, {})])
         kind = events_pb2.EVENT_KIND_PARTITIONS_REMOVED
-        detail = f"{len(node.partitions)} are left"
-        context.events.topic(kind, topic.name, topic.id, DELETION, partitions=len(plan.brokers), detail=detail)
+        left = len(node.partitions)
+        detail = f"{left + len(plan.brokers)} before, {left} now: {in_words(sorted(plan.brokers))} went"
+        context.events.topic(kind, topic.name, topic.id, reason, partitions=len(plan.brokers), detail=detail)
         context.log.warning(
             "partitions removed", topic=topic.name, partitions=sorted(plan.brokers), total=len(node.partitions)
         )

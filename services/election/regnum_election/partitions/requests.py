@@ -246,6 +246,11 @@ def with_mutation(known: tuple[str, ...], mutation: str | None) -> tuple[str, ..
     return known if mutation is None else (*known, mutation)[-MUTATIONS_KEPT:]
 
 
+def in_words(numbers: Sequence[int]) -> str:
+    """Consecutive partition numbers, ascending and at least one, for people."""
+    return f"partition {numbers[0]}" if len(numbers) == 1 else f"partitions {numbers[0]} to {numbers[-1]}"
+
+
 def _bad_assignment(message: str) -> Rejection:
     return _reject(errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT, message)
 

@@ -20,6 +20,7 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.nodes import MAX_PARTITIONS, MalformedNodeError, decode_added_replicas
 from regnum_service.slices import Turns
 
+from regnum_election.history.events import BY_HAND
 from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.state.context import ControllerContext
 
@@ -138,7 +139,9 @@ class ReassignmentsByHand:
                 over[path] = version
             else:
                 wanted[number] = target
-        rejected = await self._reassignments.ask(topic, wanted, validate_only=False, who=WHO) if wanted else {}
+        rejected = (
+            await self._reassignments.ask(topic, wanted, validate_only=False, who=WHO, cause=BY_HAND) if wanted else {}
+        )
         for number in wanted:
             path, version = f"{paths.PARTITIONS_REASSIGNED}/{topic}/{number}", nodes[number].stat.version
             if number in rejected:

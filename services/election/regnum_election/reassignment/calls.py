@@ -15,9 +15,11 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns
+from regnum_telemetry import tracing
 
 from regnum_election.decisions.cluster import Cluster, Partition
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.history.events import REASSIGNMENT, Reason
 from regnum_election.reassignment.agent import Reassigner
 from regnum_election.reassignment.decisions import Assigned, Wait, is_grown, requested
 from regnum_election.reassignment.progress import Bytes, MovingLogs
@@ -109,6 +111,8 @@ class PartitionReassignments:
         """Begin, redirect or call back reassignments, each on its own; None: it stands. Raises RegnumError."""
         result: asyncio.Future[tuple[Rejection | None, ...]] = asyncio.get_running_loop().create_future()
         begun = False
+        # The controller's task, which does it, is no part of the caller's trace.
+        traceparent = tracing.current()
 
         async def steps() -> AsyncGenerator[None, None]:
             nonlocal begun
@@ -121,6 +125,7 @@ class PartitionReassignments:
                     {requests[i].partition: requests[i].target for i in indexes},
                     validate_only=validate_only,
                     who=who,
+                    traceparent=traceparent,
                 )
                 for i in indexes:
                     outcomes[i] = rejected.get(requests[i].partition)
@@ -133,9 +138,17 @@ class PartitionReassignments:
         return await self._requests.answer(result, wait_s)
 
     async def ask(
-        self, name: str, targets: "dict[int, tuple[BrokerId, ...] | None]", *, validate_only: bool, who: str
+        self,
+        name: str,
+        targets: "dict[int, tuple[BrokerId, ...] | None]",
+        *,
+        validate_only: bool,
+        who: str,
+        traceparent: str = "",
+        cause: Reason = REASSIGNMENT,
     ) -> dict[int, Rejection]:
         """In the controller's task: what is wanted of some partitions of a topic; what cannot be, with the reason."""
+        asked = cause.asked_by(who, traceparent)
         context = self._context
         rejected: dict[int, Rejection] = {}
         changes: dict[int, AssignmentChange] = {}
@@ -151,7 +164,7 @@ class PartitionReassignments:
             if (reason := _too_large(context.picture, topic.id, changes)) is not None:
                 return {**rejected, **dict.fromkeys(changes, reason)}
             try:
-                outcome = await write_assignments(context, topic, changes)
+                outcome = await write_assignments(context, topic, changes, asked)
             except NotTaken as error:
                 return {**rejected, **dict.fromkeys(changes, _not_written(name, str(error)))}
             # A whole topic was put into the picture: what follows takes as long again (safety rule S22).

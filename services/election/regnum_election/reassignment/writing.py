@@ -16,8 +16,9 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, MalformedNodeError, TopicNode
 
 from regnum_election.decisions.cluster import HeldState, Topic
-from regnum_election.history.events import REASSIGNMENT, PartitionRow
+from regnum_election.history.events import REASSIGNMENT, PartitionRow, Reason
 from regnum_election.reassignment.decisions import Assigned
+from regnum_election.reassignment.milestones import by_kind
 from regnum_election.reign.beside import PARTITION_WEIGHT, beside
 from regnum_election.state.context import ControllerContext
 
@@ -47,11 +48,20 @@ class Outcome:
 
 
 async def write_assignments(
-    context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange]
+    context: ControllerContext,
+    topic: Topic,
+    changes: Mapping[int, AssignmentChange],
+    reason: Reason = REASSIGNMENT,
 ) -> Outcome:
     """Write changes of some partitions of a topic, all or none, and apply them to the picture.
 
     Raises NotTaken when the topic node would be too large.
+
+    Args:
+        context: the reign.
+        topic: the topic.
+        changes: by partition.
+        reason: why, and who asked, for the event log.
     """
     outcome = Outcome()
     path = paths.topic(topic.name)
@@ -81,7 +91,7 @@ async def write_assignments(
                 for operation, done in zip(operations, results, strict=True)
                 if isinstance(operation, Set) and done.stat is not None
             }
-            await _apply(context, topic, meant, versions)
+            await _apply(context, topic, meant, versions, reason)
             outcome.written = [PartitionKey(topic.id, number) for number in meant]
         case Refused(error=error):
             outcome.refused = str(error)
@@ -150,7 +160,11 @@ def _operations(
 
 
 async def _apply(
-    context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange], versions: Mapping[str, int]
+    context: ControllerContext,
+    topic: Topic,
+    changes: Mapping[int, AssignmentChange],
+    versions: Mapping[str, int],
+    reason: Reason,
 ) -> None:
     states: dict[PartitionKey, HeldState] = {}
     rows: list[PartitionRow] = []
@@ -164,7 +178,8 @@ async def _apply(
         key, replicas = PartitionKey(topic.id, number), change.assigned.replicas
         departing.add(key, _without(context.picture.partitions[key].replicas, replicas))
         departing.back(key, replicas)
-    context.events.partitions(rows, context.picture.topics, REASSIGNMENT)
+    await _note(context, topic, changes, reason)
+    context.events.partitions(rows, context.picture.topics, reason)
     context.unverified.prove(states)
     assigned = {
         PartitionKey(topic.id, number): (change.assigned.replicas, change.assigned.reassignment)
@@ -173,3 +188,18 @@ async def _apply(
     # Nobody but the controller's one task, which waits here, puts another picture in place.
     picture = await beside(partial(context.picture.with_assignments, assigned), weight=PARTITION_WEIGHT * len(assigned))
     context.picture = picture.with_states(states).with_topic_versions({topic.id: versions[paths.topic(topic.name)]})
+
+
+async def _note(
+    context: ControllerContext, topic: Topic, changes: Mapping[int, AssignmentChange], reason: Reason
+) -> None:
+    """Put into the event log what became of reassignments, before what it did to states."""
+    known = context.picture.partitions
+    passed = [
+        (key, known[key], change.assigned)
+        for number, change in changes.items()
+        if (key := PartitionKey(topic.id, number)) in known
+    ]
+    told = await beside(partial(by_kind, passed), weight=PARTITION_WEIGHT * len(passed))
+    for kind, rows in told.items():
+        context.events.assignments(kind, rows, context.picture.topics, reason)

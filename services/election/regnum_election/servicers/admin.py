@@ -148,6 +148,7 @@ class AdminServicer(LeaderServicer):
             validate_only=request.validate_only,
             wait_s=wait_s(request.timeout_ms, context),
             account=account_of(request.header, strict_since=CREATE_PARTITIONS_STRICT_SINCE),
+            who=who_asks(request.header, context),
         )
         return admin_pb2.CreatePartitionsResponse(
             results=await _partitions_results(request.topics, answered.outcomes, turns),
@@ -176,6 +177,7 @@ class AdminServicer(LeaderServicer):
             validate_only=request.validate_only,
             wait_s=wait_s(request.timeout_ms, context),
             account=account_of(request.header, strict_since=0),
+            who=who_asks(request.header, context),
         )
         return admin_pb2.DeletePartitionsResponse(
             results=await _partitions_results(request.topics, answered.outcomes, turns),

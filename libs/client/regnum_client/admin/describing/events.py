@@ -34,6 +34,11 @@ class EventKind(enum.Enum):
     PARTITIONS_REMOVED = "partitions-removed"
     ORDERS_OVERDUE = "orders-overdue"
     TROUBLE_OVERDUE = "trouble-overdue"
+    REASSIGNMENT_STARTED = "reassignment-started"
+    REASSIGNMENT_MOVING = "reassignment-moving"
+    REASSIGNMENT_COMPLETED = "reassignment-completed"
+    REASSIGNMENT_CANCELLED = "reassignment-cancelled"
+    REASSIGNMENT_UNDONE = "reassignment-undone"
 
 
 class EventCause(enum.Enum):
@@ -90,7 +95,8 @@ class EventFilter:
     partition: int | None = None
     """About that partition of the topic; None: any."""
     broker: int | None = None
-    """About that broker: it came or went, began or ceased to lead, joined or left the ISR; None: any."""
+    """About that broker: it came or went, began or ceased to lead, joined or left the ISR, gets a replica or loses one;
+    None: any."""
     kinds: frozenset[EventKind] = frozenset()
     """Of these kinds; empty: any."""
     since_unix_ms: int = 0
@@ -142,6 +148,12 @@ class ClusterEvent:
     """How many partitions, or dropped events, it is about; 0 where that says nothing."""
     detail: str
     """More, in words."""
+    who: str
+    """Who asked for it; empty: nobody, or it is not known."""
+    replicas_before: tuple[BrokerId, ...]
+    """Of an event about an assignment: replicas that the partition goes away from; the preferred leader first."""
+    replicas_after: tuple[BrokerId, ...]
+    """Replicas that it goes to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +219,9 @@ def _event(said: events_pb2.ClusterEvent) -> ClusterEvent:
         after=_state(said.after) if said.HasField("after") else None,
         count=said.count,
         detail=said.detail,
+        who=said.who,
+        replicas_before=tuple(map(BrokerId, said.replicas_before)),
+        replicas_after=tuple(map(BrokerId, said.replicas_after)),
     )
 
 

@@ -35,6 +35,19 @@ BECAUSE: Final[Mapping[str, str]] = {
 """Causes as the end of a sentence."""
 
 
+MOVES: Final[Mapping[str, str]] = {
+    "reassignment-started": "A reassignment began",
+    "reassignment-moving": "It grew, or lost replicas of an earlier target,",
+    "reassignment-completed": "It was switched",
+    "reassignment-cancelled": "A reassignment was called back",
+    "reassignment-undone": "It went back",
+}
+"""Steps of a reassignment as the beginning of a sentence."""
+
+ASKED: Final = frozenset({"reassignment-started", "reassignment-cancelled"})
+"""Those of them that somebody asks for."""
+
+
 def time_of(unix_ms: int) -> str:
     """A moment for people, UTC."""
     moment = datetime.fromtimestamp(unix_ms / 1000, UTC)
@@ -48,7 +61,7 @@ def row_of(event: "ClusterEvent") -> dict[str, Any]:
         "event": event.kind.value,
         "subject": _subject(event),
         "change": _change(event),
-        "why": f"{event.cause.value}: {event.evidence}" if event.evidence else event.cause.value,
+        "why": _reason(event),
         "decided_by": f"{event.controller} in epoch {event.position.epoch}",
     }
 
@@ -73,6 +86,9 @@ def document_of(event: "ClusterEvent") -> dict[str, Any]:
         "after": _state(event.after),
         "count": event.count,
         "detail": event.detail,
+        "who": event.who,
+        "replicas_before": list(event.replicas_before),
+        "replicas_after": list(event.replicas_after),
     }
 
 
@@ -101,6 +117,7 @@ def why(topic: str, view: "PartitionView", events: "Sequence[ClusterEvent]") -> 
         said.append(
             f"Its in-sync replicas last changed at {time_of(later.time_unix_ms)} {_isr(later)}: {_because(later)}."
         )
+    said.extend(_moves(events))
     if leads and view.replicas and view.leader != view.replicas[0]:
         preferred = view.replicas[0]
         where = "in sync, and gets it back with the next balance" if preferred in view.isr else "not in sync"
@@ -133,6 +150,20 @@ def _decided(event: "ClusterEvent") -> list[str]:
     return said
 
 
+def _moves(events: "Sequence[ClusterEvent]") -> list[str]:
+    """What became of its last reassignment: who asked for it, and the last step."""
+    steps = [one for one in events if one.kind.value in MOVES]
+    last = next(iter(steps), None)
+    asked = next((one for one in steps if one.kind.value in ASKED), None)
+    return [
+        f"{MOVES[one.kind.value]} from replicas {_ids(one.replicas_before)} to {_ids(one.replicas_after)} at "
+        f"{time_of(one.time_unix_ms)}{f', asked for by {one.who}' if one.who else ''}"
+        f"{f' (trace {one.trace_id})' if one.trace_id else ''}."
+        for one in dict.fromkeys((asked, last))
+        if one is not None
+    ]
+
+
 def _not_known(events: "Sequence[ClusterEvent]") -> str:
     if not events:
         return "The event log has nothing of it: what happened is older than the log, or was not written down."
@@ -152,6 +183,11 @@ def _isr(event: "ClusterEvent") -> str:
     return f"from {_ids(before.isr)} to {_ids(after.isr)}"
 
 
+def _reason(event: "ClusterEvent") -> str:
+    words = f"{event.cause.value}: {event.evidence}" if event.evidence else event.cause.value
+    return f"{words}; asked for by {event.who}" if event.who else words
+
+
 def _subject(event: "ClusterEvent") -> str:
     if event.topic:
         return event.topic if event.partition is None else f"{event.topic}/{event.partition}"
@@ -162,6 +198,8 @@ def _subject(event: "ClusterEvent") -> str:
 
 def _change(event: "ClusterEvent") -> str:
     before, after = event.before, event.after
+    if event.replicas_after:
+        return f"replicas {_ids(event.replicas_before)} > {_ids(event.replicas_after)}"
     if after is None:
         count = f"{event.count} partitions" if event.count else ""
         return ", ".join(part for part in (count, event.detail) if part)

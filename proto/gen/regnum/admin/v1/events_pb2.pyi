@@ -249,6 +249,9 @@ class ClusterEvent(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
+    REPLICAS_BEFORE_FIELD_NUMBER: _builtins.int
+    REPLICAS_AFTER_FIELD_NUMBER: _builtins.int
     time_unix_ms: _builtins.int
     """When, milliseconds since 1970 by the controller's clock."""
     controller_id: _builtins.int
@@ -275,6 +278,8 @@ class ClusterEvent(_message.Message):
     """How many partitions, or dropped events, it is about; 0 where that says nothing."""
     detail: _builtins.str
     """More, in words."""
+    who: _builtins.str
+    """Who asked for it; empty when nobody did, or it is not known."""
     @_builtins.property
     def position(self) -> Global___EventPosition:
         """Where it stands."""
@@ -286,6 +291,14 @@ class ClusterEvent(_message.Message):
     @_builtins.property
     def after(self) -> Global___EventState:
         """State of the partition afterwards. Absent: the event is about none."""
+
+    @_builtins.property
+    def replicas_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of an event about an assignment: the replicas that the partition goes away from, the preferred leader first."""
+
+    @_builtins.property
+    def replicas_after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The replicas that it goes to."""
 
     def __init__(
         self,
@@ -306,10 +319,13 @@ class ClusterEvent(_message.Message):
         after: Global___EventState | None = ...,
         count: _builtins.int = ...,
         detail: _builtins.str = ...,
+        who: _builtins.str = ...,
+        replicas_before: _abc.Iterable[_builtins.int] | None = ...,
+        replicas_after: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "cause", b"cause", "controller_id", b"controller_id", "count", b"count", "detail", b"detail", "evidence", b"evidence", "kind", b"kind", "partition", b"partition", "position", b"position", "time_unix_ms", b"time_unix_ms", "topic", b"topic", "topic_id", b"topic_id", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "cause", b"cause", "controller_id", b"controller_id", "count", b"count", "detail", b"detail", "evidence", b"evidence", "kind", b"kind", "partition", b"partition", "position", b"position", "replicas_after", b"replicas_after", "replicas_before", b"replicas_before", "time_unix_ms", b"time_unix_ms", "topic", b"topic", "topic_id", b"topic_id", "traceparent", b"traceparent", "who", b"who"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

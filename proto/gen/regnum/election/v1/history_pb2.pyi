@@ -84,6 +84,8 @@ class EventEntry(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     OTHER_FIELD_NUMBER: _builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of the reign that wrote it."""
     number: _builtins.int
@@ -98,6 +100,8 @@ class EventEntry(_message.Message):
     """What proved it, in words."""
     traceparent: _builtins.str
     """W3C traceparent of what it was a part of; empty when nothing that is traced was."""
+    who: _builtins.str
+    """Who asked for it; empty when nobody did, or it is not known."""
     @_builtins.property
     def partitions(self) -> Global___PartitionChanges:
         """Changes of partitions."""
@@ -105,6 +109,10 @@ class EventEntry(_message.Message):
     @_builtins.property
     def other(self) -> Global___OtherEvent:
         """Anything else; one event."""
+
+    @_builtins.property
+    def assignments(self) -> Global___AssignmentChanges:
+        """Changes of assignments."""
 
     def __init__(
         self,
@@ -118,10 +126,12 @@ class EventEntry(_message.Message):
         traceparent: _builtins.str = ...,
         partitions: Global___PartitionChanges | None = ...,
         other: Global___OtherEvent | None = ...,
+        assignments: Global___AssignmentChanges | None = ...,
+        who: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["other", b"other", "partitions", b"partitions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "other", b"other", "partitions", b"partitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "evidence", b"evidence", "number", b"number", "other", b"other", "partitions", b"partitions", "time_unix_ms", b"time_unix_ms", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "cause", b"cause", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "evidence", b"evidence", "number", b"number", "other", b"other", "partitions", b"partitions", "time_unix_ms", b"time_unix_ms", "traceparent", b"traceparent", "who", b"who"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -234,6 +244,76 @@ class PartitionChanges(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PartitionChanges: _TypeAlias = PartitionChanges  # noqa: Y015
+
+@_typing.final
+class AssignmentChanges(_message.Message):
+    """Changes of assignments, all of one kind, column by column: thousands of partitions may be moved by one call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    TOPIC_IDS_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    BEFORE_SIZE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_SIZE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    kind: _events_pb2.EventKind.ValueType
+    """What happened to each of them."""
+    @_builtins.property
+    def topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics that the column topic names by place, from 0."""
+
+    @_builtins.property
+    def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their ids."""
+
+    @_builtins.property
+    def topic(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Topic of each change."""
+
+    @_builtins.property
+    def partition(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition of each change."""
+
+    @_builtins.property
+    def before_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Number of replicas that it goes away from, and these of all changes one behind the other."""
+
+    @_builtins.property
+    def before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """See before_size."""
+
+    @_builtins.property
+    def after_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The same of the replicas that it goes to."""
+
+    @_builtins.property
+    def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """See after_size."""
+
+    def __init__(
+        self,
+        *,
+        kind: _events_pb2.EventKind.ValueType = ...,
+        topic_names: _abc.Iterable[_builtins.str] | None = ...,
+        topic_ids: _abc.Iterable[_builtins.str] | None = ...,
+        topic: _abc.Iterable[_builtins.int] | None = ...,
+        partition: _abc.Iterable[_builtins.int] | None = ...,
+        before_size: _abc.Iterable[_builtins.int] | None = ...,
+        before: _abc.Iterable[_builtins.int] | None = ...,
+        after_size: _abc.Iterable[_builtins.int] | None = ...,
+        after: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "after_size", b"after_size", "before", b"before", "before_size", b"before_size", "kind", b"kind", "partition", b"partition", "topic", b"topic", "topic_ids", b"topic_ids", "topic_names", b"topic_names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AssignmentChanges: _TypeAlias = AssignmentChanges  # noqa: Y015
 
 @_typing.final
 class OtherEvent(_message.Message):

@@ -62,6 +62,16 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """A live broker has not acknowledged orders in time."""
     EVENT_KIND_TROUBLE_OVERDUE: _EventKind.ValueType  # 19
     """Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long."""
+    EVENT_KIND_REASSIGNMENT_STARTED: _EventKind.ValueType  # 20
+    """Somebody asked that a partition goes to other brokers, or that it goes elsewhere than was asked for before."""
+    EVENT_KIND_REASSIGNMENT_MOVING: _EventKind.ValueType  # 21
+    """The new replicas of a partition that moves are assigned beside the old ones, or some of an earlier target went."""
+    EVENT_KIND_REASSIGNMENT_COMPLETED: _EventKind.ValueType  # 22
+    """A partition was switched to its new replicas: the old ones go, and its reassignment is over."""
+    EVENT_KIND_REASSIGNMENT_CANCELLED: _EventKind.ValueType  # 23
+    """Somebody called a reassignment back."""
+    EVENT_KIND_REASSIGNMENT_UNDONE: _EventKind.ValueType  # 24
+    """One that was called back is over: the partition has the replicas that it had before."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -106,6 +116,16 @@ EVENT_KIND_ORDERS_OVERDUE: EventKind.ValueType  # 18
 """A live broker has not acknowledged orders in time."""
 EVENT_KIND_TROUBLE_OVERDUE: EventKind.ValueType  # 19
 """Partitions have been without a leader, under min.insync.replicas, or under-replicated for too long."""
+EVENT_KIND_REASSIGNMENT_STARTED: EventKind.ValueType  # 20
+"""Somebody asked that a partition goes to other brokers, or that it goes elsewhere than was asked for before."""
+EVENT_KIND_REASSIGNMENT_MOVING: EventKind.ValueType  # 21
+"""The new replicas of a partition that moves are assigned beside the old ones, or some of an earlier target went."""
+EVENT_KIND_REASSIGNMENT_COMPLETED: EventKind.ValueType  # 22
+"""A partition was switched to its new replicas: the old ones go, and its reassignment is over."""
+EVENT_KIND_REASSIGNMENT_CANCELLED: EventKind.ValueType  # 23
+"""Somebody called a reassignment back."""
+EVENT_KIND_REASSIGNMENT_UNDONE: EventKind.ValueType  # 24
+"""One that was called back is over: the partition has the replicas that it had before."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:
