@@ -88,6 +88,7 @@ async def test_a_watch_survives_a_compaction_of_what_it_missed(own: EtcdWorld) -
 
 async def test_a_session_without_contact_gives_itself_up_in_time(own: EtcdWorld) -> None:
     """At 0.8 of the time-out its owner knows; the server still keeps the node then."""
+    own.session_timeout_s = 10.0
     store, other = await own.open(), await own.open()
     await store.create("/e", b"", ephemeral=True)
     async with aclosing(store.session_states()) as states:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 MIB = 1024 * 1024
 
 
+@pytest.mark.full
 async def test_a_full_follower_leaves_the_isr_and_a_full_broker_starts_deletes_and_goes_on(tmp_path: Path) -> None:
     place, mount = tmp_path / "cluster", tmp_path / "small"
     place.mkdir()

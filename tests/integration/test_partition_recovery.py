@@ -69,6 +69,7 @@ def as_after_a_loss_of_power(broker: Path) -> None:
     path.write_text(json.dumps(meta))
 
 
+@pytest.mark.full
 async def test_two_disks_are_gone_and_the_third_lost_power_and_what_it_has_is_had_back(tmp_path: Path) -> None:
     async with quiet(tmp_path) as cluster:
         async with Admin(cluster.bootstrap) as admin:

@@ -19,7 +19,7 @@ PARTITIONS = 4
 RECORDS = 600
 
 
-@pytest.mark.parametrize("store", ["etcd", "zookeeper"])
+@pytest.mark.parametrize("store", ["etcd", pytest.param("zookeeper", marks=pytest.mark.full)])
 async def test_partitions_are_moved_under_load_and_the_controller_is_killed_on_the_way(
     tmp_path: Path, store: str
 ) -> None:

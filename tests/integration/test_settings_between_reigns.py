@@ -98,6 +98,7 @@ async def come_back(cluster: LocalCluster) -> list[int]:
     return [number for _, number in log if number >= 0]
 
 
+@pytest.mark.full
 async def test_a_value_lowered_between_two_reigns_loses_nothing(tmp_path: Path) -> None:
     async with under_three(tmp_path) as (cluster, admin):
         await cluster.kill("election-1")

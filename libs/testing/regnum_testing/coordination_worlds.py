@@ -168,6 +168,8 @@ class EtcdWorld(World):
         """The process."""
         self.prefix = prefix
         """Prefix of this world's keys."""
+        self.session_timeout_s = 20.0
+        """Of sessions that are opened from now on; long, for a machine may be away for some seconds."""
         self._proxies: dict[int, TcpProxy] = {}
         self._observer: Store | None = None
 
@@ -175,7 +177,9 @@ class EtcdWorld(World):
         proxy = TcpProxy(upstream_port=self.server.port)
         await proxy.start()
         store = await open_store(
-            f"etcd://127.0.0.1:{proxy.port}{self.prefix}", session_timeout_s=20.0, operation_timeout_s=5.0
+            f"etcd://127.0.0.1:{proxy.port}{self.prefix}",
+            session_timeout_s=self.session_timeout_s,
+            operation_timeout_s=5.0,
         )
         self._proxies[store.session_id] = proxy
         return store
