@@ -88,7 +88,7 @@ def operations(draw: st.DrawFn) -> Operation:
 
 
 @given(st.lists(operations(), max_size=5))
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_the_judge_says_what_trying_every_order_says(history: list[Operation]) -> None:
     assert judge(history).is_linearizable == some_order_explains(history)
 
@@ -135,6 +135,6 @@ def plausible_histories(draw: st.DrawFn) -> list[Operation]:
 
 
 @given(plausible_histories())
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 def test_the_judge_says_what_trying_every_order_says_of_plausible_histories(history: list[Operation]) -> None:
     assert judge(history).is_linearizable == some_order_explains(history)

@@ -192,6 +192,7 @@ def test_each_way_to_break_a_history_is_found_more_often_than_not(way: object) -
     assert found * 2 > tried > 10
 
 
+@pytest.mark.full
 def test_thousands_of_operations_on_one_node_are_judged() -> None:
     history = right_history(random.Random(3), Shape(clients=10, operations=2000, unknown_share=0.01))
     assert judge(history).is_linearizable
