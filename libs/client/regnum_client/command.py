@@ -2,24 +2,23 @@
 
 Data goes to stdout, everything else to stderr. Exit status: 0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict,
 5 unavailable or time-out, 6 quota, 7 not allowed, 130 interrupted. gRPC and rich are loaded by the commands that need
-them: help is to be there at once.
+them: help is to be there at once. Of the commands only those are loaded and made known to typer that the first word
+asks for: all of them take as long as a page of topics from a broker.
 """
 
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from types import TracebackType
 from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
 
-from regnum_client.commands import brokers, cluster, configs, failovers, local, partitions, quotas, records, topics
 from regnum_client.commands.invocation import CommandFailedError, Failure, Group, Output, output_of
-from regnum_client.commands.looking import events
 from regnum_client.commands.rendering import emit_failure
-from regnum_client.commands.status import command as status
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -30,26 +29,41 @@ STDOUT_CLOSED: Final = Failure(
     metadata={},
 )
 
-app = typer.Typer(
-    cls=Group,
-    name="regnum",
-    help="A replicated log that survives kill -9.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-local.add_to(app)
-status.add_to(app)
-topics.add_to(app)
-partitions.add_to(app)
-brokers.add_to(app)
-records.add_to(app)
-cluster.add_to(app)
-quotas.add_to(app)
-configs.add_to(app)
-events.add_to(app)
-configs.add_to_topics(topics.group)
-failovers.add_to(app)
+HOMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "local": ("up", "down"),
+    "status.command": ("status",),
+    "topics": ("topics", "topic"),
+    "partitions": ("partitions", "partition"),
+    "brokers": ("brokers", "broker"),
+    "records": ("produce", "consume"),
+    "cluster": ("cluster", "controller"),
+    "quotas": ("quotas", "quota"),
+    "configs": ("configs", "config"),
+    "looking.events": ("events", "explain"),
+    "failovers": ("failovers",),
+}
+"""Module below ``commands`` -> first words of the commands that it has, in the order of the help."""
+
+
+def application(word: str | None = None) -> typer.Typer:
+    """The command line; with a first word of HOMES only the part of it that the word is about."""
+    app = typer.Typer(
+        cls=Group,
+        name="regnum",
+        help="A replicated log that survives kill -9.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    part = {module: words for module, words in HOMES.items() if word in words}
+    for module in part or HOMES:
+        import_module(f"regnum_client.commands.{module}").add_to(app)
+    if part:
+        # The other names of the same commands would be built as well.
+        app.registered_groups = [one for one in app.registered_groups if one.name == word]
+        app.registered_commands = [one for one in app.registered_commands if one.name == word]
+    return app
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
@@ -60,7 +74,6 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with 
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     *,
     _version: Annotated[
@@ -104,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
+        app = application(arguments[0] if arguments else None)
         status: Any = get_command(app).main(args=arguments, prog_name="regnum", standalone_mode=False)
         sys.stdout.flush()
     except SystemExit as ended:

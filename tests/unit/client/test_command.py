@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from regnum_client.command import app, main
+from regnum_client.command import application, main
 from regnum_testing.command_here import CommandHere, Ran
 from regnum_testing.fake_cluster import FakeCluster
 from regnum_testing.ports import unused_port
@@ -279,7 +279,7 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 def test_every_help_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
     """Brackets of a form are markup to whoever renders the help."""
-    found = dict(_commands(get_command(app)))
+    found = dict(_commands(get_command(application())))
     assert ("up",) in found
     assert ("topics", "create") in found
     for path, command in found.items():

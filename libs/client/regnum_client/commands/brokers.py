@@ -29,7 +29,6 @@ CLIENT_ID: Final = "regnum-admin"
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
-    add_drain_to(group)
     app.add_typer(group, name="brokers")
     app.add_typer(group, name="broker", hidden=True)
 
@@ -135,3 +134,6 @@ def forget(
             note("nothing was changed; run it again with --yes if the broker never comes back with its disks")
         if forgotten.assigned_partitions:
             note(f"{forgotten.assigned_partitions} partitions are assigned to it still, and stay so")
+
+
+add_drain_to(group)

@@ -50,7 +50,6 @@ REPLICA_COLUMNS: Final = (
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
-    add_reassignment_to(group)
     app.add_typer(group, name="partitions")
     app.add_typer(group, name="partition", hidden=True)
 
@@ -300,3 +299,6 @@ def _document(one: "PartitionRecovery") -> dict[str, Any]:
             for replica in one.replicas
         ],
     }
+
+
+add_reassignment_to(group)

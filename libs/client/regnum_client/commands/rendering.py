@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from regnum_client.commands.invocation import Failure, Output
 
@@ -124,8 +124,14 @@ def title_of(field: str) -> str:
     return field.replace("_", " ")
 
 
+_AS_THEY_ARE: Final = frozenset({str, int})
+"""What most cells are: a table may have 100,000, and none of these has to be looked at further."""
+
+
 def cell_of(value: object) -> str:
     """A value for people."""
+    if type(value) in _AS_THEY_ARE:
+        return str(value)
     match value:
         case None:
             return "-"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from regnum_client.commands.configs import add_to_topics as add_config_to
 from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
@@ -54,7 +55,6 @@ group = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
-    looking.add_to(group)
     app.add_typer(group, name="topics")
     app.add_typer(group, name="topic", hidden=True)
 
@@ -300,3 +300,7 @@ def _assignment(text: str) -> dict[int, list[int]]:
         raise wrong_use(
             f"--assignment {text!r} is not a list of broker ids; give one list for each partition, such as 1,2,3;2,3,1"
         ) from None
+
+
+looking.add_to(group)
+add_config_to(group)

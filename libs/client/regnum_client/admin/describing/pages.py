@@ -1,5 +1,6 @@
 """Asks brokers for pages: any broker may be asked for the next one, for a cursor means the same to all."""
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -58,14 +59,31 @@ class DescribeAdmin(AdminSession):
     async def summarize_topics(
         self, names: Sequence[str] = (), *, chosen: TopicFilter = ALL, limit: int = 0
     ) -> AsyncGenerator[tuple[TopicSummary, ...], None]:
-        """Counts of topics by name, a page at a time; for the rest see ``describe_topics``."""
+        """Counts of topics by name, a page at a time; for the rest see ``describe_topics``.
+
+        The next page is on its way while the caller is at work on one.
+        """
         for request in _requests(names, chosen, limit, summaries=True):
-            while True:
-                page = await self._page(request)
-                yield summaries_of(page)
-                if not page.HasField("next_cursor"):
-                    break
-                request.cursor.CopyFrom(page.next_cursor)
+            asked = self._ask_ahead(request)
+            try:
+                while True:
+                    page = await asked
+                    more = page.HasField("next_cursor")
+                    if more:
+                        request.cursor.CopyFrom(page.next_cursor)
+                        asked = self._ask_ahead(request)
+                    yield summaries_of(page)
+                    if not more:
+                        break
+            finally:
+                # The caller has seen enough; the end is waited for, so that nothing is under way when they hang up.
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
+
+    def _ask_ahead(
+        self, request: metadata_pb2.DescribeTopicsRequest
+    ) -> asyncio.Task[metadata_pb2.DescribeTopicsResponse]:
+        return asyncio.create_task(self._page(request), name="page of topics")
 
     async def _page(self, request: metadata_pb2.DescribeTopicsRequest) -> metadata_pb2.DescribeTopicsResponse:
         request.header.client_id = self._client_id

@@ -1,9 +1,9 @@
 """Topics as they are described, and as the wire has them. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
@@ -22,9 +22,8 @@ _TROUBLES: Final["Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]"] = 
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSummary:
-    """Counts of one topic."""
+class TopicSummary(NamedTuple):
+    """Counts of one topic. A tuple: a listing makes 20,000 of them, and frozen dataclasses take three times as long."""
 
     name: str
     topic_id: TopicId

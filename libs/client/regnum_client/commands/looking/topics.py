@@ -78,10 +78,11 @@ def list_topics(
     stream = RowStream(output, columns=LIST_COLUMNS, empty=empty)
 
     async def work() -> None:
-        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+        # Not the whole Admin: what the other commands ask for takes as long to load as a page takes to come.
+        from regnum_client.admin.describing.pages import DescribeAdmin  # noqa: PLC0415
 
         async with (
-            Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin,
+            DescribeAdmin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin,
             contextlib.aclosing(admin.summarize_topics(chosen=chosen)) as pages,
         ):
             async for page in pages:
