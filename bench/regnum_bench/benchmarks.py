@@ -6,9 +6,11 @@ from typing import Final
 
 from regnum_bench.admit import admit
 from regnum_bench.failover import failover
+from regnum_bench.listing import listing
 from regnum_bench.load import load
 from regnum_bench.outage import outage
 from regnum_bench.propagate import propagate
+from regnum_bench.reassignment import reassignment
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
 from regnum_bench.storm import storm
@@ -75,6 +77,32 @@ ALL: Final = (
         shape=Shape(topics=1, partitions=1, warm_up=0, repetitions=1),
         options=(*_CLUSTER, *_TOPICS, "kills", "loaded", "interval_ms"),
         headline=("gap_s",),
+    ),
+    Benchmark(
+        name="reassignment",
+        what="every partition from one broker to another under a throttle, forth and back, under load",
+        measure=reassignment,
+        shape=Shape(brokers=4, topics=1, partitions=200, rate=200.0, repetitions=4, warm_up=0),
+        options=(*_CLUSTER, *_TOPICS, "rate", "size", "size_mb", "throttle_mb_s"),
+        headline=("p99_ratio", "steady_of_throttle_ratio", "done_s"),
+    ),
+    Benchmark(
+        name="listing",
+        what="`regnum topics list` in a process of its own, in a cluster with many topics, and the pages it asks for",
+        measure=listing,
+        shape=Shape(
+            brokers=2,
+            elections=1,
+            metadata=1,
+            topics=20_000,
+            partitions=1,
+            replication_factor=1,
+            batch=500,
+            repetitions=5,
+            deadline_s=900.0,
+        ),
+        options=(*_CLUSTER, *_TOPICS),
+        headline=("list_s", "list_cpu_command_s", "page_p50_ms"),
     ),
     Benchmark(
         name="produce",

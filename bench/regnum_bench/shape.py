@@ -39,7 +39,7 @@ class Shape:
     batch: int = 50
     """Topics in one call; admissions in one call of ``admit``."""
     rate: float = 0.0
-    """Calls offered in a second. 0: the next one when the last is answered."""
+    """Calls offered in a second. 0: the next one when the last is answered. ``reassignment``: records in a second."""
     kills: int = 5
     """``outage``: kills of a leader under load, in each pass."""
     loaded: int = 12
@@ -58,6 +58,10 @@ class Shape:
     """Bytes of a record's value."""
     batch_bytes: int = 512 * 1024
     """``produce``: bytes of a batch."""
+    size_mb: float = 50.0
+    """``reassignment``: what is in all partitions together before the first move, in megabytes (10**6 bytes)."""
+    throttle_mb_s: float = 3.3
+    """``reassignment``: throttle of the moves, for leaders and followers alike, in megabytes a second. 0: none."""
     repetitions: int = 3
     """Repetitions that count, in each pass."""
     warm_up: int = 1
@@ -107,7 +111,9 @@ class Shape:
         return {**asdict(self), "partitions_total": self.partitions_total}
 
 
-_MAY_BE_NONE: Final = frozenset({"affected", "with_controller", "rate", "warm_up", "settle_s", "metadata"})
+_MAY_BE_NONE: Final = frozenset(
+    {"affected", "with_controller", "rate", "warm_up", "settle_s", "metadata", "throttle_mb_s"}
+)
 
 
 def fill(template: str, shape: Shape) -> tuple[str, ...]:

@@ -48,6 +48,10 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="succession", shape=once)
     yield Job(benchmark="storm", shape=once.changed({"topics": 200, "partitions": 4}))
     yield Job(benchmark="outage", shape=once.changed({"topics": 1, "partitions": 1, "kills": 3}))
+    moved = {"brokers": 4, "topics": 1, "partitions": 60, "rate": 60.0, "size_mb": 10.0, "throttle_mb_s": 2.0}
+    yield Job(benchmark="reassignment", shape=once.changed({**moved, "elections": 1, "metadata": 1}))
+    one = {"brokers": 1, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
+    yield Job(benchmark="listing", shape=once.changed({**one, "topics": 1_000, "repetitions": 3}))
     few = once.changed({"topics": 1, "partitions": 6, "records": 20_000, "repetitions": 2})
     yield Job(benchmark="produce", shape=few)
     yield Job(benchmark="consume", shape=few)
@@ -72,6 +76,11 @@ def _full(store: str) -> Iterator[Job]:
         loaded = {"topics": topics, "kills": kills, "repetitions": 1, "warm_up": 0}
         label = "among-1000" if topics > 1 else ""
         yield Job(benchmark="outage", label=label, shape=shape.changed(loaded))
+    moved = {"brokers": 4, "topics": 1, "partitions": 200, "rate": 200.0, "repetitions": 6, "warm_up": 0}
+    yield Job(benchmark="reassignment", shape=shape.changed(moved))
+    listed = {"brokers": 2, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
+    many_topics = shape.changed({**listed, "repetitions": 5, "deadline_s": 900.0})
+    yield Job(benchmark="listing", shape=many_topics, over="topics", sizes=(1_000, 5_000, 20_000, 100_000))
     for factor in (1, 3):
         for batch_bytes in (16 * 1024, 512 * 1024):
             written = {"topics": 1, "partitions": 6, "replication_factor": factor, "batch_bytes": batch_bytes}

@@ -181,11 +181,12 @@ class Stand:
         """
         figures: dict[str, float] = {}
         async with self._profiled(phase):
-            before = self._processor_time()
+            before = self.processor_time()
             yield figures
-            figures.update(self._processor_time().since(before, phase))
+            figures.update(self.processor_time().since(before, phase))
 
-    def _processor_time(self) -> ProcessorTime:
+    def processor_time(self) -> ProcessorTime:
+        """Of every process of the cluster, as of now."""
         rows = self.cluster.status()
         return ProcessorTime.of([(row.role.value, row.pid) for row in rows if row.pid is not None])
 

@@ -24,6 +24,9 @@ def _signals() -> Iterator[None]:
         ("failover", "--with-controller", "1", "--elections", "1"),
         ("succession", "--elections", "1"),
         ("storm", "--beside", "peer {topic}"),
+        ("reassignment", "--brokers", "3"),
+        ("reassignment", "--rate", "0"),
+        ("reassignment", "--size-mb", "0.5"),
         ("growth", "failover", "--over", "partitions_total", "--sizes", "15,30"),
     ],
 )
