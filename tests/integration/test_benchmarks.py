@@ -93,6 +93,41 @@ async def test_a_storm_is_measured_until_no_directory_is_left(tmp_path: Path) ->
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("store", ["etcd", "zookeeper"])
+async def test_a_reassignment_is_measured_forth_and_back_and_nothing_is_lost(store: str) -> None:
+    # Status 1 is a limit that was not kept, or a machine that others use: so small a move cannot tell.
+    report = await bench(
+        *("reassignment", "--coordination", store, "--partitions", "8", "--size-mb", "4", "--throttle-mb-s", "2"),
+        *("--rate", "40", "--elections", "1", "--metadata", "1", "--repetitions", "2", "--settle-s", "0.2"),
+        *("--deadline-s", "60"),
+        ends_with={0, 1},
+    )
+    figures = {name: spread["values"] for name, spread in report["figures"].items()}
+    assert report["details"]["lost"] == 0
+    assert not [complaint for complaint in report["complaints"] if "harmed" in complaint or "given up" in complaint]
+    # Four megabytes, and on the way back what was written meanwhile besides.
+    assert 4e6 < figures["moved_bytes"][0] < figures["moved_bytes"][1] < 6e6
+    assert min(figures["arrival_s"]) > 0
+    for when in ("before", "during"):
+        assert 0 < figures[f"{when}_p50_ms"][0] <= figures[f"{when}_p99_ms"][0]
+    assert report["details"]["arrived_mb"][0][0] == 0
+
+
+@pytest.mark.full
+async def test_a_listing_is_measured_with_its_pages() -> None:
+    report = await bench(
+        *("listing", "--brokers", "1", "--topics", "2100", "--repetitions", "1", "--warm-up", "0", "--settle-s", "0"),
+        ends_with={0, 1},
+    )
+    figures = {name: spread["median"] for name, spread in report["figures"].items()}
+    # It ends without figures unless all topics are listed. A page has 2,000 of them.
+    assert figures["pages_count"] == figures["whole_pages_count"] == 2
+    assert 0 < figures["list_cpu_command_s"] <= figures["list_s"] * report["machine"]["cpus"]
+    assert 0 < figures["page_p50_ms"] <= figures["page_max_ms"]
+    assert 0 < figures["page_mean_bytes"] < figures["whole_page_mean_bytes"]
+
+
+@pytest.mark.full
 async def test_a_push_of_metadata_is_measured_at_receivers() -> None:
     report = await bench(
         *("propagate", "--brokers", "5", "--topics", "4", "--partitions", "10", "--changes", "3", "--applying", "2"),
