@@ -18,6 +18,9 @@ from regnum_service.errors import ExitStatus, StartRefusedError
 T = TypeVar("T")
 P = ParamSpec("P")
 
+Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Starts a named task that belongs to the service's supervisor (``Supervisor.start``)."""
+
 CLOSE_TIMEOUT_S: Final = 10.0
 """Time that one step of the unwinding may take, unless it asks for another."""
 

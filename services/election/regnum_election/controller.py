@@ -22,6 +22,7 @@ from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
+from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.quota_calls import QuotaCalls
@@ -36,7 +37,8 @@ from regnum_election.configs.book import ConfigBook
 from regnum_election.configs.calls import ConfigCalls
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.control_requests import ControlRequests
-from regnum_election.dispatch.dispatch import ControlChannel, Dispatch, Spawn
+from regnum_election.dispatch.dispatch import Dispatch
+from regnum_election.dispatch.ports import ControlChannel
 from regnum_election.health.watch import HealthWatch, Limits
 from regnum_election.history.events import Entry
 from regnum_election.history.reign_events import ReignEvents, nowhere

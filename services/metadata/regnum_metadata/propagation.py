@@ -7,7 +7,7 @@ brokers that changed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 from typing import Any, Final, TypeVar, assert_never
 
 import structlog
@@ -20,6 +20,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.letting_go import values_gone
 from regnum_service.name_order import NameOrder
 from regnum_service.slices import slices
+from regnum_service.supervisor import Spawn
 
 from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience
 from regnum_metadata.differences import compared, named_by
@@ -36,9 +37,6 @@ BROKERS_PER_TURN: Final = 50
 
 MOST_OF: Final = 10
 """A change that names one topic in so many leaves a large part of the image before it to nobody."""
-
-Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
-"""Starts a named task that belongs to the service's supervisor."""
 
 
 class Propagation:

@@ -14,10 +14,9 @@ the start. Another's: wait for a change, and watch its listener; a dead one's no
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
@@ -30,9 +29,7 @@ from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import QUOTA_ACTIVE, QUOTA_IDS, QUOTA_TERMS, QuotaProcessNode
 from regnum_service.clock import Clock
 from regnum_service.detection import Detector
-
-Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
-"""Starts a named task whose failure stops the service."""
+from regnum_service.supervisor import Spawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

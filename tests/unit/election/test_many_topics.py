@@ -276,7 +276,7 @@ async def test_topics_that_a_person_removed_are_deleted_together(cluster: FakeCl
 async def test_what_was_kept_of_partitions_goes_with_their_topics(cluster: FakeCluster) -> None:
     controller = await cluster.reign()
     ids = await create(controller, TOPICS)
-    book: Any = controller._dispatch.book
+    book: Any = controller._dispatch._desk.book
     assert len(book._built) == 4 * TOPICS
     await delete(controller, [asked(name) for name in ids])
     await records_gone(controller)

@@ -10,7 +10,7 @@ from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
 from regnum_election.decisions.leadership import Change, ChangeKind, Refusal, first_state, hand_over, prefer, settle
 from regnum_election.dispatch.control_requests import partition_state
-from regnum_election.dispatch.dispatch import OFFLINE_INTERVAL_S
+from regnum_election.dispatch.refusals import OFFLINE_INTERVAL_S
 from regnum_election.reign.events import EventQueue, ReplicasOffline, ReplicasUsable
 from regnum_election.reign.writing import GROUPS_PER_WRITE
 from regnum_election.topics.creation import Created

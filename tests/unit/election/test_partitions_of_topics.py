@@ -444,7 +444,7 @@ async def test_an_order_that_a_broker_refused_is_not_repeated_when_nobody_waits_
     one.stop_errors += [errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH]
     await remove(controller, 1)
     dispatch = controller._dispatch._brokers[BrokerId(1)]
-    await until(lambda: bool(dispatch._refused_stops))
+    await until(lambda: bool(dispatch._refusals.stops))
     # A person takes the record away: the next confirmation finds it gone.
     record = paths.partition_deletion(id, 1)
     await cluster.outside.delete(record, version=None)
@@ -454,4 +454,4 @@ async def test_an_order_that_a_broker_refused_is_not_repeated_when_nobody_waits_
     controller._context.removals.confirmed(BrokerId(2), removal.key)
     await controller._remover.records.settle([removal.key])
     assert not len(controller._context.removals)
-    assert not dispatch._refused_stops
+    assert not dispatch._refusals.stops

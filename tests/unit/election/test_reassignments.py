@@ -11,6 +11,7 @@ from regnum_coordination.port import Check, Group, Outcome, Refused, Set
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
+from regnum_election.dispatch.refusals import OFFLINE_INTERVAL_S
 from regnum_election.partitions.addition import Added
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.reassignment.calls import ReassignmentRequest
@@ -25,6 +26,7 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
 from regnum_model.reassignment import Reassignment
+from regnum_testing.clock import FakeClock
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import DEADLINE_S
@@ -618,7 +620,9 @@ async def test_a_wish_that_replaces_one_that_was_taken_back_by_hand_is_heard(clu
     await grown(cluster, "t", 0, 1, 2, 4)
 
 
-async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_others(cluster: FakeCluster) -> None:
+async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_others() -> None:
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
     await cluster.begin(1, 2, 3, 4)
     controller = await cluster.reign()
     key = PartitionKey(await created(controller, "t", (1, 2, 3)), 0)
@@ -630,17 +634,22 @@ async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_ot
         return (await cluster.state("t", 0)).isr == ids(1, 3)
 
     await until(out)
-    dispatch = controller._dispatch._brokers[BrokerId(2)]
-    assert key in dispatch._offline
+    delivery = controller._dispatch._brokers[BrokerId(2)]
+    assert delivery._unusable.next_s is not None
     assert await ask(controller, "t", {0: (1, 3, 4)}) == [None]
     await grown(cluster, "t", 0, 1, 2, 3, 4)
     await catch_up(cluster, "t", 0, 4)
     await arrived(cluster, "t", 0, 1, 3, 4)
-    await until(lambda: stopped(cluster, 2) == {("t", 0)})
-    dispatch._ask_again_s = 0.0
-    dispatch._repeat_refused()
-    assert not dispatch._offline
-    assert not dispatch._outbox.is_pending(key)
+
+    async def is_told_to_delete() -> bool:
+        # What follows a switch is looked after by the clock.
+        await clock.advance(0.1)
+        return stopped(cluster, 2) == {("t", 0)}
+
+    await until(is_told_to_delete)
+    await clock.advance(OFFLINE_INTERVAL_S)
+    assert delivery._unusable.next_s is None
+    await cluster.close()
 
 
 class Gated(MemoryStore):

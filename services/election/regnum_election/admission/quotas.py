@@ -8,6 +8,7 @@ from regnum_coordination.port import Store
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
+from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.admissions import Admissions
@@ -15,7 +16,6 @@ from regnum_election.admission.kept_buckets import KeptBuckets
 from regnum_election.admission.quota_book import QuotaBook
 from regnum_election.admission.quota_process import ActiveQuotaProcess, QuotaChannel
 from regnum_election.admission.stand_in import QuotaStandIn
-from regnum_election.dispatch.dispatch import Spawn
 from regnum_election.reign.reign import Reign
 from regnum_election.reign.writing import FencedStore
 

@@ -8,10 +8,10 @@ and until there is a controller the brokers, who registered anew as well, lead n
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from regnum_coordination.errors import ConnectionLoss, NoNode, SessionExpired
@@ -22,6 +22,7 @@ from regnum_model import paths
 from regnum_model.ids import ControllerEpoch, ElectionId
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.detection import Detector
+from regnum_service.supervisor import Spawn
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.reign.reign import DeposedError, Predecessor, Reign, ResignedError
@@ -41,9 +42,6 @@ class KnownController:
     internal: Address | None = None
     """Listener for brokers and standbys; None when the process does not say."""
 
-
-Spawn = Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-"""Starts a supervised task."""
 
 RunReign = Callable[[Reign], Awaitable[DeposedError]]
 """Reigns until deposed; returns why."""

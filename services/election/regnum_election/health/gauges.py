@@ -8,7 +8,7 @@ from regnum_telemetry import instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
 from regnum_election.decisions.cluster import Cluster
-from regnum_election.dispatch.dispatch import BrokerOrders
+from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.health.troubles import WORST_FIRST
 from regnum_election.health.watch import HealthWatch
 from regnum_election.reign.events import EventQueue

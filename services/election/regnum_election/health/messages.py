@@ -13,8 +13,8 @@ from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
 from regnum_election.decisions.cluster import Cluster
+from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
-from regnum_election.dispatch.dispatch import BrokerOrders
 from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
 

@@ -21,7 +21,8 @@ from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
 from regnum_election.decisions.cluster import Cluster
-from regnum_election.dispatch.dispatch import BrokerOrders, Dispatch
+from regnum_election.dispatch.broker_dispatch import BrokerOrders
+from regnum_election.dispatch.dispatch import Dispatch
 from regnum_election.health.troubles import TroubleBook, troubles_of
 from regnum_election.state.context import ControllerContext
 

@@ -25,10 +25,11 @@ from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
+from regnum_service.supervisor import Spawn
 from regnum_telemetry import tracing
 
 from regnum_election.decisions.cluster import Cluster
-from regnum_election.dispatch.dispatch import RETRY_INTERVAL_S, RETRY_INTERVAL_S_MAX, seen_epoch
+from regnum_election.dispatch.answers import RETRY_INTERVAL_S_MAX, pause_after_s, seen_epoch
 from regnum_election.publication.delta_log import Announcer, Base, Journal, Publication
 from regnum_election.publication.encodings import Encodings, SharedParts
 from regnum_election.reign.reign import DeposedError
@@ -78,10 +79,6 @@ class MetadataProcess:
     """Creation id of its node: another one is another life."""
     internal: Address
     """Where it takes changes."""
-
-
-Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
-"""Starts a named task that belongs to the service's supervisor."""
 
 
 class MetadataPublisher:
@@ -387,7 +384,7 @@ class Subscriber:
         self._failures += 1
         if self._failures == 1:
             self._log.warning("change not published, trying again", reason=reason, message=message)
-        await self._owner.clock.sleep(min(RETRY_INTERVAL_S * 2 ** min(self._failures - 1, 5), RETRY_INTERVAL_S_MAX))
+        await self._owner.clock.sleep(pause_after_s(self._failures))
 
 
 async def _parts(shared: SharedParts) -> AsyncIterator[bytes]:

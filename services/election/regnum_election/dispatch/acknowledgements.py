@@ -1,0 +1,64 @@
+"""Who waits for brokers to have taken up what they were told. Belongs to the controller's loop."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from regnum_model.ids import BrokerId, PartitionKey
+
+from regnum_election.decisions.cluster import Cluster
+from regnum_election.dispatch.failover_trace import FailoverTrace
+
+
+class Acknowledgements:
+    """Of one reign: partitions whose leaders somebody waits for, and traces that have not ended."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[PartitionKey, asyncio.Event] = {}
+        self._traces: list[FailoverTrace] = []
+
+    def tell(self, trace: FailoverTrace) -> None:
+        """A trace hears, until it ends, which partitions' leaders and which brokers' full sets are acknowledged."""
+        self._traces.append(trace)
+
+    def expect(self, keys: Iterable[PartitionKey]) -> None:
+        """Remember when the leaders of these partitions have taken them up; ask before they are told."""
+        for key in keys:
+            self._awaited.setdefault(key, asyncio.Event())
+
+    async def led(self, keys: Sequence[PartitionKey]) -> None:
+        """Return when the leaders of all expected partitions have acknowledged; perhaps never: use a deadline."""
+        for key in keys:
+            event = self._awaited.get(key)
+            if event is not None:
+                await event.wait()
+
+    def is_led(self, key: PartitionKey) -> bool:
+        """Whether an expected partition's leader has acknowledged; True for others."""
+        event = self._awaited.get(key)
+        return event is None or event.is_set()
+
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
+        """Nobody waits for these partitions any more."""
+        for key in keys:
+            self._awaited.pop(key, None)
+
+    def applied(self, picture: Cluster, id: BrokerId, key: PartitionKey) -> None:
+        """A broker acknowledged the newest state of a partition."""
+        event = self._awaited.get(key)
+        if event is None and not self._traces:
+            return
+        partition = picture.partitions.get(key)
+        if partition is not None and partition.held is not None and partition.held.state.leader == id:
+            if event is not None:
+                event.set()
+            self._tell_traces(key)
+
+    def full_set_taken(self, id: BrokerId) -> None:
+        """A broker acknowledged the last part of its full set."""
+        self._tell_traces(id)
+
+    def _tell_traces(self, token: PartitionKey | BrokerId) -> None:
+        if self._traces:
+            for trace in self._traces:
+                trace.acknowledged(token)
+            self._traces = [trace for trace in self._traces if not trace.done]
