@@ -241,6 +241,31 @@ class FakeElection(FakeMember, FakeLeaders, admin_pb2_grpc.AdminServiceServicer)
         self._answer_or_not()
         return answer
 
+    async def GiveUpPartitions(  # noqa: N802
+        self, request: admin_pb2.GiveUpPartitionsRequest, _context: Context
+    ) -> admin_pb2.GiveUpPartitionsResponse:
+        """What a test says is damaged; of other numbers nothing is."""
+        self.cluster.calls["GiveUpPartitions"] += 1
+        self._authority()
+        damaged = self.cluster.damaged.get(request.topic, {})
+        answer = admin_pb2.GiveUpPartitionsResponse()
+        for number in sorted(request.partitions or damaged):
+            if number not in damaged:
+                code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+                answer.results.add(partition=number, error_code=code, error_message=f"{number} is not damaged")
+                continue
+            answer.results.add(
+                partition=number,
+                damage=admin_pb2.PARTITION_DAMAGE_STATE,
+                reason=damaged[number],
+                may_be_lost="all of it",
+                given_up=request.accept_loss,
+            )
+            if request.accept_loss:
+                del damaged[number]
+        self._answer_or_not()
+        return answer
+
     async def ForgetBroker(  # noqa: N802
         self, request: admin_pb2.ForgetBrokerRequest, _context: Context
     ) -> admin_pb2.ForgetBrokerResponse:

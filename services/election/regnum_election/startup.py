@@ -185,7 +185,7 @@ def _take_up_records(context: ControllerContext, id: TopicId, nodes: Mapping[str
         path = f"{paths.partition_deletions(id)}/{name}"
         context.log.error("removal record ignored", path=path, reason=f"{reason}; delete it or correct it")
         if (number := _number(name)) is not None:
-            context.removals.unreadable(PartitionKey(id, number))
+            context.removals.unreadable(PartitionKey(id, number), f"{path}: {reason}")
     for removal in removals:
         context.removals.add(removal)
 

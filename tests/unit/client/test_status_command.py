@@ -188,3 +188,19 @@ async def test_election_processes_are_asked_one_after_another_whatever_the_broke
     assert (await ask_elections(addresses, timeout_s=5.0, client_id="test")).controller == 2
     with pytest.raises(RegnumError, match="no election process runs here"):
         await ask_elections([], timeout_s=5.0, client_id="test")
+
+
+async def test_what_cannot_be_read_in_the_store_is_listed_with_what_to_do(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.health.damaged.add(topic="orders", partition=3, reason="no JSON", advice="see give-up")
+    cluster.health.damaged.add(topic="lost", partition=-1, reason="no JSON", advice="correct the node")
+    cluster.health.damaged_count = 7
+    ran = await regnum("status", "-o", "json")
+    assert (ran.status, ran.error["code"]) == (5, "UNHEALTHY")
+    shown = json.loads(ran.out)
+    assert shown["damaged_count"] == 7
+    assert [(one["topic"], one["partition"]) for one in shown["damaged"]] == [("orders", 3), ("lost", None)]
+    table = await regnum("status")
+    assert "see give-up" in table.out
+    assert "7 nodes in the store cannot be read" in table.err

@@ -30,6 +30,7 @@ from regnum_election.history.events import SETTLING, PartitionRow, PartitionsEnt
 from regnum_election.history.following import follow
 from regnum_election.history.log import EventLog
 from regnum_election.history.reign_events import ReignEvents, nowhere
+from regnum_election.partitions.giving_up import PARTITIONS_MAX as GIVEN_UP_MAX
 from regnum_election.publication.delta_log import Journal
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.reign.events import IsrsWritten, ReplicasOffline
@@ -364,6 +365,35 @@ def test_a_broker_that_many_deletions_wait_for_is_forgotten() -> None:
             admin_pb2.ForgetBrokerResponse,
         )
         assert (forgotten.deletions, forgotten.deletions_ended) == (count, count)
+
+    in_a_reign(scenario)
+
+
+def test_partitions_that_cannot_be_read_are_given_up() -> None:
+    async def scenario(reign: Reign) -> None:
+        await reign.call(
+            "CreateTopics",
+            reign.admin.CreateTopics,
+            admin_pb2.CreateTopicsRequest(
+                topics=[admin_pb2.NewTopic(name="t", partitions=GIVEN_UP_MAX + 1, replication_factor=1)]
+            ),
+            admin_pb2.CreateTopicsResponse,
+        )
+        context = reign.controller._context
+        topic = context.picture.topic_named("t")
+        assert topic is not None
+        damaged = range(1, GIVEN_UP_MAX + 1)
+        for number in damaged:
+            reign.cluster.server.overwrite(paths.leader_and_isr("t", number), b"garbage")
+        context.trouble({PartitionKey(topic.id, number): "unreadable" for number in damaged})
+        for accept_loss in (False, True):
+            answer = await reign.call(
+                f"GiveUpPartitions, {accept_loss=}",
+                reign.admin.GiveUpPartitions,
+                admin_pb2.GiveUpPartitionsRequest(topic="t", accept_loss=accept_loss),
+                admin_pb2.GiveUpPartitionsResponse,
+            )
+            assert [one.given_up for one in answer.results] == [accept_loss] * GIVEN_UP_MAX
 
     in_a_reign(scenario)
 

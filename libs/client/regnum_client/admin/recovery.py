@@ -130,3 +130,30 @@ def _replica(replica: admin_pb2.RecoverableReplica) -> RecoverableReplica:
         leading=replica.leading,
         log_id=replica.log_id,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedNumber:
+    """A partition number of which what is recorded cannot be read, and what was done about it."""
+
+    partition: int
+    reason: str
+    """What is wrong; empty: nothing that can be given up."""
+    may_be_lost: str
+    """What giving it up does."""
+    given_up: bool
+    """Whether it was."""
+    failure: RegnumError | None
+    """What stands against it."""
+
+
+def damaged_from_wire(message: admin_pb2.GivenUpPartition) -> DamagedNumber:
+    """What was answered of one."""
+    failed = message.error_code != errors_pb2.ERROR_CODE_NONE
+    return DamagedNumber(
+        partition=message.partition,
+        reason=message.reason,
+        may_be_lost=message.may_be_lost,
+        given_up=message.given_up,
+        failure=RegnumError(message.error_code, message.error_message) if failed else None,
+    )

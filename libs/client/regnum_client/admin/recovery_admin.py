@@ -8,7 +8,7 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.forgetting import ForgottenBroker
-from regnum_client.admin.recovery import PartitionRecovery, in_pages
+from regnum_client.admin.recovery import DamagedNumber, PartitionRecovery, damaged_from_wire, in_pages
 from regnum_client.admin.session import AdminSession, call_s
 from regnum_client.cluster.connections import call
 
@@ -48,6 +48,38 @@ class RecoveryAdmin(AdminSession):
 
         pages = in_pages(ask, topic=topic, partitions=partitions, accept_loss=accept_loss)
         return tuple([one async for one in pages])
+
+    async def give_up_partitions(
+        self, topic: str, partitions: Sequence[int] = (), *, accept_loss: bool = False
+    ) -> tuple[DamagedNumber, ...]:
+        """Partitions of which what is recorded cannot be read; with ``accept_loss`` they are removed for good.
+
+        All their records are lost then: look without ``accept_loss`` first. It may be called again.
+
+        Args:
+            topic: name.
+            partitions: their numbers; empty: all that are damaged.
+            accept_loss: whether anything is changed.
+        """
+        search = self._search()
+        while True:
+            address = await search.address()
+            left_s = call_s(search)
+            request = admin_pb2.GiveUpPartitionsRequest(
+                header=RequestHeader(client_id=self._client_id),
+                topic=topic,
+                partitions=partitions,
+                accept_loss=accept_loss,
+                timeout_ms=max(1, int(left_s * 1000)),
+            )
+            try:
+                answer = await call(self._connections.admin(address).GiveUpPartitions, request, timeout_s=left_s + 1)
+            except RegnumError as error:
+                if error.code == errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                await search.failed(address, error)
+                continue
+            return tuple(map(damaged_from_wire, answer.results))
 
     async def forget_broker(self, broker: int, *, validate_only: bool = False) -> ForgottenBroker:
         """Let no deletion wait any more for a broker that never comes back with its disks; it may be called again.

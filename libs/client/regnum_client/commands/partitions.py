@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from regnum_client.commands.damage.giving_up import add_to as add_giving_up_to
 from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
@@ -302,3 +303,4 @@ def _document(one: "PartitionRecovery") -> dict[str, Any]:
 
 
 add_reassignment_to(group)
+add_giving_up_to(group)

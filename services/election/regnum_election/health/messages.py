@@ -1,12 +1,14 @@
 """What is wrong with the cluster, in the words of the wire. Costs what is wrong, and an entry for each broker."""
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model import paths
 from regnum_model.ids import BrokerId
 from regnum_model.topic_filter import Trouble
 from regnum_service.errors import RegnumError
@@ -17,6 +19,7 @@ from regnum_election.dispatch.broker_dispatch import BrokerOrders
 from regnum_election.dispatch.control_requests import partition_state
 from regnum_election.health.troubles import WORST_FIRST, Troubled
 from regnum_election.health.watch import HealthWatch, OverdueOrders
+from regnum_election.state.context import ControllerContext
 
 PARTITIONS_NAMED: Final = 20
 """Partitions in trouble that are named when the caller does not say how many."""
@@ -24,6 +27,8 @@ PARTITIONS_NAMED_MAX: Final = 1_000
 """Partitions that are named at most."""
 ORDERS_NAMED: Final = 5
 """Partitions that are named of the overdue orders of a broker."""
+REASON_MAX: Final = 1_000
+"""Characters of a reason; some of it was written into the store by hand."""
 NAMED_AT_ONCE: Final = 200
 """Partitions, or brokers, put into words between two turns of the event loop (safety rule S22)."""
 
@@ -76,9 +81,36 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
     orders = {one.broker: one for one in health.orders}
     async for ids in slices(sorted({*picture.brokers, *picture.assigned}), NAMED_AT_ONCE):
         response.brokers.extend(_broker(picture, id, orders.get(id), now_s) for id in ids)
+    response.damaged.extend(islice(_damaged(context), most))
+    response.damaged_count = len(context.refused) + sum(map(len, context.removals.damaged.values()))
     async for troubled in slices(health.book.first(most), NAMED_AT_ONCE):
         response.troubled_partitions.extend(_named(picture, troubled, now_s))
     return response
+
+
+def _damaged(context: ControllerContext) -> Iterator[admin_pb2.DamagedPartition]:
+    """What nobody but a person can mend, besides states of partitions that stand: those are without a leader."""
+    for name, reason in context.refused.items():
+        yield admin_pb2.DamagedPartition(
+            topic=name,
+            partition=-1,
+            damage=admin_pb2.PARTITION_DAMAGE_TOPIC_NODE,
+            reason=reason[:REASON_MAX],
+            advice=f"correct the node {paths.TOPICS}/{name}, or delete it: the topic goes then, with all its records",
+        )
+    for id, numbers in context.removals.damaged.items():
+        topic = context.picture.topics.get(id)
+        for number, damage in numbers.items() if topic is not None else ():
+            recorded = damage.recorded
+            yield admin_pb2.DamagedPartition(
+                topic="" if topic is None else topic.name,
+                partition=number,
+                damage=admin_pb2.PARTITION_DAMAGE_REMOVAL_RECORD
+                if recorded
+                else admin_pb2.PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT,
+                reason=damage.reason[:REASON_MAX],
+                advice="correct the node, or see `regnum partitions give-up`; its number is not given again until then",
+            )
 
 
 def _broker(picture: Cluster, id: BrokerId, orders: BrokerOrders | None, now_s: float) -> admin_pb2.BrokerHealth:

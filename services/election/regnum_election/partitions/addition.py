@@ -144,6 +144,13 @@ def on_its_way_out(context: ControllerContext, addition: Addition) -> Rejection 
     topic, removals = addition.topic, context.removals
     if not removals.is_open(topic.id, addition.assignment):
         return None
+    damaged = [number for number in addition.assignment if number in removals.damaged_of(topic.id)]
+    if damaged:
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+            message=f"partition {damaged[0]} of topic {topic.name} was removed before, and what is recorded of it "
+            f"cannot be read; nothing was added; see `regnum partitions give-up {topic.name} {damaged[0]}`",
+        )
     brokers = sorted(removals.waiting_for(topic.id, addition.assignment))
     away = [id for id in brokers if id not in context.picture.brokers]
     advice = f"; {away} are not live: start them, or see `regnum brokers forget`" if away else ""

@@ -10,13 +10,13 @@ together, so if the record is gone every broker has confirmed.
 
 import enum
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from regnum_coordination.port import Check, Create, Group, Node, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import NO_EPOCH, PartitionKey, TopicId
+from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import MalformedNodeError, PartitionDeletionNode
 from regnum_service.slices import slices
 
@@ -48,6 +48,14 @@ class Unreadable(enum.Enum):
     STATE = "state"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """A state that cannot be read, and that a person lets be written over."""
+
+    version: int
+    """Version of its node."""
+
+
 class Burial:
     """Of one reign. Used by the controller's task only."""
 
@@ -59,10 +67,21 @@ class Burial:
         self._hopeless: Final[dict[PartitionKey, tuple[int, int]]] = {}
         """What only a person can mend: how often it is passed over before it is read again, and how often the last
         time."""
+        self._given_up: Final[dict[PartitionKey, LeaderEpoch]] = {}
+        """Partitions whose state may be written over unread, with the leader epoch of their tombstone, at least."""
 
     def remember(self, key: PartitionKey, held: HeldState) -> None:
         """What the picture knew of a partition when it was removed."""
         self._known.setdefault(key.topic_id, {})[key.partition] = held
+
+    def accept_unreadable(self, key: PartitionKey, epoch: LeaderEpoch) -> None:
+        """A person gives a state up; the tombstone has this leader epoch at least, should it be unreadable or gone."""
+        self._given_up[key] = epoch
+        self._hopeless.pop(key, None)
+
+    def accept_no_more(self, key: PartitionKey) -> None:
+        """What was given up stands all the same."""
+        self._given_up.pop(key, None)
 
     async def bury(self, topics: Collection[TopicId]) -> AsyncGenerator[None, None]:
         """Steps that make tombstones and records of what topic nodes name as ``removing``; may be repeated."""
@@ -79,6 +98,8 @@ class Burial:
                 for key in done:
                     buried[key.topic_id].add(key.partition)
                     self._hopeless.pop(key, None)
+                    self._given_up.pop(key, None)
+                    self._no_longer_stuck(key)
                 left = [key for key in left if key not in done and key not in hopeless]
             self._pass_over(hopeless)
             if left or hopeless:
@@ -89,10 +110,17 @@ class Burial:
         for id in topics:
             # What is left is read when its time comes again.
             self._known.pop(id, None)
+        for key in [key for key in self._given_up if key.topic_id not in context.picture.topics]:
+            del self._given_up[key]
         for key in [key for key in self._hopeless if key.partition not in context.removals.begun.get(key.topic_id, ())]:
             # Deleted with its topic.
             del self._hopeless[key]
         await self._take_marks_away({id: numbers for id, numbers in buried.items() if numbers})
+
+    def _no_longer_stuck(self, key: PartitionKey) -> None:
+        damage = self._context.removals.damage_of(key)
+        if damage is not None and not damage.recorded:
+            self._context.removals.mended(key)
 
     def _due(self, keys: Iterable[PartitionKey]) -> list[PartitionKey]:
         """Those whose turn it is; what nobody can read is looked at less and less often."""
@@ -139,7 +167,7 @@ class Burial:
                 if held is Unreadable.STATE:
                     hopeless.add(key)
                     continue
-                if held is not None and held.state.removed:
+                if isinstance(held, HeldState) and held.state.removed:
                     self._take_up(key, found)
                     done.add(key)
                     continue
@@ -176,7 +204,7 @@ class Burial:
         """Of the topic's records. It may stand already: then this is refused, and nothing depends on it."""
         return (Check(paths.topic_id(id)), Create(paths.partition_deletions(id), b""))
 
-    def _judge(self, key: PartitionKey, found: Mapping[str, Node]) -> "HeldState | Unreadable | None":
+    def _judge(self, key: PartitionKey, found: Mapping[str, Node]) -> "HeldState | GivenUp | Unreadable | None":
         """The state to replace; None: there is none."""
         _, state_path, _ = self._paths_of(key)
         node = found.get(state_path)
@@ -187,7 +215,10 @@ class Burial:
                 return held
             case None:
                 return None
+            case str() if key in self._given_up and node is not None:
+                return GivenUp(version=node.stat.version)
             case str(reason):
+                self._context.removals.unreadable(key, reason, recorded=False)
                 self._context.log.error("state of a removed partition cannot be read", path=state_path, reason=reason)
                 return Unreadable.STATE
 
@@ -199,20 +230,22 @@ class Burial:
         try:
             content = PartitionDeletionNode.decode(record.data)
         except MalformedNodeError as error:
-            self._context.removals.unreadable(key)
+            self._context.removals.unreadable(key, f"{self._paths_of(key)[2]}: {error}")
             self._context.log.warning("removal record ignored", key=key, reason=f"{error}; delete it or correct it")
         else:
             self._context.removals.add(Removal.recorded_as(key, content, version=record.stat.version))
 
     def _grave(
-        self, key: PartitionKey, held: HeldState | None, found: Mapping[str, Node]
+        self, key: PartitionKey, held: HeldState | GivenUp | None, found: Mapping[str, Node]
     ) -> tuple[Group, PartitionDeletionNode]:
         """The write that makes tombstone and record, and what the record says."""
         context = self._context
         folder_path, state_path, record_path = self._paths_of(key)
         known = self._remembered(key)
         at_least = NO_EPOCH if known is None else known.state.leader_epoch
-        state = None if held is None else held.state
+        state = held.state if isinstance(held, HeldState) else None
+        if state is None:
+            at_least = max(at_least, self._given_up.get(key, NO_EPOCH))
         tombstone = removed_state(key.topic_id, state, context.reign.epoch, at_least=at_least)
         brokers = set(context.removals.begun[key.topic_id][key.partition])
         if state is not None:

@@ -18,6 +18,7 @@ from regnum_election.admission.stand_in import Account
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.events import CREATION, DELETION
 from regnum_election.partitions.addition import Added, AdditionCall, AdditionOutcome, add_partitions, on_its_way_out
+from regnum_election.partitions.giving_up import GivingUp
 from regnum_election.partitions.removal import PartitionRemover, RemovalCall, RemovalOutcome, Removed
 from regnum_election.partitions.requests import (
     Addition,
@@ -53,6 +54,8 @@ class PartitionCalls:
         self, context: ControllerContext, *, remover: PartitionRemover, requests: RequestQueue, admissions: Admissions
     ) -> None:
         """Only assigns."""
+        self.giving_up: Final = GivingUp(context, remover, requests)
+        """Partitions of which what is recorded cannot be read, and that a person gives up."""
         self._context: Final = context
         self._remover: Final = remover
         self._requests: Final = requests

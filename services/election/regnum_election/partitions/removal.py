@@ -15,7 +15,7 @@ epoch. Deleting the topic takes tombstones and records with it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from typing import Final
 from regnum.types.v1 import events_pb2
 from regnum_coordination.port import Check, Delete, Group, Refused, Set, Written
 from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
+from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import TopicNode
 
 from regnum_election.decisions.rejection import Rejection
@@ -91,6 +91,19 @@ class PartitionRemover:
         self._burial: Final = Burial(context)
         self.records: Final = RemovalRecords(context)
         """What brokers have still to confirm."""
+
+    def accept_unreadable(self, key: PartitionKey, epoch: LeaderEpoch) -> None:
+        """See ``Burial.accept_unreadable``."""
+        self._burial.accept_unreadable(key, epoch)
+
+    def accept_no_more(self, key: PartitionKey) -> None:
+        """See ``Burial.accept_no_more``."""
+        self._burial.accept_no_more(key)
+
+    async def bury(self, topics: Collection[TopicId]) -> AsyncGenerator[None, None]:
+        """Steps that carry on with removals of these topics that have begun."""
+        async for _ in self._burial.bury(topics):
+            yield
 
     async def remove_partitions(self, call: RemovalCall) -> AsyncGenerator[None, None]:
         """The steps of a removal."""

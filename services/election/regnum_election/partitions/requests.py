@@ -46,6 +46,8 @@ class RemovalRequest:
     """Their numbers: the highest ones of the topic."""
     mutation: str | None
     """Mutation id (safety rule S20)."""
+    accept_damage: bool = False
+    """Whether partitions go whose state cannot be read: a person has given them up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,23 +202,25 @@ def plan_removal(  # noqa: PLR0911 - each refusal has its own line
             f"topic {topic.name} has partitions up to {topic.partitions[-1]}: remove {missing[:ENOUGH_NAMED]} as well, "
             "or first",
         )
-    return _removable(topic, sorted(numbers), picture, request.mutation)
+    return _removable(topic, sorted(numbers), picture, request)
 
 
-def _removable(topic: Topic, numbers: Sequence[int], picture: Cluster, mutation: str | None) -> RemovalPlan | Rejection:
+def _removable(
+    topic: Topic, numbers: Sequence[int], picture: Cluster, request: RemovalRequest
+) -> RemovalPlan | Rejection:
     brokers: dict[int, tuple[BrokerId, ...]] = {}
     for number in numbers:
         partition = picture.partitions[PartitionKey(topic.id, number)]
-        if partition.trouble is not None:
+        if partition.trouble is not None and not request.accept_damage:
             # Without its state nobody knows the leader epoch that a partition of the same number has to go on from.
             return _reject(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 f"partition {number} of topic {topic.name} is damaged ({partition.trouble}) and cannot be removed "
-                "before that is mended",
+                "before that is mended; to give it up with all its records see `regnum partitions give-up`",
             )
         members = () if partition.held is None else (*partition.held.state.isr, *partition.held.state.elr)
         brokers[number] = tuple(dict.fromkeys((*partition.replicas, *members)))
-    return RemovalPlan(topic=topic, brokers=brokers, mutation=mutation)
+    return RemovalPlan(topic=topic, brokers=brokers, mutation=request.mutation)
 
 
 def _topic_of(

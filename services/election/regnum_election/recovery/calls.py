@@ -319,7 +319,8 @@ def _recovery(
     if assessment.chosen is None:
         rejection = Rejection(
             code=errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            message="no assigned replica answers with a log that can be read; start one of its brokers",
+            message="no assigned replica answers with a log that can be read; start one of its brokers; where its "
+            "state is damaged and they never come back, `regnum partitions give-up` removes it",
         )
     return Recovery(
         partition=number,

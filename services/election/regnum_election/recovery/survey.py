@@ -64,7 +64,7 @@ class Survey:
     ) -> tuple[dict[int, Rejection], dict[int, tuple[Recoverable, Assessment]]]:
         """Read, judge and ask: what stands against recovering a partition, or what there is of it."""
         rejected, recoverable = await self.judge(topic, numbers)
-        answers = await self._ask(recoverable.values(), min(ASK_S_MAX, wait_s / 2))
+        answers = await self._ask(recoverable.values(), wait_s / 2)
         found: dict[int, tuple[Recoverable, Assessment]] = {}
         turns = Turns(PARTITIONS_PER_TURN)
         for number, one in recoverable.items():
@@ -128,6 +128,13 @@ class Survey:
         for one in recoverable:
             for id in one.partition.replicas:
                 by_broker.setdefault(id, []).append(one.key)
+        return await self.ask(by_broker, timeout_s)
+
+    async def ask(
+        self, by_broker: Mapping[BrokerId, Sequence[PartitionKey]], timeout_s: float
+    ) -> dict[tuple[BrokerId, PartitionKey], Answer]:
+        """What brokers say of the partitions that each is asked about; all at once."""
+        timeout_s = min(ASK_S_MAX, timeout_s)
         async with asyncio.TaskGroup() as group:
             asking = [
                 group.create_task(self._ask_broker(id, keys, timeout_s), name=f"ask broker {id} for its logs")

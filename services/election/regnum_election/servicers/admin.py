@@ -24,7 +24,7 @@ from regnum_election.reassignment.calls import PARTITIONS_MAX as REASSIGNED_MAX
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.recovery.messages import recovery_request, recovery_response
 from regnum_election.servicers.callers import account_of, wait_s, who_asks
-from regnum_election.servicers.leaders import LeaderServicer
+from regnum_election.servicers.mending import MendingServicer
 from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
@@ -50,7 +50,7 @@ ITEMS_PER_TURN: Final = 2_000
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class AdminServicer(LeaderServicer):
+class AdminServicer(MendingServicer):
     """Changes to topics, partitions, quotas and settings, and what the room next door serves."""
 
     async def CreateTopics(  # noqa: N802 - the name in the proto

@@ -74,6 +74,8 @@ class ControllerContext:
         self.deletions: Final = OpenDeletions()
         self.removals: Final = OpenRemovals()
         """Partitions that are gone from topics that stay, and that some broker has still to delete."""
+        self.refused: Final[dict[str, str]] = {}
+        """Topics whose nodes are left alone, by name, with the reason."""
         self.clearing: dict[str, TopicId] = {}
         """Names whose nodes are being deleted; not free yet."""
         self.fenced: dict[BrokerId, BrokerEpoch] = {}

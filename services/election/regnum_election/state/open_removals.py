@@ -6,11 +6,22 @@ open; whoever wants to add a partition of the same number can wait until the rem
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 
 from regnum_election.decisions.deletion import Removal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What keeps the number of a removed partition from being given again until a person does something."""
+
+    recorded: bool
+    """Whether it is the removal record that cannot be read; otherwise the state, which has to become a tombstone."""
+    reason: str
+    """What is wrong, for people."""
 
 
 class OpenRemovals:
@@ -24,8 +35,8 @@ class OpenRemovals:
         """Removals whose records name a broker, confirmed or not."""
         self._untold: dict[BrokerId, dict[PartitionKey, None]] = {}
         """Those that a broker has not been told of since it came."""
-        self._unreadable: dict[TopicId, set[int]] = {}
-        """Partitions whose records cannot be read: nobody knows who has confirmed, so their numbers stay taken."""
+        self._damaged: dict[TopicId, dict[int, Damage]] = {}
+        """Partitions whose records, or whose states on their way out, cannot be read: their numbers stay taken."""
         self._count = 0
         self._closed = asyncio.Event()
 
@@ -71,12 +82,33 @@ class OpenRemovals:
 
     def is_open(self, id: TopicId, numbers: Collection[int]) -> bool:
         """Whether a partition of one of these numbers is still on its way out."""
-        taken = (self.begun.get(id, {}), self.of_topic(id), self._unreadable.get(id, ()))
+        taken = (self.begun.get(id, {}), self.of_topic(id), self._damaged.get(id, ()))
         return any(number in numbers for some in taken for number in some)
 
-    def unreadable(self, key: PartitionKey) -> None:
-        """The record of a partition cannot be read."""
-        self._unreadable.setdefault(key.topic_id, set()).add(key.partition)
+    def unreadable(self, key: PartitionKey, reason: str, *, recorded: bool = True) -> None:
+        """The record of a partition cannot be read; or, not ``recorded``, its state."""
+        self._damaged.setdefault(key.topic_id, {})[key.partition] = Damage(recorded=recorded, reason=reason)
+
+    def mended(self, key: PartitionKey) -> None:
+        """Nothing is damaged of a removed partition any more."""
+        damaged = self._damaged.get(key.topic_id)
+        if damaged is not None and damaged.pop(key.partition, None) is not None:
+            if not damaged:
+                del self._damaged[key.topic_id]
+            self._closed.set()
+
+    def damage_of(self, key: PartitionKey) -> Damage | None:
+        """What is damaged of a removed partition."""
+        return self._damaged.get(key.topic_id, {}).get(key.partition)
+
+    def damaged_of(self, id: TopicId) -> tuple[int, ...]:
+        """Removed partitions of a topic of which something is damaged."""
+        return tuple(self._damaged.get(id, ()))
+
+    @property
+    def damaged(self) -> Mapping[TopicId, Mapping[int, Damage]]:
+        """What is damaged, by topic and number."""
+        return self._damaged
 
     async def wait_closed(self, id: TopicId, numbers: Collection[int]) -> None:
         """Return when no partition of these numbers is on its way out; perhaps never: use a deadline."""
@@ -129,7 +161,7 @@ class OpenRemovals:
     def drop_topic(self, id: TopicId) -> None:
         """The whole topic is deleted, which is recorded with every broker that is named here."""
         self.begun.pop(id, None)
-        self._unreadable.pop(id, None)
+        self._damaged.pop(id, None)
         for number in tuple(self.of_topic(id)):
             self.remove(PartitionKey(id, number))
         self._closed.set()

@@ -53,7 +53,7 @@ class TopicAdopter:
     def __init__(self, context: ControllerContext, deleter: TopicDeleter) -> None:
         self._context = context
         self._deleter = deleter
-        self._reported: dict[str, str] = {}
+        self._reported: Final = context.refused
         self._beside = Beside()
         self._listed = False
 

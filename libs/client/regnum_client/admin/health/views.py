@@ -80,6 +80,19 @@ class OverdueOrders:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedPartition:
+    """Something in the store that only a person can mend."""
+
+    topic: str
+    partition: int | None
+    """None: the whole topic."""
+    reason: str
+    """What is wrong."""
+    advice: str
+    """What to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView:
     """What the controller says."""
 
@@ -101,6 +114,10 @@ class HealthView:
     troubled_partitions: tuple[TroubledPartition, ...]
     """The worst of them."""
     overdue_orders: tuple[OverdueOrders, ...]
+    damaged: tuple[DamagedPartition, ...]
+    """What cannot be read in the store besides states of partitions that stand: the first of it."""
+    damaged_count: int
+    """How much of it there is."""
     order_overdue_s: float
     """Age from which on an order is overdue."""
     trouble_overdue_s: float
@@ -127,6 +144,8 @@ class HealthView:
             for broker in self.brokers
             if broker.offline_replicas
         )
+        if self.damaged_count:
+            found.append(f"{self.damaged_count} nodes in the store cannot be read and wait for a person")
         return tuple(found)
 
     def _counted(self) -> tuple[tuple[Trouble, int], ...]:
@@ -181,6 +200,16 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
             )
             for one in answer.overdue_orders
         ),
+        damaged=tuple(
+            DamagedPartition(
+                topic=one.topic,
+                partition=None if one.partition < 0 else one.partition,
+                reason=one.reason,
+                advice=one.advice,
+            )
+            for one in answer.damaged
+        ),
+        damaged_count=answer.damaged_count,
         order_overdue_s=answer.order_overdue_ms / 1000,
         trouble_overdue_s=answer.trouble_overdue_ms / 1000,
     )

@@ -22,10 +22,13 @@ FIELDS = (
     "troubles",
     "troubled_partitions",
     "overdue_orders",
+    "damaged",
+    "damaged_count",
     "order_overdue_s",
     "trouble_overdue_s",
 )
 """What the controller says, in the document."""
+DAMAGED_COLUMNS = ("topic", "partition", "damaged_because", "what_to_do")
 ORDER_COLUMNS = ("broker", "orders", "oldest_age_s", "partitions")
 BROKER_COLUMNS = ("broker", "state", "replicas", "offline_replicas", "orders_outstanding", "oldest_order_age_s")
 
@@ -53,6 +56,7 @@ def show(
     _table([row for row in _brokers(health) if _is_worth_a_line(row)], BROKER_COLUMNS)
     _table(_orders(health), ORDER_COLUMNS)
     _table(_partitions(health), PARTITION_COLUMNS)
+    _table(_damaged(health), DAMAGED_COLUMNS)
     if not health.complete:
         note("the controller is new and has not looked at all partitions yet; look again in a moment")
 
@@ -85,6 +89,8 @@ def _fields(health: "HealthView") -> dict[str, Any]:
         },
         _partitions(health),
         _orders(health),
+        _damaged(health),
+        health.damaged_count,
         health.order_overdue_s,
         health.trouble_overdue_s,
     )
@@ -149,6 +155,18 @@ def _orders(health: "HealthView") -> list[dict[str, Any]]:
             "partitions": list(one.partitions),
         }
         for one in health.overdue_orders
+    ]
+
+
+def _damaged(health: "HealthView") -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "damaged_because": one.reason,
+            "what_to_do": one.advice,
+        }
+        for one in health.damaged
     ]
 
 

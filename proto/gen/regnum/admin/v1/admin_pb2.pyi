@@ -194,6 +194,38 @@ OFFLINE_REASON_ELECTION_UNDER_WAY: OfflineReason.ValueType  # 6
 """A member may lead, and the election is under way."""
 Global___OfflineReason: _TypeAlias = OfflineReason  # noqa: Y015
 
+class _PartitionDamage:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PartitionDamageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartitionDamage.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PARTITION_DAMAGE_UNSPECIFIED: _PartitionDamage.ValueType  # 0
+    """Nothing, or of a later release."""
+    PARTITION_DAMAGE_STATE: _PartitionDamage.ValueType  # 1
+    """It stands, and its state cannot be read or is gone."""
+    PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT: _PartitionDamage.ValueType  # 2
+    """Its removal has begun, and its state cannot be read."""
+    PARTITION_DAMAGE_REMOVAL_RECORD: _PartitionDamage.ValueType  # 3
+    """It is removed, and the record of the brokers that have still to delete it cannot be read."""
+    PARTITION_DAMAGE_TOPIC_NODE: _PartitionDamage.ValueType  # 4
+    """The node of the whole topic cannot be read, or was refused: the controller leaves the topic alone."""
+
+class PartitionDamage(_PartitionDamage, metaclass=_PartitionDamageEnumTypeWrapper):
+    """What is damaged of a partition."""
+
+PARTITION_DAMAGE_UNSPECIFIED: PartitionDamage.ValueType  # 0
+"""Nothing, or of a later release."""
+PARTITION_DAMAGE_STATE: PartitionDamage.ValueType  # 1
+"""It stands, and its state cannot be read or is gone."""
+PARTITION_DAMAGE_STATE_ON_ITS_WAY_OUT: PartitionDamage.ValueType  # 2
+"""Its removal has begun, and its state cannot be read."""
+PARTITION_DAMAGE_REMOVAL_RECORD: PartitionDamage.ValueType  # 3
+"""It is removed, and the record of the brokers that have still to delete it cannot be read."""
+PARTITION_DAMAGE_TOPIC_NODE: PartitionDamage.ValueType  # 4
+"""The node of the whole topic cannot be read, or was refused: the controller leaves the topic alone."""
+Global___PartitionDamage: _TypeAlias = PartitionDamage  # noqa: Y015
+
 @_typing.final
 class CreateTopicsRequest(_message.Message):
     """Asks for new topics."""
@@ -2047,6 +2079,8 @@ class DescribeHealthResponse(_message.Message):
     OVERDUE_ORDERS_FIELD_NUMBER: _builtins.int
     ORDER_OVERDUE_MS_FIELD_NUMBER: _builtins.int
     TROUBLE_OVERDUE_MS_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
+    DAMAGED_COUNT_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -2063,6 +2097,8 @@ class DescribeHealthResponse(_message.Message):
     """Age from which on an order is overdue, in milliseconds."""
     trouble_overdue_ms: _builtins.int
     """Time from which on a partition has been in trouble for long, in milliseconds."""
+    damaged_count: _builtins.int
+    """How many there are."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerHealth]:
         """Brokers that are registered, or have replicas assigned, by id."""
@@ -2083,6 +2119,10 @@ class DescribeHealthResponse(_message.Message):
     def overdue_orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___OverdueOrders]:
         """Brokers that have not acknowledged orders in time."""
 
+    @_builtins.property
+    def damaged(self) -> _containers.RepeatedCompositeFieldContainer[Global___DamagedPartition]:
+        """Topic nodes, and what is recorded of removed partitions, that cannot be read: some of them, as many as partitions_max."""
+
     def __init__(
         self,
         *,
@@ -2099,10 +2139,12 @@ class DescribeHealthResponse(_message.Message):
         overdue_orders: _abc.Iterable[Global___OverdueOrders] | None = ...,
         order_overdue_ms: _builtins.int = ...,
         trouble_overdue_ms: _builtins.int = ...,
+        damaged: _abc.Iterable[Global___DamagedPartition] | None = ...,
+        damaged_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue_ms", b"order_overdue_ms", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "topics", b"topics", "trouble_overdue_ms", b"trouble_overdue_ms", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue_ms", b"order_overdue_ms", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "topics", b"topics", "trouble_overdue_ms", b"trouble_overdue_ms", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2777,3 +2819,153 @@ class ResignControllerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResignControllerResponse: _TypeAlias = ResignControllerResponse  # noqa: Y015
+
+@_typing.final
+class GiveUpPartitionsRequest(_message.Message):
+    """Asks what is damaged of a topic, and for it to be given up."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    ACCEPT_LOSS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    accept_loss: _builtins.bool
+    """Give them up. False: only report; nothing is changed."""
+    timeout_ms: _builtins.int
+    """How long to wait, in milliseconds. 0 means the server's default."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller; it stands in the controller's log and in the event log beside what was done."""
+
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition numbers, at most 1,000. Empty means all that are damaged, the first 1,000 of them."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topic: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        accept_loss: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_loss", b"accept_loss", "header", b"header", "partitions", b"partitions", "timeout_ms", b"timeout_ms", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpPartitionsRequest: _TypeAlias = GiveUpPartitionsRequest  # noqa: Y015
+
+@_typing.final
+class GiveUpPartitionsResponse(_message.Message):
+    """Answers GiveUpPartitionsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___GivenUpPartition]:
+        """Partitions, ascending."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___GivenUpPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpPartitionsResponse: _TypeAlias = GiveUpPartitionsResponse  # noqa: Y015
+
+@_typing.final
+class GivenUpPartition(_message.Message):
+    """What was found of one partition, and what was done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    DAMAGE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MAY_BE_LOST_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """NONE when it can be given up (accept_loss: when it was); otherwise what stands against it."""
+    error_message: _builtins.str
+    """The same for people. Empty when nothing does."""
+    damage: Global___PartitionDamage.ValueType
+    """What is damaged."""
+    reason: _builtins.str
+    """What is wrong with it, for people."""
+    may_be_lost: _builtins.str
+    """What giving it up does, for people."""
+    given_up: _builtins.bool
+    """Whether it was given up."""
+    def __init__(
+        self,
+        *,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        damage: Global___PartitionDamage.ValueType = ...,
+        reason: _builtins.str = ...,
+        may_be_lost: _builtins.str = ...,
+        given_up: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "error_code", b"error_code", "error_message", b"error_message", "given_up", b"given_up", "may_be_lost", b"may_be_lost", "partition", b"partition", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GivenUpPartition: _TypeAlias = GivenUpPartition  # noqa: Y015
+
+@_typing.final
+class DamagedPartition(_message.Message):
+    """Something damaged that keeps the controller from acting until a person does something."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    DAMAGE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number; -1: the whole topic."""
+    damage: Global___PartitionDamage.ValueType
+    """What is damaged."""
+    reason: _builtins.str
+    """What is wrong with it, for people."""
+    advice: _builtins.str
+    """What to do, for people."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        damage: Global___PartitionDamage.ValueType = ...,
+        reason: _builtins.str = ...,
+        advice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "damage", b"damage", "partition", b"partition", "reason", b"reason", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DamagedPartition: _TypeAlias = DamagedPartition  # noqa: Y015

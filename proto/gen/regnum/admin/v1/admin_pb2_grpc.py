@@ -116,6 +116,11 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersResponse.FromString,
                 _registered_method=True)
+        self.GiveUpPartitions = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/GiveUpPartitions',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsResponse.FromString,
+                _registered_method=True)
         self.ResignController = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/ResignController',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.SerializeToString,
@@ -250,6 +255,15 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GiveUpPartitions(self, request, context):
+        """Shows damaged partitions of a topic: those whose state cannot be read or is gone, and removed ones whose number cannot
+        be given again because what is recorded of them cannot be read. With accept_loss they are given up, each on its own:
+        they are removed with all their records. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResignController(self, request, context):
         """Ends this reign, so that another candidate becomes controller. Answered when it has ended.
         """
@@ -339,6 +353,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeBrokers,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersResponse.SerializeToString,
+            ),
+            'GiveUpPartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.GiveUpPartitions,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsResponse.SerializeToString,
             ),
             'ResignController': grpc.unary_unary_rpc_method_handler(
                     servicer.ResignController,
@@ -780,6 +799,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DescribeBrokers',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeBrokersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GiveUpPartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/GiveUpPartitions',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

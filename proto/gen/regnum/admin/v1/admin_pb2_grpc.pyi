@@ -85,6 +85,11 @@ class AdminServiceStub:
     """Shows the partitions without a leader and the reason of each, as the controller knows them."""
     DescribeBrokers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeBrokersRequest, _admin_pb2.DescribeBrokersResponse]
     """Shows brokers as the controller knows them: live ones, and ones that partitions are assigned to."""
+    GiveUpPartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GiveUpPartitionsRequest, _admin_pb2.GiveUpPartitionsResponse]
+    """Shows damaged partitions of a topic: those whose state cannot be read or is gone, and removed ones whose number cannot
+    be given again because what is recorded of them cannot be read. With accept_loss they are given up, each on its own:
+    they are removed with all their records. May be repeated.
+    """
     ResignController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
 
@@ -145,6 +150,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Shows the partitions without a leader and the reason of each, as the controller knows them."""
     DescribeBrokers: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeBrokersRequest, _admin_pb2.DescribeBrokersResponse]  # type: ignore[assignment]
     """Shows brokers as the controller knows them: live ones, and ones that partitions are assigned to."""
+    GiveUpPartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.GiveUpPartitionsRequest, _admin_pb2.GiveUpPartitionsResponse]  # type: ignore[assignment]
+    """Shows damaged partitions of a topic: those whose state cannot be read or is gone, and removed ones whose number cannot
+    be given again because what is recorded of them cannot be read. With accept_loss they are given up, each on its own:
+    they are removed with all their records. May be repeated.
+    """
     ResignController: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]  # type: ignore[assignment]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
 
@@ -298,6 +308,17 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeBrokersResponse, _abc.Awaitable[_admin_pb2.DescribeBrokersResponse]]:
         """Shows brokers as the controller knows them: live ones, and ones that partitions are assigned to."""
+
+    @_abc_1.abstractmethod
+    def GiveUpPartitions(
+        self,
+        request: _admin_pb2.GiveUpPartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GiveUpPartitionsResponse, _abc.Awaitable[_admin_pb2.GiveUpPartitionsResponse]]:
+        """Shows damaged partitions of a topic: those whose state cannot be read or is gone, and removed ones whose number cannot
+        be given again because what is recorded of them cannot be read. With accept_loss they are given up, each on its own:
+        they are removed with all their records. May be repeated.
+        """
 
     @_abc_1.abstractmethod
     def ResignController(

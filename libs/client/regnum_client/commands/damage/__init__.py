@@ -1,0 +1,1 @@
+"""Commands for what is damaged and nobody can mend."""
