@@ -5,6 +5,7 @@ from pathlib import Path
 
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.disk.system_calls import Disk
+from regnum_broker.log.opening import open_directory
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
 
@@ -35,7 +36,7 @@ class ReopenedDirectory:
 
     def open(self, *, broker_id: int = 1) -> LogDirectory:
         """Open it; it must not be open."""
-        self._directory = LogDirectory.open(
+        self._directory = open_directory(
             self.path,
             broker_id=BrokerId(broker_id),
             mint_id=self.mint_id,

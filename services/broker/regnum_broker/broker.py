@@ -37,6 +37,7 @@ from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.gauges import show_broker
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
+from regnum_broker.log.opening import open_directory
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
 from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower import Fetchers, LeaderStream
@@ -324,8 +325,8 @@ class Broker:
     async def _open_storage(self) -> Storage:
         settings = self._settings
 
-        def open_directory() -> LogDirectory:
-            return LogDirectory.open(
+        def opened() -> LogDirectory:
+            return open_directory(
                 settings.data_dir,
                 broker_id=self._id,
                 mint_id=lambda: encode_id(uuid.uuid4()),
@@ -336,7 +337,7 @@ class Broker:
             )
 
         try:
-            directory = await asyncio.to_thread(open_directory)
+            directory = await asyncio.to_thread(opened)
         except DirectoryUnusableError as error:
             raise StartRefusedError(str(error)) from error
         for key, reason in directory.offline.items():

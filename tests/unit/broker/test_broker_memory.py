@@ -10,7 +10,7 @@ import pytest
 from regnum.broker.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.orders import Orders
-from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.opening import open_directory
 from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower import Fetchers, LeaderStream
 from regnum_broker.replication.follower_streams import FollowerStreams
@@ -70,7 +70,7 @@ async def fetch_everything(session: FetchSession, replicas: Replicas, follower: 
 
 async def bytes_a_replica(path: Path, leader: int) -> float:
     ids = (f"id-{number}" for number in itertools.count(1))
-    directory = LogDirectory.open(
+    directory = open_directory(
         path, broker_id=BrokerId(1), mint_id=lambda: next(ids), boot_id="boot", wall_ms=lambda: 0, reserve_bytes=0
     )
     storage, replicas, clock = Storage(directory), Replicas(BrokerId(1)), SystemClock()

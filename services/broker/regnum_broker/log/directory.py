@@ -7,47 +7,34 @@ there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-wat
 
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from immutables import Map
-from regnum_model.ids import BrokerId, DirectoryId, LeaderEpoch, LogId, PartitionKey
+from regnum_model.ids import DirectoryId, LeaderEpoch, LogId, PartitionKey
 
-from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
-from regnum_broker.log.disk.lock import acquire_lock
+from regnum_broker.log.contents import Contents, nothing
+from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.disk.operations import Operations
-from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import (
     CorruptLogError,
     DirectoryHungError,
-    DirectoryUnusableError,
     ResourceExhaustedError,
     UnknownReplicaError,
-    WrongClusterError,
 )
 from regnum_broker.log.folders import folder_of
-from regnum_broker.log.formatting import read_or_format
-from regnum_broker.log.identity import CleanStop, Identity
+from regnum_broker.log.hosting import Host
 from regnum_broker.log.journal.begun_files import BegunFiles
-from regnum_broker.log.journal.entries import EpochBegun, JournalEntry, ReplicaCreated, ReplicaDeleted
+from regnum_broker.log.journal.entries import EpochBegun, ReplicaCreated, ReplicaDeleted
 from regnum_broker.log.journal.file import Journal
 from regnum_broker.log.leaving import LeavingFolders
-from regnum_broker.log.opening import examine, nothing
+from regnum_broker.log.proof import Proof
 from regnum_broker.log.replica.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.watermark_file import WatermarkFile
-
-SEGMENT_BYTES: Final = 256 * 1024 * 1024
-"""Size at which a segment is closed, unless told otherwise."""
-RESERVE_BYTES: Final = 16 * 1024 * 1024
-"""Room held back on the disk for a directory's own bookkeeping, unless told otherwise."""
-OPEN_FILES_MAX: Final = 256
-"""Segment files held open, unless told otherwise."""
 
 T = TypeVar("T")
 
@@ -55,7 +42,10 @@ _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class LogDirectory:
-    """A directory with the logs of a broker. Writes come from one thread; properties may be read by any."""
+    """A directory with the logs of a broker. Writes come from one thread; properties may be read by any.
+
+    Made by ``opening.open_directory``.
+    """
 
     def __init__(
         self,
@@ -64,128 +54,34 @@ class LogDirectory:
         lock: int,
         disk: GuardedDisk,
         journal: Journal,
-        identity: Identity,
-        segment_bytes: int,
+        proof: Proof,
+        contents: Contents,
+        settings: LogSettings,
         wall_ms: Callable[[], int],
-        high_watermarks: WatermarkFile,
-        clean_stop_present: bool,
-        notes: tuple[str, ...],
     ) -> None:
         self._path = path
         self._lock: int | None = lock
         self._disk = disk
         self._journal = journal
-        self._identity = identity
-        self._settings = LogSettings(segment_bytes=segment_bytes)
+        self._proof = proof
+        self._settings = settings
         self._wall_ms = wall_ms
-        self._high_watermarks = high_watermarks
-        self._clean_stop_present = clean_stop_present
-        self.notes: Final = notes
+        self._high_watermarks = WatermarkFile(
+            str(path / "high-watermarks"), disk, contents.high_watermarks, stale=contents.stale_high_watermarks
+        )
+        self.notes: Final = contents.notes
         """What people should know of the state in which the directory was found."""
         self._hung = False
         self._begun_files = BegunFiles(journal)
+        self._host = Host(disk, proof, self._begun_files)
         self._leaving = LeavingFolders(path, disk)
-        self._growing: deque[str] = deque()
-        self._on_damage: Callable[[CorruptLogError], None] | None = None
-        self._replicas: Map[PartitionKey, ReplicaLog] = Map()
-        self._offline: Map[PartitionKey, CorruptLogError] = Map()
-
-    @classmethod
-    def open(
-        cls,
-        path: Path,
-        *,
-        broker_id: BrokerId,
-        mint_id: Callable[[], str],
-        boot_id: str,
-        wall_ms: Callable[[], int],
-        segment_bytes: int = SEGMENT_BYTES,
-        open_files_max: int = OPEN_FILES_MAX,
-        reserve_bytes: int = RESERVE_BYTES,
-        disk: Disk | None = None,
-    ) -> Self:
-        """Lock, format or recover the directory. Blocking.
-
-        Args:
-            path: the directory; created if it is missing.
-            broker_id: whose it is.
-            mint_id: makes new directory ids and log ids.
-            boot_id: content of /proc/sys/kernel/random/boot_id (safety rule S10); empty: unknown, which proves nothing.
-            wall_ms: milliseconds since 1970, for forgetting idempotent producers.
-            segment_bytes: size at which a segment is closed and the next one begun, unless the controller says another.
-            open_files_max: segment files held open.
-            reserve_bytes: room that is held back for the directory's own bookkeeping on a full disk; 0: none.
-            disk: system calls; tests inject faults here.
-
-        Raises:
-            DirectoryUnusableError: it is in use, not readable, another broker's, or too full even to be opened.
-            DirectoryFailedError: the disk failed.
-        """
-        try:
-            (path / "replicas").mkdir(parents=True, exist_ok=True)
-            lock = acquire_lock(path / ".lock")
-        except OSError as error:
-            raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
-        calls = disk if disk is not None else Disk()
-        guarded = GuardedDisk(path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes)
-        with ExitStack() as undo:
-            undo.callback(os.close, lock)
-            undo.callback(guarded.close)
-            try:
-                identity = read_or_format(path, guarded, broker_id, mint_id)
-                opened = cls._opened(path, lock, guarded, identity, mint_id, boot_id, segment_bytes, wall_ms)
-            except ResourceExhaustedError as error:
-                raise DirectoryUnusableError(f"{path} cannot be opened: {error}") from error
-            undo.pop_all()
-        return opened
-
-    @classmethod
-    def _opened(
-        cls,
-        path: Path,
-        lock: int,
-        disk: GuardedDisk,
-        identity: Identity,
-        mint_id: Callable[[], str],
-        boot_id: str,
-        segment_bytes: int,
-        wall_ms: Callable[[], int],
-    ) -> Self:
-        """Recover the replicas, decide whether the log is complete, and write down what holds from now on."""
-        journal = Journal(path / "journal", disk)
-        contents = examine(path, disk, identity, journal.load(), boot_id=boot_id, now_ms=wall_ms())
-        log_id = identity.log_id if contents.complete else LogId(mint_id())
-        renewed = replace(identity, log_id=log_id, boot_id=boot_id)
-        if renewed != identity:
-            disk.replace(str(path / "meta.json"), renewed.encode(), sync=True, bookkeeping=True)
-        journal.rewrite(contents.state)
-        directory = cls(
-            path=path,
-            lock=lock,
-            disk=disk,
-            journal=journal,
-            identity=renewed,
-            segment_bytes=segment_bytes,
-            wall_ms=wall_ms,
-            high_watermarks=WatermarkFile(
-                str(path / "high-watermarks"),
-                disk,
-                contents.high_watermarks,
-                stale=contents.stale_high_watermarks,
-            ),
-            clean_stop_present=(path / "clean-stop").exists(),
-            notes=contents.notes,
-        )
-        directory._offline = Map(contents.offline)
-        directory._replicas = Map(
+        self._offline: Map[PartitionKey, CorruptLogError] = Map(contents.offline)
+        self._replicas: Map[PartitionKey, ReplicaLog] = Map(
             {
-                key: directory._replica(key, contents.state.replicas[key].topic, recovered)
+                key: self._replica(key, contents.state.replicas[key].topic, recovered)
                 for key, recovered in contents.found.items()
             }
         )
-        disk.on_failure(directory._void_proof)
-        directory.make_reserve()
-        return directory
 
     @property
     def path(self) -> Path:
@@ -195,17 +91,17 @@ class LogDirectory:
     @property
     def directory_id(self) -> DirectoryId:
         """Its permanent name."""
-        return self._identity.directory_id
+        return self._proof.identity.directory_id
 
     @property
     def log_id(self) -> LogId:
         """Name of its content (safety rule S10)."""
-        return self._identity.log_id
+        return self._proof.identity.log_id
 
     @property
     def cluster_id(self) -> str | None:
         """Cluster it belongs to. None: not bound yet."""
-        return self._identity.cluster_id
+        return self._proof.identity.cluster_id
 
     @property
     def failed(self) -> bool:
@@ -243,7 +139,7 @@ class LogDirectory:
 
     def on_damage(self, callback: Callable[[CorruptLogError], None]) -> None:
         """Call back, in the thread that finds it, when a replica turns out to be damaged; then ``take_offline``."""
-        self._on_damage = callback
+        self._host.on_damage = callback
 
     def take_offline(self, error: CorruptLogError) -> bool:
         """Use a replica no longer, for that reason; returns whether it was in use."""
@@ -274,15 +170,7 @@ class LogDirectory:
         Raises:
             WrongClusterError: it belongs to another one.
         """
-        if self._identity.cluster_id == cluster_id:
-            return
-        if self._identity.cluster_id is not None:
-            raise WrongClusterError(
-                f"{self._path} holds data of cluster {self._identity.cluster_id}, this is cluster {cluster_id}: point"
-                " the broker to its own cluster, or to another data directory"
-            )
-        self._identity = replace(self._identity, cluster_id=cluster_id)
-        self._disk.replace(str(self._path / "meta.json"), self._identity.encode(), sync=True, bookkeeping=True)
+        self._proof.bind_cluster(cluster_id)
 
     def create_replicas(self, replicas: Sequence[tuple[PartitionKey, str]]) -> None:
         """Create empty replicas (key, topic name) with one append and one fsync; known ones are left as they are.
@@ -304,7 +192,7 @@ class LogDirectory:
             return
         self._leaving.make_way(new)
         self._high_watermarks.make_way(new)
-        self.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=True)
+        self._host.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=True)
         self._replicas = self._replicas.update(
             {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
         )
@@ -333,8 +221,8 @@ class LogDirectory:
         doomed = {key for key in keys if key in self._replicas or key in self._offline}
         if not doomed:
             return
-        self.before_change()
-        self.record([ReplicaDeleted(key=key) for key in doomed], sync=True)
+        self._host.before_change()
+        self._host.record([ReplicaDeleted(key=key) for key in doomed], sync=True)
         removed = [self._replicas[key] for key in doomed if key in self._replicas]
         self._replicas = _without(self._replicas, doomed)
         self._offline = _without(self._offline, doomed)
@@ -383,12 +271,12 @@ class LogDirectory:
         if new:
             # The journal is folded in order, so what earlier batches showed goes first.
             changed = [self._replicas[key] for key in {entry.key for entry in new}]
-            earlier = [entry for replica in changed for entry in replica.unjournaled]
-            self.record([*earlier, *new], sync=True)
+            earlier = [entry for replica in changed for entry in replica.leader_epochs.unjournaled]
+            self._host.record([*earlier, *new], sync=True)
             for replica in changed:
-                replica.journaled()
+                replica.leader_epochs.journaled()
             for entry in new:
-                self._replicas[entry.key].assign_epoch(entry.epoch, entry.start_offset)
+                self._replicas[entry.key].leader_epochs.assign(entry.epoch, entry.start_offset)
 
     def stored_high_watermark(self, key: PartitionKey) -> int:
         """What the checkpoint says of a replica; 0 if nothing. From any thread."""
@@ -423,26 +311,10 @@ class LogDirectory:
             os.close(self._lock)
             self._lock = None
 
-    def before_change(self) -> None:
-        """Take back the proof of a clean stop (safety rule S10). For replicas."""
-        if self._clean_stop_present:
-            self._disk.delete(str(self._path / "clean-stop"))
-            self._disk.sync_directory(str(self._path))
-            self._clean_stop_present = False
-
-    def before_append(self) -> None:
-        """The same, and refuse while the disk is full. For replicas."""
-        self._disk.refuse_if_full()
-        self.before_change()
-
-    def write_back(self, path: str) -> None:
-        """Note that a segment should be brought to the disk in the background. For replicas."""
-        self._growing.append(path)
-
     @property
     def grown(self) -> bool:
         """Whether there are segments for ``sync_grown``."""
-        return bool(self._growing)
+        return self._host.grown
 
     def sync_grown(self) -> None:
         """Bring segments that grew to the disk. For one thread at a time, and that need not be the writer.
@@ -450,23 +322,7 @@ class LogDirectory:
         Raises:
             DirectoryFailedError: what was written may be lost.
         """
-        while self._growing:
-            # One that is gone, or was cut, is its replica's to find.
-            with suppress(DamagedFileError, ResourceExhaustedError):
-                self._disk.sync(self._growing.popleft())
-
-    def damaged(self, error: CorruptLogError) -> None:
-        """Tell whoever looks after the directory. For replicas, from any thread."""
-        if self._on_damage is not None:
-            self._on_damage(error)
-
-    def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
-        """Write to the journal. For replicas."""
-        self._begun_files.append(entries, sync=sync)
-
-    def note_files(self, key: PartitionKey, noted: Callable[[], None]) -> None:
-        """Write to the journal that a replica has a file, by the end of ``many_appends``. For replicas."""
-        self._begun_files.add(key, noted)
+        self._host.sync_grown()
 
     def many_appends(self) -> AbstractContextManager[None]:
         """Around appends to many replicas: what the journal is to say of them is one write. For the writer thread.
@@ -482,7 +338,7 @@ class LogDirectory:
             topic=topic,
             folder=folder_of(self._path, key),
             disk=self._disk,
-            host=self,
+            host=self._host,
             recovered=recovered,
             high_watermark=self._high_watermarks.of(key),
             settings=self._settings,
@@ -501,25 +357,15 @@ class LogDirectory:
             if replica.fault is not None:
                 whole = False
                 continue
-            epochs += replica.unjournaled
+            epochs += replica.leader_epochs.unjournaled
             if end is not None:
                 ends[key] = end
-        self.record(epochs, sync=True)
+        self._host.record(epochs, sync=True)
         self._journal.sync_copy()
         self._high_watermarks.save_all()
         self._disk.sync_directory(str(self._path / "replicas"))
         if whole:
-            stop = CleanStop(log_id=self._identity.log_id, ends=ends)
-            self._disk.replace(str(self._path / "clean-stop"), stop.encode(), sync=True, bookkeeping=True)
-
-    def _void_proof(self) -> None:
-        """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
-        with suppress(OSError):
-            (self._path / "clean-stop").unlink(missing_ok=True)
-        with suppress(OSError):
-            temporary = self._path / "meta.json.failed"
-            temporary.write_bytes(self._identity.failed().encode())
-            temporary.replace(self._path / "meta.json")
+            self._proof.leave(ends)
 
 
 def _without(present: Map[PartitionKey, T], doomed: Iterable[PartitionKey]) -> Map[PartitionKey, T]:

@@ -1,150 +1,111 @@
-"""What a log directory holds when it is opened: replicas found, and whether its log is complete (safety rule S10)."""
+"""How a log directory is opened: locked, formatted or recovered, and judged."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from regnum_model.ids import NO_EPOCH, PartitionKey
+from regnum_model.ids import BrokerId, LogId
 
+from regnum_broker.log.contents import examine
+from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.disk.disk import GuardedDisk
-from regnum_broker.log.epochs import NO_EPOCHS
-from regnum_broker.log.errors import CorruptLogError
-from regnum_broker.log.folders import folder_of, tidy
-from regnum_broker.log.identity import CleanStop, Identity
-from regnum_broker.log.journal.checkpoint import decode_checkpoint
-from regnum_broker.log.journal.entries import JournaledReplica, JournalState
-from regnum_broker.log.replica.producer_marks import ProducerMarks
-from regnum_broker.log.replica.producers import ProducerStates
-from regnum_broker.log.replica.recovery import Circumstances, Recovered, recover
+from regnum_broker.log.disk.lock import acquire_lock
+from regnum_broker.log.disk.system_calls import Disk
+from regnum_broker.log.errors import DirectoryUnusableError, ResourceExhaustedError
+from regnum_broker.log.formatting import read_or_format
+from regnum_broker.log.journal.file import Journal
+from regnum_broker.log.proof import Proof
+from regnum_broker.log.replica.rolling import LogSettings
+
+SEGMENT_BYTES: Final = 256 * 1024 * 1024
+"""Size at which a segment is closed, unless told otherwise."""
+RESERVE_BYTES: Final = 16 * 1024 * 1024
+"""Room held back on the disk for a directory's own bookkeeping, unless told otherwise."""
+OPEN_FILES_MAX: Final = 256
+"""Segment files held open, unless told otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """What is in a log directory."""
-
-    state: JournalState
-    """The journal as it should read, in view of the files; offline replicas as it said."""
-    found: Mapping[PartitionKey, Recovered]
-    """Replicas that can be used."""
-    offline: Mapping[PartitionKey, CorruptLogError]
-    """Replicas that cannot."""
-    high_watermarks: Mapping[PartitionKey, int]
-    """The checkpoint, as far as it is about replicas that are there."""
-    stale_high_watermarks: frozenset[PartitionKey]
-    """Of which others it says something."""
-    complete: bool
-    """Whether it is proved that nothing is missing."""
-    notes: tuple[str, ...]
-    """What people should know."""
-
-
-def examine(
-    path: Path, disk: GuardedDisk, identity: Identity, journaled: JournalState, *, boot_id: str, now_ms: int
-) -> Contents:
-    """Recover the replicas and judge what they prove.
+def open_directory(
+    path: Path,
+    *,
+    broker_id: BrokerId,
+    mint_id: Callable[[], str],
+    boot_id: str,
+    wall_ms: Callable[[], int],
+    segment_bytes: int = SEGMENT_BYTES,
+    open_files_max: int = OPEN_FILES_MAX,
+    reserve_bytes: int = RESERVE_BYTES,
+    disk: Disk | None = None,
+) -> LogDirectory:
+    """Lock, format or recover the directory. Blocking.
 
     Args:
-        path: the directory.
-        disk: its files.
-        identity: what the directory said of itself.
-        journaled: what the journal says.
-        boot_id: boot of the machine; empty: unknown, which proves nothing.
-        now_ms: milliseconds since 1970.
+        path: the directory; created if it is missing.
+        broker_id: whose it is.
+        mint_id: makes new directory ids and log ids.
+        boot_id: content of /proc/sys/kernel/random/boot_id (safety rule S10); empty: unknown, which proves nothing.
+        wall_ms: milliseconds since 1970, for forgetting idempotent producers.
+        segment_bytes: size at which a segment is closed and the next one begun, unless the controller says another.
+        open_files_max: segment files held open.
+        reserve_bytes: room that is held back for the directory's own bookkeeping on a full disk; 0: none.
+        disk: system calls; tests inject faults here.
 
     Raises:
+        DirectoryUnusableError: it is in use, not readable, another broker's, or too full even to be opened.
         DirectoryFailedError: the disk failed.
     """
-    stop = CleanStop.decode(disk.read_whole(str(path / "clean-stop")))
-    if stop is not None and stop.log_id != identity.log_id:
-        stop = None
-    same_boot = bool(boot_id) and identity.boot_id == boot_id
-    high_watermarks = decode_checkpoint(disk.read_whole(str(path / "high-watermarks")) or b"")
-    tidied = tidy(path / "replicas", disk, journaled)
-    adopted = {key: JournaledReplica(topic=topic) for key, topic in tidied.adopted.items()}
-    replicas = {**journaled.replicas, **adopted}
-
-    found: dict[PartitionKey, Recovered] = {}
-    offline: dict[PartitionKey, CorruptLogError] = {}
-    for key, replica in replicas.items():
-        circumstances = Circumstances(
-            same_boot=same_boot,
-            clean_end=stop.ends.get(key) if stop is not None else None,
-            journal_damaged=journaled.incomplete or key in adopted,
-            now_ms=now_ms,
-        )
+    try:
+        (path / "replicas").mkdir(parents=True, exist_ok=True)
+        lock = acquire_lock(path / ".lock")
+    except OSError as error:
+        raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
+    calls = disk if disk is not None else Disk()
+    guarded = GuardedDisk(path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes)
+    settings = LogSettings(segment_bytes=segment_bytes)
+    with ExitStack() as undo:
+        undo.callback(os.close, lock)
+        undo.callback(guarded.close)
         try:
-            found[key] = recover(folder_of(path, key), key, replica, disk, circumstances)
-        except CorruptLogError as error:
-            offline[key] = error
-    return Contents(
-        state=_recovered_state(replicas, found),
-        found=found,
-        offline=offline,
-        high_watermarks={key: value for key, value in high_watermarks.items() if key in replicas},
-        stale_high_watermarks=frozenset(high_watermarks.keys() - replicas.keys()),
-        complete=(
-            (stop is not None or same_boot)
-            and not (tidied.strays or adopted or journaled.incomplete)
-            and all(_is_whole(found[key], high_watermarks.get(key, 0), stop, key) for key in found)
-        ),
-        notes=_notes(path, journaled, tidied.adopted, tidied.strays),
+            opened = _opened(path, lock, guarded, broker_id, mint_id, boot_id, settings, wall_ms)
+        except ResourceExhaustedError as error:
+            raise DirectoryUnusableError(f"{path} cannot be opened: {error}") from error
+        undo.pop_all()
+    return opened
+
+
+def _opened(
+    path: Path,
+    lock: int,
+    disk: GuardedDisk,
+    broker_id: BrokerId,
+    mint_id: Callable[[], str],
+    boot_id: str,
+    settings: LogSettings,
+    wall_ms: Callable[[], int],
+) -> LogDirectory:
+    """Recover the replicas, decide whether the log is complete, and write down what holds from now on."""
+    identity = read_or_format(path, disk, broker_id, mint_id)
+    journal = Journal(path / "journal", disk)
+    contents = examine(path, disk, identity, journal.load(), boot_id=boot_id, now_ms=wall_ms())
+    log_id = identity.log_id if contents.complete else LogId(mint_id())
+    renewed = replace(identity, log_id=log_id, boot_id=boot_id)
+    if renewed != identity:
+        disk.replace(str(path / "meta.json"), renewed.encode(), sync=True, bookkeeping=True)
+    journal.rewrite(contents.state)
+    proof = Proof(path, disk, renewed)
+    directory = LogDirectory(
+        path=path,
+        lock=lock,
+        disk=disk,
+        journal=journal,
+        proof=proof,
+        contents=contents,
+        settings=settings,
+        wall_ms=wall_ms,
     )
-
-
-def _notes(
-    path: Path, journaled: JournalState, adopted: Mapping[PartitionKey, str], strays: tuple[str, ...]
-) -> tuple[str, ...]:
-    notes = list(journaled.repairs)
-    if journaled.damaged_lines:
-        notes.append(f"{journaled.damaged_lines} lines of the journal are damaged in both copies")
-    notes += [
-        f"the journal does not know replica {key.topic_id}-{key.partition} of topic {topic}; taken up from its folder"
-        for key, topic in adopted.items()
-    ]
-    notes += [
-        f"{path}/replicas/{name} does not say whose it is and was renamed to end in .stray: what it holds is not served"
-        for name in strays
-    ]
-    return tuple(notes)
-
-
-def _is_whole(recovered: Recovered, high_watermark: int, stop: CleanStop | None, key: PartitionKey) -> bool:
-    """Whether a replica holds all that its directory says it held."""
-    if recovered.lost is not None:
-        return False
-    end = recovered.segments[-1].next_offset if recovered.segments else 0
-    if stop is not None and recovered.segments and key not in stop.ends:
-        return False
-    return end >= high_watermark
-
-
-def _recovered_state(
-    replicas: Mapping[PartitionKey, JournaledReplica], found: Mapping[PartitionKey, Recovered]
-) -> JournalState:
-    """The journal's state with what the files showed; offline replicas keep what it said."""
-
-    def seen(key: PartitionKey, journaled: JournaledReplica) -> JournaledReplica:
-        recovered = found.get(key)
-        if recovered is None:
-            return journaled
-        return replace(
-            journaled,
-            has_files=bool(recovered.segments),
-            epochs=recovered.epochs,
-            highest_epoch=recovered.highest_epoch,
-        )
-
-    return JournalState(replicas={key: seen(key, journaled) for key, journaled in replicas.items()})
-
-
-def nothing() -> Recovered:
-    """What a replica begins with; made for each, because producer states change in place."""
-    return Recovered(
-        segments=(),
-        epochs=NO_EPOCHS,
-        highest_epoch=NO_EPOCH,
-        producers=ProducerStates(),
-        marks=ProducerMarks(),
-        lost=None,
-        named=False,
-    )
+    disk.on_failure(proof.void)
+    directory.make_reserve()
+    return directory

@@ -76,19 +76,6 @@ def admitted(
     return outcomes, parts
 
 
-def assigned_parts(batches: Sequence[bytes | bytearray]) -> list[Part]:
-    """Batches that have offset and leader epoch, each in a buffer of its own.
-
-    Raises:
-        CorruptBatchError: one is not exactly one batch.
-    """
-    parts = [Part(buffers=(batch,), header=read_header(batch)) for batch in batches]
-    for part, batch in zip(parts, batches, strict=True):
-        if part.header.size_bytes != len(batch):
-            raise CorruptBatchError(f"a batch of {part.header.size_bytes} bytes came with {len(batch)}")
-    return parts
-
-
 def replicated_parts(buffer: bytes) -> list[Part]:
     """The whole batches of ``buffer``, checksums verified.
 
@@ -107,6 +94,16 @@ def replicated_parts(buffer: bytes) -> list[Part]:
         verify_crc(buffer, header, position)
         parts.append(Part(buffers=(view[position : position + header.size_bytes],), header=header))
     return parts
+
+
+def check_leads(leader_epoch: LeaderEpoch, *, latest: LeaderEpoch) -> None:
+    """Refuse to lead in an epoch that is over.
+
+    Raises:
+        NotContiguousError: a newer leader epoch is known here.
+    """
+    if leader_epoch < max(latest, 0):
+        raise NotContiguousError(f"leader epoch {leader_epoch} is older than {latest}: another leader wrote since")
 
 
 def check_continues(parts: Sequence[Part], *, log_end_offset: int, last_epoch: LeaderEpoch) -> None:

@@ -356,6 +356,7 @@ def cut_producers(
 ) -> ProducerStates:
     """What is remembered of a log that was cut and ends with ``segments`` now."""
     end = segments[-1].next_offset
+    remove_snapshots(folder, disk, above=end)
     if producers.reaches(end):
         producers = rebuilt_producers(folder, disk, segments, at_most=end, now_ms=now_ms, marks=marks)
     marks.cut(end, producers.entries)

@@ -1,0 +1,68 @@
+"""What the replicas of a log directory ask of it."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from regnum_model.ids import PartitionKey
+
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
+from regnum_broker.log.journal.begun_files import BegunFiles
+from regnum_broker.log.journal.entries import JournalEntry
+from regnum_broker.log.proof import Proof
+
+
+class Host:
+    """``ReplicaHost`` of one directory."""
+
+    def __init__(self, disk: GuardedDisk, proof: Proof, begun_files: BegunFiles) -> None:
+        self._disk: Final = disk
+        self._proof: Final = proof
+        self._begun_files: Final = begun_files
+        self._growing: Final[deque[str]] = deque()
+        self.on_damage: Callable[[CorruptLogError], None] | None = None
+        """Who hears of damaged replicas."""
+
+    def before_change(self) -> None:
+        """Take back the proof of a clean stop (safety rule S10)."""
+        self._proof.take_back()
+
+    def before_append(self) -> None:
+        """The same, and refuse while the disk is full."""
+        self._disk.refuse_if_full()
+        self.before_change()
+
+    def record(self, entries: Iterable[JournalEntry], *, sync: bool) -> None:
+        """Write to the journal."""
+        self._begun_files.append(entries, sync=sync)
+
+    def note_files(self, key: PartitionKey, noted: Callable[[], None]) -> None:
+        """Write to the journal that a replica has a file, by the end of ``LogDirectory.many_appends``."""
+        self._begun_files.add(key, noted)
+
+    def write_back(self, path: str) -> None:
+        """Note that a segment should be brought to the disk in the background."""
+        self._growing.append(path)
+
+    def damaged(self, error: CorruptLogError) -> None:
+        """Tell whoever looks after the directory. From any thread."""
+        if self.on_damage is not None:
+            self.on_damage(error)
+
+    @property
+    def grown(self) -> bool:
+        """Whether there are segments for ``sync_grown``."""
+        return bool(self._growing)
+
+    def sync_grown(self) -> None:
+        """Bring segments that grew to the disk. For one thread at a time, and that need not be the writer.
+
+        Raises:
+            DirectoryFailedError: what was written may be lost.
+        """
+        while self._growing:
+            # One that is gone, or was cut, is its replica's to find.
+            with suppress(DamagedFileError, ResourceExhaustedError):
+                self._disk.sync(self._growing.popleft())

@@ -1,0 +1,66 @@
+"""Whose a log directory is, and what proves that its log is complete (safety rule S10)."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from regnum_model.ids import PartitionKey
+
+from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.errors import WrongClusterError
+from regnum_broker.log.identity import CleanStop, Identity
+from regnum_broker.log.replica.recovery import CleanEnd
+
+
+class Proof:
+    """``meta.json`` and ``clean-stop`` of an open directory. Changed by the writer thread; ``void`` is for any."""
+
+    def __init__(self, path: Path, disk: GuardedDisk, identity: Identity) -> None:
+        self._path = path
+        self._disk = disk
+        self._stopped_cleanly = (path / "clean-stop").exists()
+        self.identity = identity
+        """What the directory says of itself."""
+
+    def bind_cluster(self, cluster_id: str) -> None:
+        """See ``LogDirectory.bind_cluster``."""
+        if self.identity.cluster_id == cluster_id:
+            return
+        if self.identity.cluster_id is not None:
+            raise WrongClusterError(
+                f"{self._path} holds data of cluster {self.identity.cluster_id}, this is cluster {cluster_id}: point"
+                " the broker to its own cluster, or to another data directory"
+            )
+        self.identity = replace(self.identity, cluster_id=cluster_id)
+        self._disk.replace(str(self._path / "meta.json"), self.identity.encode(), sync=True, bookkeeping=True)
+
+    def take_back(self) -> None:
+        """Before the first change after a clean stop: it proves nothing more.
+
+        Raises:
+            DirectoryFailedError: the disk failed.
+        """
+        if self._stopped_cleanly:
+            self._disk.delete(str(self._path / "clean-stop"))
+            self._disk.sync_directory(str(self._path))
+            self._stopped_cleanly = False
+
+    def leave(self, ends: Mapping[PartitionKey, CleanEnd]) -> None:
+        """After a clean stop: this is where every replica ends.
+
+        Raises:
+            ResourceExhaustedError: no room, and so no proof.
+            DirectoryFailedError: the disk failed.
+        """
+        stop = CleanStop(log_id=self.identity.log_id, ends=ends)
+        self._disk.replace(str(self._path / "clean-stop"), stop.encode(), sync=True, bookkeeping=True)
+
+    def void(self) -> None:
+        """Best effort after a failure: the kernel may have dropped pages, so the boot id proves nothing more (D32)."""
+        with suppress(OSError):
+            (self._path / "clean-stop").unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary = self._path / "meta.json.failed"
+            temporary.write_bytes(self.identity.failed().encode())
+            temporary.replace(self._path / "meta.json")

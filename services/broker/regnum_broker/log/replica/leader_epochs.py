@@ -1,0 +1,66 @@
+"""Leader epochs of one replica, and what of them the journal lacks."""
+
+from collections.abc import Sequence
+
+from regnum_model.ids import LeaderEpoch, PartitionKey
+
+from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.journal.entries import EpochBegun, Truncated
+from regnum_broker.log.replica.host import ReplicaHost
+
+
+class LeaderEpochs:
+    """Which leader epoch began where. Changed by the writer thread; what is public may be read by any.
+
+    Batches show epochs as they are appended; the journal is told of those when their segment is closed.
+    """
+
+    __slots__ = ("_host", "_key", "cache", "highest", "unjournaled")
+
+    def __init__(self, key: PartitionKey, host: ReplicaHost, cache: EpochCache, highest: LeaderEpoch) -> None:
+        self._key = key
+        self._host = host
+        self.cache = cache
+        """Which epoch began where."""
+        self.highest = highest
+        """Highest epoch ever recorded here, also if its records were truncated; -1: none (safety rule S11)."""
+        self.unjournaled: Sequence[EpochBegun] = ()
+        """Epochs that batches showed and the journal lacks."""
+
+    def assign(self, epoch: LeaderEpoch, start_offset: int) -> None:
+        """Note an epoch that the journal has."""
+        self.cache = self.cache.assign(epoch, start_offset)
+        self.highest = max(self.highest, epoch)
+
+    def show(self, epoch: LeaderEpoch, start_offset: int) -> None:
+        """Note the epoch of a batch."""
+        if epoch != self.cache.latest:
+            self.assign(epoch, start_offset)
+            self.unjournaled = (*self.unjournaled, EpochBegun(key=self._key, epoch=epoch, start_offset=start_offset))
+
+    def cut(self, offset: int) -> None:
+        """Forget epochs that begin at ``offset`` or later.
+
+        Raises:
+            ResourceExhaustedError: no room to write it down; nothing was forgotten.
+            DirectoryFailedError: the write failed.
+        """
+        cache = self.cache.truncate_from_end(offset)
+        if cache is not self.cache:
+            self._host.record([Truncated(key=self._key, offset=offset)], sync=False)
+            self.unjournaled = tuple([entry for entry in self.unjournaled if entry.start_offset < offset])
+            self.cache = cache
+
+    def write(self) -> None:
+        """Tell the journal what it lacks.
+
+        Raises:
+            ResourceExhaustedError: no room; the journal lacks it still.
+            DirectoryFailedError: the write or the fsync failed.
+        """
+        self._host.record(self.unjournaled, sync=True)
+        self.journaled()
+
+    def journaled(self) -> None:
+        """Take up that the journal lacks none."""
+        self.unjournaled = ()

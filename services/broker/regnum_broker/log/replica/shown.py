@@ -1,0 +1,133 @@
+"""What a replica shows to those who read while its writer writes.
+
+Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first
+sees everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads
+again.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from regnum_model.ids import PartitionKey
+
+from regnum_broker.log.disk.disk import DamagedFileError
+from regnum_broker.log.errors import (
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    ResourceExhaustedError,
+    UnknownReplicaError,
+)
+from regnum_broker.log.replica.host import ReplicaHost
+from regnum_broker.log.replica.segment import Segment, segment_of
+
+READ_ATTEMPTS: Final = 4
+"""Times that a read starts again beside truncations before it returns nothing."""
+
+T = TypeVar("T")
+
+
+class ShownLog:
+    """Segments and end of one replica. Reads and ``damaged`` are for any thread, all else is for the writer."""
+
+    __slots__ = ("_deleted", "_generation", "_host", "_key", "fault", "log_end_offset", "segments")
+
+    def __init__(self, key: PartitionKey, host: ReplicaHost, segments: tuple[Segment, ...]) -> None:
+        self._key = key
+        self._host = host
+        self._generation = 0
+        self._deleted = False
+        self.segments = segments
+        """All of them, by base offset; one at least."""
+        self.log_end_offset = segments[-1].next_offset
+        """Offset after the last record."""
+        self.fault: CorruptLogError | None = None
+        """Why the replica cannot be used any more; None: it can. Set once, for good."""
+
+    def read(self, offset: int, *, bytes_max: int, end_offset: int | None) -> bytes:
+        """See ``ReplicaLog.read``."""
+
+        def attempt(segments: tuple[Segment, ...], log_end_offset: int) -> bytes:
+            if not segments[0].base_offset <= offset <= log_end_offset:
+                raise OffsetOutOfRangeError(
+                    offset=offset, log_start_offset=segments[0].base_offset, log_end_offset=log_end_offset
+                )
+            limit = log_end_offset if end_offset is None else min(end_offset, log_end_offset)
+            if offset >= limit:
+                return b""
+            return segment_of(segments, offset).read(offset, end_offset=limit, bytes_max=bytes_max)
+
+        return self._beside_writer(attempt, b"")
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """See ``ReplicaLog.offset_for_timestamp``."""
+
+        def attempt(segments: tuple[Segment, ...], _log_end_offset: int) -> int | None:
+            found = (segment.find_timestamp(timestamp_ms) for segment in segments)
+            return next((offset for offset in found if offset is not None), None)
+
+        return self._beside_writer(attempt, None)
+
+    @contextmanager
+    def cutting(self) -> Iterator[None]:
+        """Around what takes records away: who reads meanwhile reads again.
+
+        Raises:
+            CorruptLogError: there was no room for it, and the replica cannot be used any more.
+        """
+        self._generation += 1
+        try:
+            yield
+        except ResourceExhaustedError as error:
+            # Half cut, and no way on or back: what the files hold is for a start to find out.
+            raise self.damaged(error) from error
+        finally:
+            self._generation += 1
+
+    def delete(self) -> None:
+        """Refuse reads from now on, and what they find meanwhile."""
+        self._deleted = True
+        # Odd for ever: what a read that is under way found may be of a replica that was created again.
+        self._generation |= 1
+
+    def refuse_if_unusable(self) -> None:
+        """Raises UnknownReplicaError where the replica was deleted, and its fault where it has one."""
+        if self._deleted:
+            raise UnknownReplicaError(self._key)
+        if self.fault is not None:
+            raise self.fault
+
+    def undamaged(self, work: Callable[[], T]) -> T:
+        """Work with the files. Raises CorruptLogError where they are not what they were."""
+        try:
+            return work()
+        except DamagedFileError as error:
+            raise self.damaged(error) from error
+
+    def damaged(self, error: DamagedFileError | ResourceExhaustedError) -> CorruptLogError:
+        """The replica's fault from now on. Threads that find it together find one of them."""
+        fault = CorruptLogError(self._key, str(error))
+        if self.fault is None:
+            self.fault = fault
+            self._host.damaged(fault)
+        return fault
+
+    def _beside_writer(self, attempt: Callable[[tuple[Segment, ...], int], T], nothing: T) -> T:
+        """Run a read that a truncation beside it may disturb: again if so, ``nothing`` if it goes on."""
+        for _ in range(READ_ATTEMPTS):
+            generation = self._generation
+            self.refuse_if_unusable()
+            log_end_offset = self.log_end_offset
+            try:
+                result = attempt(self.segments, log_end_offset)
+            except (DamagedFileError, OffsetOutOfRangeError) as error:
+                if self._deleted or generation % 2 or self._generation != generation:
+                    continue
+                if isinstance(error, DamagedFileError):
+                    raise self.damaged(error) from error
+                raise
+            if generation % 2 == 0 and self._generation == generation:
+                return result
+        if self._deleted:
+            raise UnknownReplicaError(self._key)
+        return nothing
