@@ -307,6 +307,7 @@ class Controller:
             self._resume_deletions()
             return
         verification = await take_over(context, self._adopter, self._config_book, followed, brokers_known=brokers_known)
+        self._deleter.inherit()
         self._put_internal("verification", self._after_verification(verification))
 
     async def _after_verification(self, verification: AsyncGenerator[None, None]) -> AsyncGenerator[None, None]:
@@ -317,7 +318,7 @@ class Controller:
         self._resume_deletions()
 
     def _resume_deletions(self) -> None:
-        self._put_internal("resume deletions", self._deleter.resume(tuple(self._context.deletions)))
+        self._put_internal("resume deletions", self._deleter.resume())
         self._put_internal("resume removals", self._remover.resume())
         self._put_internal("partitions by hand", self._orders_by_hand.begin())
 

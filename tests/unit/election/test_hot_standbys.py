@@ -10,25 +10,27 @@ import pytest
 from regnum.election.v1 import standby_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
-from regnum_coordination.port import Check, Children, Group, Node, Outcome
+from regnum_coordination.port import Check, Children, Group, Node, Outcome, Store
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.isr_reports import ReportedNode
+from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.events import PartitionsEntry
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.reign.events import IsrsWritten
 from regnum_election.standby.picture import FollowedPicture
 from regnum_election.standby.verification import UNPUBLISHED
 from regnum_election.topics.creation import Created
+from regnum_election.topics.deletion import Deleted
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
-from regnum_model.nodes import LeaderAndIsr, TopicIdNode
+from regnum_model.nodes import DeletionNode, LeaderAndIsr, TopicIdNode
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster, until
 from regnum_testing.standing_by import FakeStandby, RecordingServer
-from regnum_testing.waiting import DEADLINE_S
+from regnum_testing.waiting import DEADLINE_S, eventually
 
 SEEDS = 12
 """Histories of one test."""
@@ -362,6 +364,33 @@ async def test_clients_wait_until_the_picture_is_verified(stage: Stage) -> None:
     assert created
     assert all(took_full_set(broker, 2) or not _unverified(successor) for broker in stage.live())
     assert not _unverified(successor)
+
+
+async def test_a_deletion_that_was_only_recorded_is_finished_though_brokers_confirm_before_all_is_verified(
+    stage: Stage,
+) -> None:
+    """Its record stays until the nodes are gone: the topic would stand again, without its records (rule S13)."""
+    await stage.begin(1, 2, 3)
+    controller = await stage.cluster.reign()
+    await create(controller, *(assigned(f"t{i}", *[(1, 2, 3)] * 400) for i in range(3)))
+    (id,) = await create(controller, assigned("deleted", (1, 2, 3)))
+    await stage.follow()
+    await stage.cluster.end_reign()
+    record = DeletionNode(topic="deleted", brokers=frozenset(map(BrokerId, (1, 2, 3))), mutation="m")
+    await stage.cluster.outside.create(paths.deletion(id), record.encode())
+    successor = await stage.succeed()
+    request = DeletionRequest(name="deleted", topic_id=id, mutation="m")
+    (outcome,) = (await successor.topics.delete([request], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
+    outside = stage.cluster.outside
+    await eventually(lambda: _is_gone(outside, paths.deletion(id)), what="the end of the record")
+    assert await _is_gone(outside, paths.topic("deleted"))
+    assert await _is_gone(outside, paths.topic_id(id))
+    assert await _is_gone(outside, paths.leader_and_isr("deleted", 0))
+    assert outcome == Deleted(name="deleted", topic_id=id) or isinstance(outcome, Rejection)
+
+
+async def _is_gone(store: Store, path: str) -> bool:
+    return await store.exists(path, current=True) is None
 
 
 def _unverified(controller: Controller) -> list[PartitionKey]:

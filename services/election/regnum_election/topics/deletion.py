@@ -144,7 +144,7 @@ class TopicDeleter:
         if request.mutation in self._finished:
             return self._finished[request.mutation]
         for deletion in self._context.deletions.of_mutation(request.mutation):
-            if self._context.clearing.get(deletion.topic) == deletion.topic_id:
+            if deletion.topic_id in self._uncleared:
                 return _still_deleting(deletion.topic)
             return Deleted(name=deletion.topic, topic_id=deletion.topic_id)
         return None
@@ -319,11 +319,18 @@ class TopicDeleter:
             if len(self._finished) > FINISHED_MAX:
                 self._finished.popitem(last=False)
 
-    def resume(self, topics: Sequence[TopicId]) -> AsyncGenerator[None, None]:
-        """Steps that carry on with deletions that an earlier reign, or a person, began."""
-        # Brokers may confirm before the first step.
-        self._uncleared.update(topics)
-        return self.clear(topics)
+    def inherit(self) -> None:
+        """Deletions that an earlier reign, or a person, began: until ``resume`` has run, nodes of theirs may stand.
+
+        To be called before any broker's confirmation is looked at, which may be between the steps that verify a
+        picture: a record that went before the nodes would leave a topic that stands and has lost its records.
+        """
+        self._uncleared.update(self._context.deletions)
+
+    def resume(self) -> AsyncGenerator[None, None]:
+        """Steps that carry on with what was inherited."""
+        self.inherit()
+        return self.clear(tuple(self._context.deletions))
 
 
 def _known_version(partition: Partition) -> int | None:
