@@ -1,9 +1,10 @@
 """A store whose calls are timed: how long the coordination store takes, by operation and outcome."""
 
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
 from regnum_coordination.errors import CoordinationError
+from regnum_coordination.forwarding import ForwardingStore
 from regnum_coordination.port import (
     Check,
     Children,
@@ -13,11 +14,8 @@ from regnum_coordination.port import (
     Operation,
     OperationResult,
     Outcome,
-    SessionState,
     Stat,
     Store,
-    TreeChange,
-    TreePage,
     Unknown,
 )
 from regnum_telemetry import instruments
@@ -37,33 +35,15 @@ UNKNOWN: Final = "Unknown"
 """Outcome of a batch of which some group may or may not have happened (safety rule S1)."""
 
 
-class MeasuredStore(Store):
+class MeasuredStore(ForwardingStore):
     """A session like the one it is made of. Watches and walks through trees last as long as they last: not timed."""
 
     def __init__(self, store: Store, clock: Clock, metrics: Metrics) -> None:
         """Only assigns."""
-        self._store: Final = store
+        super().__init__(store)
         self._clock: Final = clock
         self._metrics: Final = metrics
         self._calls: Final[dict[tuple[str, str], Histogram]] = {}
-
-    @property
-    def session_id(self) -> int:
-        """See Store."""
-        return self._store.session_id
-
-    @property
-    def session_state(self) -> SessionState:
-        """See Store."""
-        return self._store.session_state
-
-    async def wait_lost(self) -> None:
-        """See Store."""
-        await self._store.wait_lost()
-
-    def session_states(self) -> AsyncGenerator[SessionState, None]:
-        """See Store."""
-        return self._store.session_states()
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False, make_parents: bool = False
@@ -117,31 +97,6 @@ class MeasuredStore(Store):
         finally:
             self._record("write_batch", outcome, began_s)
         return outcomes
-
-    def watch_node(self, path: str) -> AsyncGenerator[Node | None, None]:
-        """See Store."""
-        return self._store.watch_node(path)
-
-    def watch_children(self, path: str) -> AsyncGenerator[Children, None]:
-        """See Store."""
-        return self._store.watch_children(path)
-
-    @property
-    def tree_watch_offered(self) -> bool:
-        """See Store."""
-        return self._store.tree_watch_offered
-
-    def read_tree(self, path: str, *, current: bool = True) -> AsyncGenerator[TreePage, None]:
-        """See Store."""
-        return self._store.read_tree(path, current=current)
-
-    def watch_tree(self, path: str, *, after_revision: int) -> AsyncGenerator[TreeChange, None]:
-        """See Store."""
-        return self._store.watch_tree(path, after_revision=after_revision)
-
-    async def close(self) -> None:
-        """See Store."""
-        await self._store.close()
 
     async def _timed(self, operation: str, call: Awaitable[T]) -> T:
         began_s = self._clock.monotonic()

@@ -20,7 +20,7 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, ElectionId,
 from regnum_model.nodes import Address, ElectionNode, MalformedNodeError
 from regnum_service.clock import Clock
 from regnum_service.detection import HealthWatchDetector, connect
-from regnum_service.errors import StartRefusedError
+from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import quiet_poller
@@ -38,6 +38,11 @@ from regnum_election.candidacy.role import ControllerRole
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.dispatch.broker_channel import GrpcControlChannel
+from regnum_election.dispatch.ports import ControlChannel
+from regnum_election.failpoints.channel import FailpointChannel
+from regnum_election.failpoints.failpoint import FailpointError
+from regnum_election.failpoints.store import FailpointStore
+from regnum_election.failpoints.trigger import FailpointTrigger, end_or_stop
 from regnum_election.health.gauges import show_controller
 from regnum_election.health.watch import Limits
 from regnum_election.history.log import EventLog
@@ -88,6 +93,8 @@ class ElectionService:
         """Id of the cluster whose events are written down."""
         self._listeners: dict[str, Address] = {}
         self._log = structlog.get_logger("election").bind(election_id=settings.election_id)
+        failpoint = settings.failpoint_file
+        self._failpoints = None if failpoint is None else FailpointTrigger(failpoint, end_or_stop)
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
@@ -133,6 +140,7 @@ class ElectionService:
 
     async def start(self) -> None:
         """Listen and begin to campaign. Raises StartRefusedError."""
+        self._warn_of_failpoints()
         quiet_poller(asyncio.get_running_loop())
         client, internal = self._servers
         await client.start()
@@ -152,8 +160,26 @@ class ElectionService:
         self._supervisor.start("follow-events", self._event_follower.run())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._serve_session, self._clock))
 
+    def _warn_of_failpoints(self) -> None:
+        if self._failpoints is None:
+            return
+        try:
+            self._failpoints.check()
+        except FailpointError as error:
+            raise StartRefusedError(f"--failpoint-file: {error}", exit_status=ExitStatus.WRONG_USE) from error
+        self._log.warning(
+            "failpoints are on: this process kills or stops itself at the step that the file names. Never in "
+            "production; start it without --failpoint-file (or REGNUM_FAILPOINT_FILE)",
+            file=str(self._settings.failpoint_file),
+        )
+
     async def _open_session(self) -> Store:
-        return await open_told_store(self._settings, metrics=self._metrics)
+        store = await open_told_store(self._settings, metrics=self._metrics)
+        return store if self._failpoints is None else FailpointStore(store, self._failpoints)
+
+    def _open_channel(self, broker: Broker) -> ControlChannel:
+        channel = GrpcControlChannel(broker.internal)
+        return channel if self._failpoints is None else FailpointChannel(channel, broker.id, self._failpoints)
 
     async def _serve_session(self, store: Store) -> None:
         self._store = store
@@ -258,7 +284,7 @@ class ElectionService:
             store=store,
             cluster_id=cluster_id,
             client_listener=self._listeners["client"],
-            open_channel=lambda broker: GrpcControlChannel(broker.internal),
+            open_channel=self._open_channel,
             open_metadata=GrpcPropagationChannel,
             metadata_detector=HealthWatchDetector(self._clock, connect) if self._settings.lifeline_detection else None,
             open_quota=GrpcQuotaChannel,

@@ -1,6 +1,9 @@
 """Settings of the election service."""
 
+from pathlib import Path
+
 from pydantic import Field
+from pydantic_settings import CLI_SUPPRESS
 from regnum_model.bucket import DEFAULT_BURST_S, Limit
 from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, VALUE_MAX
 from regnum_service.settings import AddressText, ServiceSettings
@@ -79,6 +82,8 @@ class ElectionSettings(ServiceSettings):
         description="Bytes of the event log that are kept in the run directory; the oldest events go first.",
     )
     event_log_events: int = Field(default=500_000, ge=1_000, description="Events that are kept there at most.")
+    failpoint_file: Path | None = Field(default=None, description=CLI_SUPPRESS)
+    """For tests: where a failpoint may stand (see ``failpoints``). Nobody comes across it in ``--help``."""
 
     @property
     def event_limits(self) -> Limits:

@@ -5,6 +5,7 @@ import inspect
 import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionExpired
+from regnum_coordination.forwarding import ForwardingStore
 from regnum_coordination.port import Check, Create, Refused, Set, Store, Written
 from regnum_service.measured_store import MeasuredStore
 from regnum_telemetry import instruments
@@ -77,4 +78,4 @@ async def test_the_time_is_that_of_the_call() -> None:
 def test_every_method_of_the_port_is_passed_on_and_none_is_inherited() -> None:
     """A method with a body in the port would otherwise bypass what a driver makes of it."""
     public = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
-    assert public <= set(vars(MeasuredStore))
+    assert public <= set(vars(ForwardingStore))
