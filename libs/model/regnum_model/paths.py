@@ -20,6 +20,7 @@ DELETE_PARTITIONS: Final = "/admin/delete_partitions"
 PARTITIONS_ADD: Final = "/admin/partitions_add"
 PARTITIONS_REMOVE: Final = "/admin/partitions_remove"
 PARTITIONS_REASSIGNED: Final = "/admin/partitions_reassigned"
+DRAINING: Final = "/admin/draining"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 PERSISTENT_FOLDERS: Final = (
@@ -34,6 +35,7 @@ PERSISTENT_FOLDERS: Final = (
     PARTITIONS_ADD,
     PARTITIONS_REMOVE,
     PARTITIONS_REASSIGNED,
+    DRAINING,
     TOPIC_CONFIGS,
     *QUOTA_FOLDERS,
 )
@@ -53,6 +55,11 @@ def metadata_id(id: MetadataId) -> str:
 def broker_id(id: BrokerId) -> str:
     """Ephemeral registration of a broker."""
     return f"{BROKER_IDS}/{id}"
+
+
+def draining(id: BrokerId) -> str:
+    """Stands while a broker is being drained: it is given no new replicas."""
+    return f"{DRAINING}/{id}"
 
 
 def broker_epoch(id: BrokerId) -> str:

@@ -124,6 +124,8 @@ class FakeCluster:
         self.recoveries = FakeRecoveries()
         self.reassignments = FakeReassignments()
         self.configs = FakeConfigs()
+        self.draining: set[int] = set()
+        """Brokers that are given no new replicas."""
         self.damaged: dict[str, dict[int, str]] = {}
         """By topic and partition number what is damaged, and why."""
         self.health = admin_pb2.DescribeHealthResponse(complete=True)

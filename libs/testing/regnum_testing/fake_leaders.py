@@ -105,6 +105,21 @@ class FakeLeaders(ABC):
             ]
         )
 
+    async def DrainBroker(  # noqa: N802
+        self, request: admin_pb2.DrainBrokerRequest, _context: Context
+    ) -> admin_pb2.DrainBrokerResponse:
+        """Mark a broker, or take that back."""
+        self._authority()
+        self.cluster.calls["DrainBroker"] += 1
+        known = next((one for one in self.cluster.leaders.brokers if one.broker_id == request.broker_id), None)
+        changed = (request.broker_id in self.cluster.draining) is request.undo
+        if changed and not request.validate_only:
+            self.cluster.draining ^= {request.broker_id}
+        if known is not None:
+            known.draining = request.broker_id in self.cluster.draining
+        self._answer_or_not()
+        return admin_pb2.DrainBrokerResponse(changed=changed)
+
     async def ResignController(  # noqa: N802
         self, request: admin_pb2.ResignControllerRequest, _context: Context
     ) -> admin_pb2.ResignControllerResponse:

@@ -19,6 +19,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.tracing import Value
 
 from regnum_election.brokers.changes import read_brokers
+from regnum_election.brokers.draining import take_up_draining
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.deletion import Removal
 from regnum_election.dispatch.failover_trace import FailoverTrace
@@ -64,6 +65,7 @@ async def _take_office(
     started_s = context.clock.monotonic()
     await configs.begin()
     await take_up_brokers(context)
+    await take_up_draining(context)
     brokers_known()
     await take_up_deletions(context)
     await adopter.take_up_all()

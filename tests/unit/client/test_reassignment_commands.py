@@ -179,3 +179,20 @@ async def test_the_sdk_says_for_each_partition_what_became_of_it(cluster: FakeCl
         refused = outcomes["t", 1]
         assert refused is not None
         assert refused.code == errors_pb2.ERROR_CODE_INVALID_REPLICA_ASSIGNMENT
+
+
+async def test_a_drained_broker_is_marked_and_stays_so_until_that_is_undone(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    await regnum("brokers", "drain", "1", "--dry-run")
+    assert not cluster.draining, "a dry run marks nothing"
+    assert (await regnum("brokers", "drain", "1", "--no-wait")).status == 0
+    assert cluster.draining == {1}
+    look = await regnum("brokers", "drain", "1", "--undo", "--dry-run", "-o", "json")
+    assert json.loads(look.out) == {"broker": 1, "draining": True, "changed": False}
+    assert cluster.draining == {1}
+    undone = await regnum("brokers", "drain", "1", "--undo", "-o", "json")
+    assert json.loads(undone.out) == {"broker": 1, "draining": False, "changed": True}
+    assert not cluster.draining
+    again = await regnum("brokers", "drain", "1", "--undo")
+    assert "is not being drained" in again.err

@@ -49,7 +49,18 @@ def list_brokers(
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
             return await admin.describe_brokers()
 
-    columns = ("id", "live", "leaders", "preferred", "in_sync", "replicas", "offline_replicas", "rack", "client")
+    columns = (
+        "id",
+        "live",
+        "leaders",
+        "preferred",
+        "in_sync",
+        "replicas",
+        "offline_replicas",
+        "draining",
+        "rack",
+        "client",
+    )
     emit_rows([_document(one) for one in run(work())], output, columns=columns, empty="no broker is known")
 
 
@@ -81,6 +92,7 @@ def _document(one: "BrokerDescription") -> dict[str, Any]:
         "id": one.id,
         "live": one.live,
         "leaving": one.leaving,
+        "draining": one.draining,
         "epoch": one.epoch,
         "registration": one.registration,
         "rack": one.rack or None,

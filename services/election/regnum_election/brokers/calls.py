@@ -8,6 +8,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_service.errors import RegnumError
 
+from regnum_election.brokers.draining import BrokerDraining
 from regnum_election.brokers.producer_ids import next_block
 from regnum_election.brokers.shutdown import controlled_shutdown
 from regnum_election.reign.request_queue import RequestQueue
@@ -21,6 +22,8 @@ class BrokerCalls:
         """Only assigns."""
         self._context: Final = context
         self._requests: Final = requests
+        self.draining: Final = BrokerDraining(context, requests)
+        """Brokers that are given no new replicas."""
 
     async def controlled_shutdown(self, broker: BrokerId, epoch: BrokerEpoch, *, wait_s: float) -> int:
         """Move leadership away from a broker; returns how many partitions it still leads. Raises RegnumError."""

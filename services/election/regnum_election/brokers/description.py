@@ -27,6 +27,8 @@ class DescribedBroker:
     """Whether it is registered, or partitions are assigned to it."""
     leaving: bool
     """Whether it is stopping."""
+    draining: bool
+    """Whether it is given no new replicas."""
     leaders: int
     """Partitions that it leads."""
     replicas: int
@@ -49,7 +51,7 @@ async def describe_brokers(picture: Cluster, ids: Sequence[BrokerId]) -> tuple[D
 
 def _describe(picture: Cluster, ids: Sequence[BrokerId]) -> tuple[DescribedBroker, ...]:
     counted = _count(picture)
-    wanted = sorted(set(ids) or {*picture.brokers, *picture.assigned})
+    wanted = sorted(set(ids) or {*picture.brokers, *picture.assigned, *picture.draining})
     return tuple(_described(picture, id, counted) for id in wanted)
 
 
@@ -76,8 +78,9 @@ def _described(picture: Cluster, id: BrokerId, counted: _Counts) -> DescribedBro
     return DescribedBroker(
         id=id,
         broker=broker,
-        known=broker is not None or replicas > 0,
+        known=broker is not None or replicas > 0 or id in picture.draining,
         leaving=id in picture.leaving,
+        draining=id in picture.draining,
         leaders=counted.leaders[id],
         replicas=replicas,
         preferred=counted.preferred[id],

@@ -24,6 +24,7 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 
+from regnum_election.brokers.draining import take_mark
 from regnum_election.decisions.deletion import Deletion
 from regnum_election.partitions.removal_records import RemovalRecords
 from regnum_election.reign.request_queue import RequestQueue
@@ -90,6 +91,7 @@ class BrokerForgetting:
                 total, ended = total + out, ended + over
                 yield
             if not validate_only:
+                await self._unmark(broker)
                 departing = self._context.dispatch.departing
                 for key in departing.of_broker(broker):
                     departing.done(key, broker)
@@ -101,6 +103,14 @@ class BrokerForgetting:
 
         self._requests.submit("forget broker", steps(), result, begun=lambda: begun)
         return await self._requests.answer(result, wait_s)
+
+    async def _unmark(self, broker: BrokerId) -> None:
+        """Nobody drains a broker that is gone for good."""
+        path = paths.draining(broker)
+        node = (await self._context.store.read_many((path,))).get(path)
+        if node is not None:
+            await self._context.store.write_batch([(Delete(path, node.stat.version),)])
+        take_mark(self._context, broker, undo=True)
 
     async def _guard(self, broker: BrokerId) -> Check | None:
         """What every write relies on: that the broker has not registered since; None when it never did."""
@@ -115,7 +125,7 @@ class BrokerForgetting:
             return Check(epoch_path, guard.stat.version)
         records = context.deletions.of_broker(broker) or context.removals.of_broker(broker)
         named = records or context.dispatch.departing.of_broker(broker)
-        if not named and broker not in context.picture.assigned:
+        if not named and broker not in context.picture.assigned and broker not in context.picture.draining:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
                 f"no broker {broker} was ever registered, and nothing names it; look at the id",

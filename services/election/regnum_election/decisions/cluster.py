@@ -122,6 +122,8 @@ class Cluster:
     """Live brokers."""
     leaving: frozenset[BrokerId] = frozenset()
     """Live brokers that asked for a controlled shutdown."""
+    draining: frozenset[BrokerId] = frozenset()
+    """Brokers, live or not, that are given no new replicas."""
     topics: Map[TopicId, Topic] = field(default_factory=Map)
     """Topics by id."""
     names: Map[str, TopicId] = field(default_factory=Map)
@@ -137,6 +139,20 @@ class Cluster:
     """Partitions that nobody leads, for whatever reason."""
     settings: Settings = field(default_factory=Settings)
     """Settings in force."""
+
+    @property
+    def usable(self) -> dict[BrokerId, str | None]:
+        """Rack of each live broker that may be given new replicas."""
+        left_out = self.leaving | self.draining
+        return {id: broker.rack for id, broker in self.brokers.items() if id not in left_out}
+
+    @property
+    def draining_hint(self) -> str:
+        """What helps where live brokers that are being drained are missed, as the end of a sentence; or nothing."""
+        missed = sorted(id for id in self.draining if id in self.brokers)
+        if not missed:
+            return ""
+        return f"; brokers {missed} are being drained: `regnum brokers drain ID --undo` takes that back"
 
     def topic_named(self, name: str) -> Topic | None:
         """The topic of that name."""

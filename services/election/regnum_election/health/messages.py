@@ -79,7 +79,7 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
         trouble_overdue_ms=round(health.limits.trouble_s * 1000),
     )
     orders = {one.broker: one for one in health.orders}
-    async for ids in slices(sorted({*picture.brokers, *picture.assigned}), NAMED_AT_ONCE):
+    async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
         response.brokers.extend(_broker(picture, id, orders.get(id), now_s) for id in ids)
     response.damaged.extend(islice(_damaged(context), most))
     response.damaged_count = len(context.refused) + sum(map(len, context.removals.damaged.values()))
@@ -118,6 +118,7 @@ def _broker(picture: Cluster, id: BrokerId, orders: BrokerOrders | None, now_s: 
         broker_id=id,
         registered=id in picture.brokers,
         stopping=id in picture.leaving,
+        draining=id in picture.draining,
         replicas=len(picture.assigned.get(id, ())),
         offline_replicas=len(picture.offline.get(id, ())),
         orders_outstanding=0 if orders is None else orders.count,

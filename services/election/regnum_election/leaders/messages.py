@@ -113,6 +113,7 @@ def _broker(one: DescribedBroker) -> admin_pb2.DescribedBroker:
     message = admin_pb2.DescribedBroker(
         broker_id=one.id,
         leaving=one.leaving,
+        draining=one.draining,
         leaders=one.leaders,
         replicas=one.replicas,
         preferred=one.preferred,

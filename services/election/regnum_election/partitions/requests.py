@@ -129,14 +129,13 @@ def plan_addition(  # noqa: PLR0911 - each refusal has its own line
 def _placed(
     request: AdditionRequest, topic: Topic, picture: Cluster, count: int, *, factor: int
 ) -> Addition | Rejection:
-    usable = {id: broker.rack for id, broker in picture.brokers.items() if id not in picture.leaving}
     first = picture.partitions[PartitionKey(topic.id, 0)].wanted_replicas
     try:
-        assignment = place_more(usable, first, existing=len(topic.partitions), partitions=count)
+        assignment = place_more(picture.usable, first, existing=len(topic.partitions), partitions=count)
     except PlacementError as error:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
-            f"topic {topic.name} has {factor} replicas of each partition: {error}",
+            f"topic {topic.name} has {factor} replicas of each partition: {error}{picture.draining_hint}",
         )
     return _fitting(Addition(topic=topic, assignment=assignment, mutation=request.mutation), picture)
 
@@ -165,7 +164,13 @@ def _bad_replicas(assignment: Assignment, picture: Cluster, *, factor: int) -> R
             return _bad_assignment(
                 f"partition {number} names brokers {unknown}, which are not live; choose from {sorted(picture.brokers)}"
             )
+        if drained := sorted(picture.draining.intersection(replicas)):
+            return _bad_assignment(f"partition {number} names brokers {drained}{_taken_back(drained)}")
     return None
+
+
+def _taken_back(drained: Sequence[BrokerId]) -> str:
+    return f", which are being drained; choose others, or `regnum brokers drain {drained[0]} --undo`"
 
 
 def plan_removal(  # noqa: PLR0911 - each refusal has its own line

@@ -202,7 +202,8 @@ class PartitionReassignments:
         partition = self._context.picture.partitions.get(key)
         if partition is None:
             return _unknown(f"the topic has no partition {key.partition}; describe it to see those that it has")
-        return requested(partition, target, brokers=self._context.picture.brokers, now_ms=self._context.clock.wall_ms())
+        picture, now_ms = self._context.picture, self._context.clock.wall_ms()
+        return requested(partition, target, brokers=picture.brokers, now_ms=now_ms, draining=picture.draining)
 
     async def ongoing(self, topics: Sequence[str], *, page: str) -> OngoingPage:
         """Open reassignments. Raises RegnumError INVALID_REQUEST for a page that no answer named."""

@@ -97,7 +97,12 @@ Step = Grow | Shrink | Wait
 
 
 def requested(  # noqa: PLR0911 - each answer has its own line
-    partition: Partition, target: Sequence[BrokerId] | None, *, brokers: Mapping[BrokerId, Broker], now_ms: int
+    partition: Partition,
+    target: Sequence[BrokerId] | None,
+    *,
+    brokers: Mapping[BrokerId, Broker],
+    now_ms: int,
+    draining: Collection[BrokerId] = (),
 ) -> Assigned | Rejection | None:
     """What the topic node is to say when somebody asks for a reassignment; None: what it says already.
 
@@ -106,6 +111,7 @@ def requested(  # noqa: PLR0911 - each answer has its own line
         target: wanted replicas, the preferred leader first; None: call an open reassignment back.
         brokers: live brokers.
         now_ms: wall time, milliseconds since 1970.
+        draining: brokers that are given no new replicas.
     """
     move = partition.reassignment
     if target is None:
@@ -117,7 +123,7 @@ def requested(  # noqa: PLR0911 - each answer has its own line
             )
         return _called_back(partition, move)
     wanted = tuple(target)
-    refused = _refused(partition, wanted, brokers)
+    refused = _refused(partition, wanted, brokers, draining)
     if refused is not None:
         return refused
     if move is None:
@@ -144,7 +150,10 @@ def _called_back(partition: Partition, move: Reassignment) -> Assigned | None:
 
 
 def _refused(
-    partition: Partition, wanted: tuple[BrokerId, ...], brokers: Mapping[BrokerId, Broker]
+    partition: Partition,
+    wanted: tuple[BrokerId, ...],
+    brokers: Mapping[BrokerId, Broker],
+    draining: Collection[BrokerId],
 ) -> Rejection | None:
     if partition.trouble is not None or partition.held is None:
         return Rejection(
@@ -160,6 +169,12 @@ def _refused(
         live = sorted(brokers)
         more = f" and {len(live) - NAMED_MAX} more" if len(live) > NAMED_MAX else ""
         return _bad(f"brokers {unknown} are not live; choose from {live[:NAMED_MAX]}{more}, or start them")
+    # Back to where it comes from it may go: nothing new is placed by that.
+    mine = partition.wanted_replicas if partition.reassignment is None else partition.reassignment.kept
+    if drained := sorted(id for id in wanted if id in draining and id not in mine):
+        return _bad(
+            f"brokers {drained} are being drained; choose others, or `regnum brokers drain {drained[0]} --undo`"
+        )
     return None
 
 

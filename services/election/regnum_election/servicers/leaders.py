@@ -47,6 +47,20 @@ class LeaderServicer(admin_pb2_grpc.AdminServiceServicer):
         controller = await self._role.controller()
         return await brokers_response(await controller.leaders.brokers(tuple(map(BrokerId, request.broker_ids))))
 
+    async def DrainBroker(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DrainBrokerRequest, context: Context
+    ) -> admin_pb2.DrainBrokerResponse:
+        """Place nothing new on a broker, or do so again."""
+        controller = await self._role.controller()
+        changed = await controller.brokers.draining.drain(
+            BrokerId(request.broker_id),
+            undo=request.undo,
+            validate_only=request.validate_only,
+            who=who_asks(request.header, context),
+            wait_s=wait_s(request.timeout_ms, context),
+        )
+        return admin_pb2.DrainBrokerResponse(changed=changed)
+
     async def ResignController(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.ResignControllerRequest, context: Context
     ) -> admin_pb2.ResignControllerResponse:

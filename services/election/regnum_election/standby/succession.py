@@ -37,6 +37,7 @@ from regnum_model.ids import TopicId
 from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
+from regnum_election.brokers.draining import take_up_draining
 from regnum_election.configs.book import ConfigBook
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.failover_trace import FailoverTrace
@@ -99,7 +100,8 @@ async def _lead(
     started_s = context.clock.monotonic()
     guarded = await _read_what_is_small(context, configs, brokers_known)
     inherited, others = await _inherited(context, followed, guarded)
-    context.picture = replace(inherited, brokers=context.picture.brokers, settings=context.picture.settings)
+    small = context.picture
+    context.picture = replace(inherited, brokers=small.brokers, draining=small.draining, settings=small.settings)
     context.unverified.inherit(inherited.topics)
     context.dispatch.hold_full_sets()
     context.dispatch.show(context.picture)
@@ -140,6 +142,7 @@ async def _read_what_is_small(
 
     async def brokers() -> None:
         await take_up_brokers(context)
+        await take_up_draining(context)
         brokers_known()
 
     guards = asyncio.ensure_future(guarded_topics(context))

@@ -174,11 +174,11 @@ def _room(request: TopicRequest, picture: Cluster) -> _Room | Rejection:
             errors_pb2.ERROR_CODE_INVALID_PARTITIONS,
             f"a topic has 1 to {PARTITIONS_MAX} partitions; {request.partitions} were asked for; choose another number",
         )
-    usable = {id: broker.rack for id, broker in picture.brokers.items() if id not in picture.leaving}
+    usable, hint = picture.usable, picture.draining_hint
     if not usable:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
-            "no broker is live that could keep a replica; start one, or try again when one is back",
+            f"no broker is live that could keep a replica; start one, or try again when one is back{hint}",
         )
     factor = request.replication_factor
     if factor is None or factor == CLUSTER_DEFAULT:
@@ -187,13 +187,13 @@ def _room(request: TopicRequest, picture: Cluster) -> _Room | Rejection:
             return _reject(
                 errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
                 f"the cluster's default replication factor {factor} does not fit {len(usable)} live brokers; start "
-                f"more brokers, or choose a factor from 1 to {len(usable)} for this topic",
+                f"more brokers, or choose a factor from 1 to {len(usable)} for this topic{hint}",
             )
     if not 1 <= factor <= len(usable):
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR,
             f"replication factor {factor} does not fit {len(usable)} live brokers; choose 1 to "
-            f"{len(usable)}, or start more brokers",
+            f"{len(usable)}, or start more brokers{hint}",
         )
     widest = max(len(str(id)) for id in usable)
     ids_bytes = request.partitions * factor * (widest + 1)

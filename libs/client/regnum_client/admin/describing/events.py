@@ -39,6 +39,8 @@ class EventKind(enum.Enum):
     REASSIGNMENT_COMPLETED = "reassignment-completed"
     REASSIGNMENT_CANCELLED = "reassignment-cancelled"
     REASSIGNMENT_UNDONE = "reassignment-undone"
+    BROKER_DRAINING = "broker-draining"
+    BROKER_DRAINING_ENDED = "broker-draining-ended"
 
 
 class EventCause(enum.Enum):

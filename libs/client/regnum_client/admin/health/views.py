@@ -28,6 +28,8 @@ class BrokerHealth:
     """Whether it lives."""
     stopping: bool
     """Whether it asked for a controlled shutdown."""
+    draining: bool
+    """Whether it is given no new replicas."""
     replicas: int
     """Replicas that are assigned to it."""
     offline_replicas: int
@@ -220,6 +222,7 @@ def _broker(message: admin_pb2.BrokerHealth) -> BrokerHealth:
         id=message.broker_id,
         registered=message.registered,
         stopping=message.stopping,
+        draining=message.draining,
         replicas=message.replicas,
         offline_replicas=message.offline_replicas,
         orders_outstanding=message.orders_outstanding,

@@ -30,6 +30,8 @@ class BrokerDescription:
     """What its log directories hold."""
     leaving: bool
     """Whether it is stopping."""
+    draining: bool
+    """Whether it is given no new replicas."""
     leaders: int
     """Partitions that it leads."""
     replicas: int
@@ -72,6 +74,7 @@ def broker_from_wire(message: admin_pb2.DescribedBroker) -> BrokerDescription:
         internal=Address(host=message.internal.host, port=message.internal.port) if live else None,
         log_ids=tuple(message.log_ids),
         leaving=message.leaving,
+        draining=message.draining,
         leaders=message.leaders,
         replicas=message.replicas,
         preferred=message.preferred,

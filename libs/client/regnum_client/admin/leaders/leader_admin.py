@@ -87,6 +87,21 @@ class LeaderAdmin(AdminSession):
 
         return tuple(broker_from_wire(broker) for broker in (await self._ask(ask)).brokers)
 
+    async def drain_broker(self, broker: int, *, undo: bool = False, validate_only: bool = False) -> bool:
+        """Have nothing new placed on a broker, or ``undo`` that; whether it changed anything. Moves nothing.
+
+        Raises BROKER_NOT_AVAILABLE when nobody knows it. It may be repeated.
+        """
+        request = admin_pb2.DrainBrokerRequest(
+            header=RequestHeader(client_id=self._client_id), broker_id=broker, undo=undo, validate_only=validate_only
+        )
+
+        async def ask(address: Address, timeout_s: float) -> admin_pb2.DrainBrokerResponse:
+            request.timeout_ms = max(1, int(timeout_s * 1000))
+            return await call(self._connections.admin(address).DrainBroker, request, timeout_s=timeout_s)
+
+        return (await self._ask(ask)).changed
+
     async def describe_broker(self, id: int) -> BrokerDescription:
         """One broker. Raises BROKER_NOT_AVAILABLE when nobody knows it."""
         (broker,) = await self.describe_brokers([id])

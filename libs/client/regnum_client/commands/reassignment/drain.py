@@ -17,6 +17,7 @@ from regnum_client.commands.invocation import (
 from regnum_client.commands.reassignment.partitions import CLIENT_ID, ClientIdOption
 from regnum_client.commands.reassignment.rendering import emit_plan, raise_failures
 from regnum_client.commands.reassignment.waiting import wait_arrived
+from regnum_client.commands.rendering import emit_one
 
 if TYPE_CHECKING:
     from regnum_service.errors import RegnumError
@@ -36,6 +37,9 @@ def drain(
     *,
     broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="Id of the broker.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move; change nothing.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Let new replicas be placed on it again; what moved away stays away.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the broker has nothing any more.")] = True,
     client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
@@ -45,8 +49,12 @@ def drain(
 ) -> None:
     """Move every replica off a broker and wait until it has none; nothing else is moved.
 
-    New topics may still be placed on it while it runs: stop it when this has ended. It may be run again at any time.
+    From now on nothing new is placed on it, also after restarts, until --undo or `regnum brokers forget`. It may be run
+    again at any time.
     """
+    if undo:
+        _undo(broker, dry_run=dry_run, client_id=client_id, output=output, bootstrap=bootstrap, timeout=timeout)
+        return
 
     async def work() -> "tuple[list[PlannedMove], dict[tuple[str, int], RegnumError | None]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
@@ -55,6 +63,9 @@ def drain(
         shown: list[PlannedMove] = []
         outcomes: dict[tuple[str, int], RegnumError | None] = {}
         async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            # First: where its replicas cannot go anywhere it is refused before it is marked.
+            await drained(admin, broker)
+            await admin.drain_broker(broker, validate_only=dry_run)
             for _ in range(ROUNDS_MAX):
                 moves = await drained(admin, broker)
                 shown += moves
@@ -86,3 +97,19 @@ def drain(
         note(f"broker {broker} has no replicas; it can be stopped")
     elif moves:
         note(f"{len(moves)} partitions leave broker {broker}; see regnum partitions reassignments")
+
+
+def _undo(
+    broker: int, *, dry_run: bool, client_id: str, output: Output, bootstrap: str | None, timeout: float | None
+) -> None:
+    async def work() -> bool:
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S, client_id=client_id) as admin:
+            return await admin.drain_broker(broker, undo=True, validate_only=dry_run)
+
+    changed = run(work())
+    emit_one({"broker": broker, "draining": changed and dry_run, "changed": changed and not dry_run}, output)
+    if output is Output.TABLE:
+        what = "would be" if dry_run else "is"
+        note(f"broker {broker} {what} given new replicas again" if changed else f"broker {broker} is not being drained")

@@ -44,6 +44,9 @@ async def explicit_moves(admin: "Admin", targets: Mapping[Place, tuple[int, ...]
 async def drained(admin: "Admin", broker: int) -> tuple[PlannedMove, ...]:
     """The moves after which a broker has nothing. Raises RegnumError."""
     racks = _racks(await admin.describe_cluster())
+    # What is being drained gets nothing; the broker itself stays, as one that has something to give.
+    drained = {one.id for one in await admin.describe_brokers() if one.draining and one.id != broker}
+    racks = {id: rack for id, rack in racks.items() if id not in drained}
     partitions: dict[Place, tuple[int, ...]] = {
         (topic.name, number): tuple(one.replicas)
         for topic in await admin.list_topics()

@@ -30,7 +30,10 @@ FIELDS = (
 """What the controller says, in the document."""
 DAMAGED_COLUMNS = ("topic", "partition", "damaged_because", "what_to_do")
 ORDER_COLUMNS = ("broker", "orders", "oldest_age_s", "partitions")
-BROKER_COLUMNS = ("broker", "state", "replicas", "offline_replicas", "orders_outstanding", "oldest_order_age_s")
+BROKER_COLUMNS = (
+    *("broker", "state", "draining", "replicas"),
+    *("offline_replicas", "orders_outstanding", "oldest_order_age_s"),
+)
 
 
 def show(
@@ -118,6 +121,7 @@ def _brokers(health: "HealthView") -> list[dict[str, Any]]:
             "broker": broker.id,
             "state": "away" if not broker.registered else "stopping" if broker.stopping else "live",
             "replicas": broker.replicas,
+            "draining": broker.draining,
             "offline_replicas": broker.offline_replicas,
             "orders_outstanding": broker.orders_outstanding,
             "oldest_order_age_s": broker.oldest_order_age_s,
@@ -127,7 +131,11 @@ def _brokers(health: "HealthView") -> list[dict[str, Any]]:
 
 
 def _is_worth_a_line(broker: Mapping[str, Any]) -> bool:
-    return broker["state"] != "live" or bool(broker["offline_replicas"] or broker["orders_outstanding"])
+    return (
+        broker["state"] != "live"
+        or broker["draining"]
+        or bool(broker["offline_replicas"] or broker["orders_outstanding"])
+    )
 
 
 def _partitions(health: "HealthView") -> list[dict[str, Any]]:

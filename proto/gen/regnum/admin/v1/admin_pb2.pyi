@@ -2163,6 +2163,7 @@ class BrokerHealth(_message.Message):
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     ORDERS_OUTSTANDING_FIELD_NUMBER: _builtins.int
     OLDEST_ORDER_AGE_MS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
     registered: _builtins.bool
@@ -2177,6 +2178,8 @@ class BrokerHealth(_message.Message):
     """Orders that it has not acknowledged."""
     oldest_order_age_ms: _builtins.int
     """Age of the oldest of them, in milliseconds. 0 when there is none."""
+    draining: _builtins.bool
+    """Whether it is being drained: it is given no new replicas."""
     def __init__(
         self,
         *,
@@ -2187,10 +2190,11 @@ class BrokerHealth(_message.Message):
         offline_replicas: _builtins.int = ...,
         orders_outstanding: _builtins.int = ...,
         oldest_order_age_ms: _builtins.int = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "offline_replicas", b"offline_replicas", "oldest_order_age_ms", b"oldest_order_age_ms", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "draining", b"draining", "offline_replicas", b"offline_replicas", "oldest_order_age_ms", b"oldest_order_age_ms", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2703,6 +2707,7 @@ class DescribedBroker(_message.Message):
     PREFERRED_FIELD_NUMBER: _builtins.int
     IN_SYNC_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
     error_code: _errors_pb2.ErrorCode.ValueType
@@ -2727,6 +2732,8 @@ class DescribedBroker(_message.Message):
     """Partitions of which it is in the ISR."""
     offline_replicas: _builtins.int
     """Replicas that it cannot use: damaged files, or a failed disk."""
+    draining: _builtins.bool
+    """Whether it is being drained: it is given no new replicas. Also of one that is not registered."""
     @_builtins.property
     def client(self) -> _types_pb2.Endpoint:
         """Listener for clients."""
@@ -2757,10 +2764,11 @@ class DescribedBroker(_message.Message):
         preferred: _builtins.int = ...,
         in_sync: _builtins.int = ...,
         offline_replicas: _builtins.int = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "internal", b"internal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "client", b"client", "epoch", b"epoch", "error_code", b"error_code", "in_sync", b"in_sync", "internal", b"internal", "leaders", b"leaders", "leaving", b"leaving", "live", b"live", "log_ids", b"log_ids", "offline_replicas", b"offline_replicas", "preferred", b"preferred", "rack", b"rack", "registration", b"registration", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "client", b"client", "draining", b"draining", "epoch", b"epoch", "error_code", b"error_code", "in_sync", b"in_sync", "internal", b"internal", "leaders", b"leaders", "leaving", b"leaving", "live", b"live", "log_ids", b"log_ids", "offline_replicas", b"offline_replicas", "preferred", b"preferred", "rack", b"rack", "registration", b"registration", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2969,3 +2977,65 @@ class DamagedPartition(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DamagedPartition: _TypeAlias = DamagedPartition  # noqa: Y015
+
+@_typing.final
+class DrainBrokerRequest(_message.Message):
+    """Asks for a broker to be given no new replicas, or for that to end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    UNDO_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Which: registered, or with partitions assigned to it; otherwise BROKER_NOT_AVAILABLE."""
+    undo: _builtins.bool
+    """Take it back."""
+    validate_only: _builtins.bool
+    """Look only; change nothing."""
+    timeout_ms: _builtins.int
+    """How long to wait for it, in milliseconds. 0 means the server's default."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller; it stands in the event log."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        broker_id: _builtins.int = ...,
+        undo: _builtins.bool = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "header", b"header", "timeout_ms", b"timeout_ms", "undo", b"undo", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainBrokerRequest: _TypeAlias = DrainBrokerRequest  # noqa: Y015
+
+@_typing.final
+class DrainBrokerResponse(_message.Message):
+    """Answers DrainBrokerRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """Whether that changes anything: false when it was so already."""
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainBrokerResponse: _TypeAlias = DrainBrokerResponse  # noqa: Y015

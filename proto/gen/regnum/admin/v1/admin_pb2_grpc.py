@@ -121,6 +121,11 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsResponse.FromString,
                 _registered_method=True)
+        self.DrainBroker = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DrainBroker',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerResponse.FromString,
+                _registered_method=True)
         self.ResignController = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/ResignController',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ResignControllerRequest.SerializeToString,
@@ -264,6 +269,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainBroker(self, request, context):
+        """Marks a broker as being drained, or takes that back: as long as it is, nothing new is placed on it. Moves nothing:
+        AlterPartitionReassignments does. May be repeated. The mark outlives controllers and restarts of the broker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResignController(self, request, context):
         """Ends this reign, so that another candidate becomes controller. Answered when it has ended.
         """
@@ -358,6 +371,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GiveUpPartitions,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsResponse.SerializeToString,
+            ),
+            'DrainBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainBroker,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerResponse.SerializeToString,
             ),
             'ResignController': grpc.unary_unary_rpc_method_handler(
                     servicer.ResignController,
@@ -826,6 +844,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/GiveUpPartitions',
             regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.GiveUpPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DrainBroker',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DrainBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -90,6 +90,10 @@ class AdminServiceStub:
     be given again because what is recorded of them cannot be read. With accept_loss they are given up, each on its own:
     they are removed with all their records. May be repeated.
     """
+    DrainBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainBrokerRequest, _admin_pb2.DrainBrokerResponse]
+    """Marks a broker as being drained, or takes that back: as long as it is, nothing new is placed on it. Moves nothing:
+    AlterPartitionReassignments does. May be repeated. The mark outlives controllers and restarts of the broker.
+    """
     ResignController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
 
@@ -154,6 +158,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Shows damaged partitions of a topic: those whose state cannot be read or is gone, and removed ones whose number cannot
     be given again because what is recorded of them cannot be read. With accept_loss they are given up, each on its own:
     they are removed with all their records. May be repeated.
+    """
+    DrainBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainBrokerRequest, _admin_pb2.DrainBrokerResponse]  # type: ignore[assignment]
+    """Marks a broker as being drained, or takes that back: as long as it is, nothing new is placed on it. Moves nothing:
+    AlterPartitionReassignments does. May be repeated. The mark outlives controllers and restarts of the broker.
     """
     ResignController: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResignControllerRequest, _admin_pb2.ResignControllerResponse]  # type: ignore[assignment]
     """Ends this reign, so that another candidate becomes controller. Answered when it has ended."""
@@ -318,6 +326,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Shows damaged partitions of a topic: those whose state cannot be read or is gone, and removed ones whose number cannot
         be given again because what is recorded of them cannot be read. With accept_loss they are given up, each on its own:
         they are removed with all their records. May be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def DrainBroker(
+        self,
+        request: _admin_pb2.DrainBrokerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DrainBrokerResponse, _abc.Awaitable[_admin_pb2.DrainBrokerResponse]]:
+        """Marks a broker as being drained, or takes that back: as long as it is, nothing new is placed on it. Moves nothing:
+        AlterPartitionReassignments does. May be repeated. The mark outlives controllers and restarts of the broker.
         """
 
     @_abc_1.abstractmethod

@@ -72,6 +72,10 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """Somebody called a reassignment back."""
     EVENT_KIND_REASSIGNMENT_UNDONE: _EventKind.ValueType  # 24
     """One that was called back is over: the partition has the replicas that it had before."""
+    EVENT_KIND_BROKER_DRAINING: _EventKind.ValueType  # 25
+    """Somebody asked that a broker is given no new replicas."""
+    EVENT_KIND_BROKER_DRAINING_ENDED: _EventKind.ValueType  # 26
+    """It may be given some again."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """What an event says."""
@@ -126,6 +130,10 @@ EVENT_KIND_REASSIGNMENT_CANCELLED: EventKind.ValueType  # 23
 """Somebody called a reassignment back."""
 EVENT_KIND_REASSIGNMENT_UNDONE: EventKind.ValueType  # 24
 """One that was called back is over: the partition has the replicas that it had before."""
+EVENT_KIND_BROKER_DRAINING: EventKind.ValueType  # 25
+"""Somebody asked that a broker is given no new replicas."""
+EVENT_KIND_BROKER_DRAINING_ENDED: EventKind.ValueType  # 26
+"""It may be given some again."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 class _EventCause:
