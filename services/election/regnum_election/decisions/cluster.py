@@ -162,11 +162,10 @@ class Cluster:
     def min_insync(self, key: PartitionKey, partition: Partition) -> int:
         """Effective min.insync.replicas of a partition of the picture; while it moves, the old replicas count."""
         move = partition.reassignment
-        return self.min_insync_of(key, len(partition.replicas if move is None else move.origin))
-
-    def min_insync_of(self, key: PartitionKey, replication_factor: int) -> int:
-        """The same if the partition had so many replicas."""
-        return effective_min_insync(self.settings.min_insync(self.topics[key.topic_id].name), replication_factor)
+        count = len(partition.replicas if move is None else move.origin)
+        configured = self.settings.min_insync(self.topics[key.topic_id].name)
+        # Asked four times for each partition that a failover moves: the usual case is done here.
+        return configured if 0 < configured <= count else effective_min_insync(configured, count)
 
     def of_broker(self, id: BrokerId) -> Iterable[PartitionKey]:
         """Keys of all partitions assigned to a broker."""

@@ -92,8 +92,11 @@ def _is_from_before(state: LeaderAndIsr, broker: Broker) -> bool:
 NO_RATES: Final = (0, 0)
 """Rates of partitions that do not move."""
 
-_Built = tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, tuple[int, int], ReplicaSettings, bytes]
-"""A message, behind what it was built of."""
+_Sources = tuple[HeldState, int, tuple[BrokerId, ...], Reassignment | None, tuple[int, int], ReplicaSettings]
+"""What a message is built of."""
+
+_Built = tuple[Partition, Settings, _Sources, bytes]
+"""A message, behind the partition and the settings of the picture that it was last asked for with."""
 
 
 def _settings_message(settings: ReplicaSettings) -> control_pb2.ReplicaSettings:
@@ -159,14 +162,19 @@ class ControlRequests:
 
     def _partition(self, picture: Cluster, key: PartitionKey, partition: Partition, held: HeldState) -> bytes:
         """The partition as a request that has nothing else."""
+        built = self._built.get(key)
+        if built is not None and built[0] is partition and built[1] is picture.settings:
+            # The next replica of the same picture: nothing to be worked out again.
+            return built[3]
         min_insync, topic = picture.min_insync(key, partition), picture.topics[key.topic_id].name
         settings = self._replica_settings(picture, topic)
         replicas, move = partition.replicas, partition.reassignment
-        built = self._built.get(key)
         adding = () if move is None else tuple(id for id in move.adding if id in replicas)
         rates = picture.settings.throttle_rates if adding else NO_RATES
-        if built is not None and built[0] is held and built[1:6] == (min_insync, replicas, move, rates, settings):
-            return built[6]
+        sources: _Sources = (held, min_insync, replicas, move, rates, settings)
+        if built is not None and built[2][0] is held and built[2][1:] == sources[1:]:
+            self._built[key] = (partition, picture.settings, sources, built[3])
+            return built[3]
         state = held.state
         message = control_pb2.LeaderAndIsrPartition(
             topic=topic,
@@ -186,7 +194,7 @@ class ControlRequests:
             settings=None if settings == NO_SETTINGS else _settings_message(settings),
         )
         data = control_pb2.LeaderAndIsrRequest(partitions=[message]).SerializeToString()
-        self._built[key] = (held, min_insync, replicas, move, rates, settings, data)
+        self._built[key] = (partition, picture.settings, sources, data)
         return data
 
     def _replica_settings(self, picture: Cluster, topic: str) -> ReplicaSettings:

@@ -12,9 +12,9 @@ UNDER_REPLICATED, none is anything else. After the limit they are ``long``. The 
 book with the ISR write that makes it whole.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, compress, islice, product
 from typing import Final
 
 from regnum_model.ids import NO_LEADER, PartitionKey, TopicId
@@ -29,6 +29,11 @@ Troubles = tuple[Trouble, ...]
 """Of one partition, the worst first; empty when it is well."""
 
 OFFLINE_ONLY: Final = (Trouble.OFFLINE,)
+
+_TROUBLES: Final[Mapping[tuple[bool, ...], Troubles]] = {
+    there: tuple(compress(WORST_FIRST, there)) for there in product((False, True), repeat=len(WORST_FIRST))
+}
+"""By which of them, the worst first, there are: looked up for each partition that a failover moves."""
 
 
 def troubles_of(partition: Partition, min_insync: Callable[[], int]) -> Troubles:
@@ -46,15 +51,7 @@ def troubles_of(partition: Partition, min_insync: Callable[[], int]) -> Troubles
     missing = len(isr) < len(partition.replicas if move is None else move.origin)
     if led and not missing:
         return ()
-    return tuple(
-        trouble
-        for trouble, there in (
-            (Trouble.OFFLINE, not led),
-            (Trouble.UNDER_MIN_ISR, missing and len(isr) < min_insync()),
-            (Trouble.UNDER_REPLICATED, missing),
-        )
-        if there
-    )
+    return _TROUBLES[not led, missing and len(isr) < min_insync(), missing]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
