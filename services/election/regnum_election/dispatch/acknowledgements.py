@@ -59,6 +59,6 @@ class Acknowledgements:
 
     def _tell_traces(self, token: PartitionKey | BrokerId) -> None:
         if self._traces:
-            for trace in self._traces:
-                trace.acknowledged(token)
-            self._traces = [trace for trace in self._traces if not trace.done]
+            ended = [trace for trace in self._traces if trace.acknowledged(token)]
+            for trace in ended:
+                self._traces.remove(trace)

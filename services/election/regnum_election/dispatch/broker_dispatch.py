@@ -249,7 +249,7 @@ class BrokerDispatch:
             self._states_since.given((key for key in call.keys if key in refused), now_s)
             return
         self._states_since.settled(call.keys, except_for=refused)
-        self._states_since.given((key for key in call.keys if self._outbox.is_pending(key)), now_s)
+        self._states_since.given(self._outbox.pending_of(call.keys), now_s)
 
     def _acknowledge(self, call: StatesCall) -> None:
         self._outbox.acknowledge(call)

@@ -42,6 +42,7 @@ class FailoverTrace:
         self._awaited: set[Hashable] = set()
         self._partitions = 0
         self._sealed = False
+        self._over = False
         self._ended = asyncio.Event()
 
     @property
@@ -52,7 +53,7 @@ class FailoverTrace:
     @property
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._ended.is_set()
+        return self._over
 
     def reached(self, boundary: str, at_unix_nano: int | None = None, *, again: bool = True) -> None:
         """A boundary, now or then; with ``again`` a later one of the same name replaces it."""
@@ -69,12 +70,15 @@ class FailoverTrace:
         self._awaited.update(tokens)
         self._partitions += partitions
 
-    def acknowledged(self, token: Hashable) -> None:
-        """An acknowledgement came; those nobody waits for are welcome too."""
+    def acknowledged(self, token: Hashable) -> bool:
+        """An acknowledgement came; those nobody waits for are welcome too. Returns whether it has ended."""
         if token in self._awaited:
             self._awaited.discard(token)
-            self.reached(conventions.DISPATCHED_UNIX_NANO)
-            self._end_if_over()
+            # One for each leader that is moved: what is not the last of them does no more than this.
+            self._boundaries[conventions.DISPATCHED_UNIX_NANO] = tracing.now_unix_nano()
+            if not self._awaited:
+                self._end_if_over()
+        return self._over
 
     def seal(self) -> None:
         """Nothing further is expected."""
@@ -98,6 +102,7 @@ class FailoverTrace:
     def _end(self, *, complete: bool) -> None:
         if self.done:
             return
+        self._over = True
         self._ended.set()
         now = tracing.now_unix_nano()
         last = self._boundaries.setdefault(

@@ -10,7 +10,7 @@ it starts again. Orders that come while a full set is under way wait for its end
 has been sent.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -106,9 +106,9 @@ class Outbox:
         parts = () if self._full is None else self._full[self._part :]
         return islice(chain.from_iterable(parts), most)
 
-    def is_pending(self, key: PartitionKey) -> bool:
-        """Whether the newest state of a partition is still to be told, apart from a full set."""
-        return key in self._pending
+    def pending_of(self, keys: Iterable[PartitionKey]) -> Collection[PartitionKey]:
+        """Those of which the newest state is still to be told, apart from a full set."""
+        return [key for key in keys if key in self._pending] if self._pending else ()
 
     def is_stopping(self, place: StopPlace) -> bool:
         """Whether a stop is still to be told."""
