@@ -34,7 +34,30 @@ from regnum_client.cluster.connections import call
 A = TypeVar("A")
 
 
-class TopicAdmin(AdminSession):
+class MutationSession(AdminSession):
+    """What is charged to the mutation quota, and sent again until its outcome is known."""
+
+    async def _carry_out(
+        self,
+        ask: Ask[A],
+        names: list[str],
+        verb: str,
+        retry_on_quota_violation: bool,  # noqa: FBT001 - it has this name where callers meet it
+        timeout_s: float | None,
+        on_wait: Callable[[Waiting], None] | None,
+    ) -> dict[str, A | RegnumError]:
+        mutation = TopicMutation(
+            self._search(timeout_s),
+            ask,
+            clock=self._clock,
+            verb=verb,
+            retry_on_quota_violation=retry_on_quota_violation,
+            on_wait=on_wait,
+        )
+        return await mutation.carry_out(names)
+
+
+class TopicAdmin(MutationSession):
     """Topics. The plural methods answer for each topic, the singular ones raise."""
 
     async def create_topic(
@@ -94,15 +117,7 @@ class TopicAdmin(AdminSession):
             outcomes = {result.name: created_from_wire(result) for result in answer.results}
             return Answered(topics=outcomes, throttle_ms=answer.throttle_time_ms)
 
-        mutation = TopicMutation(
-            self._search(timeout_s),
-            ask,
-            clock=self._clock,
-            verb="created",
-            retry_on_quota_violation=retry_on_quota_violation,
-            on_wait=on_wait,
-        )
-        return await mutation.carry_out(list(wanted))
+        return await self._carry_out(ask, list(wanted), "created", retry_on_quota_violation, timeout_s, on_wait)
 
     async def delete_topic(self, name: str, *, retry_on_quota_violation: bool = True) -> DeletedTopic:
         """Delete one topic. Raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -138,22 +153,14 @@ class TopicAdmin(AdminSession):
             }
             return Answered(topics=outcomes, throttle_ms=answer.throttle_time_ms)
 
-        mutation = TopicMutation(
-            self._search(timeout_s),
-            ask,
-            clock=self._clock,
-            verb="deleted",
-            retry_on_quota_violation=retry_on_quota_violation,
-            on_wait=on_wait,
-        )
-        return await mutation.carry_out(list(ids))
+        return await self._carry_out(ask, list(ids), "deleted", retry_on_quota_violation, timeout_s, on_wait)
 
 
 Answers = dict[str, TopicPartitions | RegnumError]
 """By topic name."""
 
 
-class PartitionAdmin(AdminSession):
+class PartitionAdmin(MutationSession):
     """Numbers of partitions. One topic raises, many topics answer for each."""
 
     async def create_partitions(
@@ -261,25 +268,6 @@ class PartitionAdmin(AdminSession):
             return Answered(topics=outcomes, throttle_ms=answer.throttle_time_ms)
 
         return await self._carry_out(ask, list(topics), "reduced", retry_on_quota_violation, timeout_s, on_wait)
-
-    async def _carry_out(
-        self,
-        ask: Ask[TopicPartitions],
-        names: list[str],
-        verb: str,
-        retry_on_quota_violation: bool,  # noqa: FBT001 - it has this name where callers meet it
-        timeout_s: float | None,
-        on_wait: Callable[[Waiting], None] | None,
-    ) -> Answers:
-        mutation = TopicMutation(
-            self._search(timeout_s),
-            ask,
-            clock=self._clock,
-            verb=verb,
-            retry_on_quota_violation=retry_on_quota_violation,
-            on_wait=on_wait,
-        )
-        return await mutation.carry_out(names)
 
 
 def _or_raise(answers: Mapping[str, A | RegnumError], name: str) -> A:

@@ -1,12 +1,14 @@
 """`regnum brokers`: list, describe, taking one away, and what to do about one that never comes back."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regnum_client.commands.invocation import (
+    CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
+    ClientIdOption,
     DebugOption,
     Group,
     Output,
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from regnum_client.admin.leaders.brokers import BrokerDescription
 
 group = typer.Typer(cls=Group, help="Brokers: list, describe, drain, forget.", no_args_is_help=True)
-
-CLIENT_ID: Final = "regnum-admin"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -114,9 +114,7 @@ def forget(
     yes: Annotated[
         bool, typer.Option("--yes", help="Forget it; it must never come back with its disks. Default: report.")
     ] = False,
-    client_id: Annotated[
-        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
-    ] = CLIENT_ID,
+    client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,

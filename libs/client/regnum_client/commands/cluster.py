@@ -1,12 +1,14 @@
 """`regnum cluster` and `regnum controller`."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from regnum_client.commands.invocation import (
+    CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
+    ClientIdOption,
     CommandFailedError,
     DebugOption,
     Failure,
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
 group = typer.Typer(cls=Group, help="The cluster as its brokers see it.", no_args_is_help=True)
 office = typer.Typer(help="The controller: show (also without a command), resign.", invoke_without_command=True)
-
-CLIENT_ID: Final = "regnum-admin"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -100,9 +100,7 @@ def show(
 @office.command("resign")
 def resign(
     *,
-    client_id: Annotated[
-        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
-    ] = CLIENT_ID,
+    client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,

@@ -15,6 +15,9 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 30.0
 """How long a command waits for the cluster by default."""
 
+CLIENT_ID: Final = "regnum-admin"
+"""Name by which commands call the controller when they are not told another."""
+
 
 class Output(enum.StrEnum):
     """In which form data goes to stdout."""
@@ -48,6 +51,9 @@ TimeoutOption = Annotated[
     ),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show a stack trace when the command fails.")]
+ClientIdOption = Annotated[
+    str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
+]
 
 
 class Group(TyperGroup):

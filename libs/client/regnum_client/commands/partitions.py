@@ -7,8 +7,10 @@ import typer
 
 from regnum_client.commands.damage.giving_up import add_to as add_giving_up_to
 from regnum_client.commands.invocation import (
+    CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
+    ClientIdOption,
     CommandFailedError,
     DebugOption,
     Group,
@@ -31,7 +33,6 @@ group = typer.Typer(
     cls=Group, help="Partitions: list them, elect leaders, move them, recover them.", no_args_is_help=True
 )
 
-CLIENT_ID: Final = "regnum-admin"
 FAILURES_SHOWN: Final = 20
 """Partitions that could not be elected in, and are said each on its own, besides the last."""
 
@@ -117,9 +118,7 @@ def elect_leaders(
         bool, typer.Option("--yes", help="With --unclean: elect; what only others had is lost. Default: report.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report only; change nothing.")] = False,
-    client_id: Annotated[
-        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
-    ] = CLIENT_ID,
+    client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -198,9 +197,7 @@ def recover(
         bool,
         typer.Option("--accept-loss", help="Elect the chosen replicas; what only others had is lost. Default: report."),
     ] = False,
-    client_id: Annotated[
-        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
-    ] = CLIENT_ID,
+    client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,

@@ -7,6 +7,7 @@ import typer
 
 from regnum_client.commands.configs import add_to_topics as add_config_to
 from regnum_client.commands.invocation import (
+    CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
     CommandFailedError,
@@ -42,7 +43,6 @@ QuotaWaitOption = Annotated[
 ClientIdOption = Annotated[
     str | None, typer.Option("--client-id", metavar="ID", help="Name of the caller, to which quotas may apply.")
 ]
-CLIENT_ID: Final = "regnum-admin"
 NOTE_EVERY_MS: Final = 2_000
 """Waiting that goes by between two notes of it."""
 

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regnum_client.commands.invocation import (
+    CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
+    ClientIdOption,
     DebugOption,
     Output,
     OutputOption,
@@ -14,7 +16,6 @@ from regnum_client.commands.invocation import (
     note,
     run,
 )
-from regnum_client.commands.reassignment.partitions import CLIENT_ID, ClientIdOption
 from regnum_client.commands.reassignment.rendering import emit_plan, raise_failures
 from regnum_client.commands.reassignment.waiting import wait_arrived
 from regnum_client.commands.rendering import emit_one

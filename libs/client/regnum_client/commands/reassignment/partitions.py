@@ -1,12 +1,14 @@
 """`regnum partitions reassign`, `reassignments` and `cancel`."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regnum_client.commands.invocation import (
+    CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
+    ClientIdOption,
     DebugOption,
     Output,
     OutputOption,
@@ -30,12 +32,6 @@ if TYPE_CHECKING:
 
     from regnum_client.admin.reassignment.plan import PlannedMove
     from regnum_client.admin.reassignment.values import OngoingReassignment
-
-CLIENT_ID: Final = "regnum-admin"
-
-ClientIdOption = Annotated[
-    str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
-]
 
 
 def add_to(group: typer.Typer) -> None:
