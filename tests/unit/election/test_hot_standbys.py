@@ -28,6 +28,7 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.insync import with_isr
 from regnum_model.nodes import DeletionNode, LeaderAndIsr, TopicIdNode
 from regnum_service.errors import RegnumError
+from regnum_testing.gated_store import gated
 from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster, until
 from regnum_testing.standing_by import FakeStandby, RecordingServer
 from regnum_testing.waiting import DEADLINE_S, eventually
@@ -614,19 +615,22 @@ def _request(chance: random.Random, name: str) -> TopicRequest:
 
 async def test_a_replica_that_was_dropped_unheard_is_not_told_to_follow(stage: Stage) -> None:
     """Fewer replicas: the switch is written, nobody heard of it, controller and leader die together."""
+    stores = gated(stage.cluster)
     await stage.begin(1, 2, 3)
     controller = await stage.cluster.reign()
     key = PartitionKey((await create(controller, assigned("t", (1, 2, 3))))[0], 0)
-    controller._reassigner.wake = lambda: None  # type: ignore[method-assign]
+    (store,) = stores
+    # What is asked for is one write; the switch waits.
+    store.gate, store.topic_writes = asyncio.Semaphore(1), -1
     move = ReassignmentRequest(topic="t", partition=0, target=(BrokerId(1), BrokerId(2)))
     asked = await controller.reassignments.alter([move], validate_only=False, who="a test", wait_s=DEADLINE_S)
     assert asked == (None,)
+    await until(lambda: store.topic_writes == 1, what="the switch is under way")
     await stage.follow()
     stage.standby.hold()
     for broker in stage.live():
         broker.held = asyncio.Event()
-    del controller._reassigner.wake
-    controller._reassigner.wake()
+    store.gate.release()
 
     async def arrived() -> bool:
         return (await stage.cluster.topic("t")).partitions[0] == move.target

@@ -27,6 +27,7 @@ from regnum_model.insync import with_isr
 from regnum_model.nodes import LeaderAndIsr, Membership, TopicNode
 from regnum_model.reassignment import Reassignment
 from regnum_testing.clock import FakeClock
+from regnum_testing.gated_store import gated
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.standing_by import FakeStandby
 from regnum_testing.waiting import DEADLINE_S
@@ -652,33 +653,6 @@ async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_ot
     await cluster.close()
 
 
-class Gated(MemoryStore):
-    """Lets one write of a topic's node through at a time, and counts them."""
-
-    def __init__(self, server: MemoryServer) -> None:
-        super().__init__(server)
-        self.gate: asyncio.Semaphore | None = None
-        self.topic_writes = 0
-
-    async def write_batch(self, groups: Sequence[Group], *, fence: Check | None = None) -> tuple[Outcome, ...]:
-        if any(isinstance(one, Set) and one.path == paths.topic("t") for group in groups for one in group):
-            self.topic_writes += 1
-            if self.gate is not None:
-                await self.gate.acquire()
-        return await super().write_batch(groups, fence=fence)
-
-
-def gated(cluster: FakeCluster) -> list[Gated]:
-    stores: list[Gated] = []
-
-    def open_store(server: MemoryServer) -> MemoryStore:
-        stores.append(Gated(server))
-        return stores[-1]
-
-    cluster.open_store = open_store
-    return stores
-
-
 @pytest.mark.parametrize("target", [(1, 2), (3, 2, 1)])
 async def test_a_failover_waits_for_one_write_of_a_topic_at_most(cluster: FakeCluster, target: tuple[int, ...]) -> None:
     stores = gated(cluster)
@@ -687,12 +661,10 @@ async def test_a_failover_waits_for_one_write_of_a_topic_at_most(cluster: FakeCl
     each = 1_200
     await created(controller, "t", *[(1, 2, 3)] * each)
     other = PartitionKey(await created(controller, "other", (4, 5)), 0)
-    controller._reassigner.wake = lambda: None  # type: ignore[method-assign]
+    (store,) = stores
+    # What is asked for is one write; what follows waits.
+    store.gate, store.topic_writes = asyncio.Semaphore(1), -1
     assert await ask(controller, "t", dict.fromkeys(range(each), target)) == [None] * each
-    del controller._reassigner.wake
-    (store,) = (one for one in stores if one.topic_writes)
-    store.gate, store.topic_writes = asyncio.Semaphore(0), 0
-    controller._reassigner.wake()
     await until(lambda: store.topic_writes == 1, what="the first switch is under way")
     cluster.kill(4)
     await until(lambda: not controller.queue.is_empty, what="the death is heard of")
