@@ -135,6 +135,8 @@ class Cluster:
     """Partitions whose replica a live broker cannot use; forgotten with its broker epoch."""
     reassigning: Map[PartitionKey, None] = field(default_factory=Map)
     """Partitions with an open reassignment."""
+    moves_found: int = 0
+    """Grows whenever topics come into the picture that have some."""
     unled: Map[PartitionKey, None] = field(default_factory=Map)
     """Partitions that nobody leads, for whatever reason."""
     settings: Settings = field(default_factory=Settings)
@@ -419,6 +421,7 @@ def _with_members(
     topics, names, partitions = picture.topics.mutate(), picture.names.mutate(), picture.partitions.mutate()
     reassigning = picture.reassigning.mutate()
     unled = picture.unled.mutate()
+    found = 0
     entries: dict[BrokerId, list[PartitionKey]] = {}
     for topic, members in added:
         topics[topic.id] = topic
@@ -428,6 +431,7 @@ def _with_members(
             partitions[key] = partition
             if partition.reassignment is not None:
                 reassigning[key] = None
+                found = 1
             if not partition.is_led:
                 unled[key] = None
             for broker in partition.replicas:
@@ -446,6 +450,7 @@ def _with_members(
         names=names.finish(),
         partitions=partitions.finish(),
         reassigning=reassigning.finish(),
+        moves_found=picture.moves_found + found,
         assigned=assigned.finish(),
         unled=unled.finish(),
     )

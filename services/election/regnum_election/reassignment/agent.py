@@ -5,11 +5,12 @@ number of partitions moves at a time, the others begin in the order in which the
 one write of one topic at most.
 
 Algorithm: it is woken when a leader has reported a new ISR of a partition that moves, when something was asked for,
-and every INTERVAL_S while anything is open. Each time, every open reassignment is judged by ``decisions.next_step``,
-and the steps of each topic are written together, as many as a write of PARTS_MAX parts has room for, which is small
-enough for every store: each write repeats the whole topic node. Each is decided just before it is written, and other
-events come between two of them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR
-must not hold up the others; what the store cannot take is cut in halves.
+and every INTERVAL_S while anything is open. Each time, those that move, and as many of those that wait as there are
+places (``waiting``), are judged by ``decisions.next_step``, and the steps of each topic are written together, as many
+as a write of PARTS_MAX parts has room for, which is small enough for every store: each write repeats the whole topic
+node. Each is decided just before it is written, and other events come between two of them. What is refused is decided
+anew, fewer at a time, since one leader that writes its ISR must not hold up the others; what the store cannot take is
+cut in halves.
 
 Replicas that went are stopped and deleted when the leader of the new epoch has taken its role up: then the old ones are
 out of every ISR, and it is certain who leads. A controller that dies before that leaves it to the brokers, which look
@@ -18,8 +19,7 @@ at the topic node themselves (safety rule S13).
 
 import enum
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
-from heapq import nsmallest
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Final
 
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
@@ -27,8 +27,9 @@ from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import Cluster, Partition, Topic
 from regnum_election.dispatch.outbox import Stop
-from regnum_election.reassignment.decisions import Grow, Shrink, Step, Wait, is_grown, may_begin, next_step
+from regnum_election.reassignment.decisions import Grow, Shrink, Step, Wait, is_grown, next_step
 from regnum_election.reassignment.leaving import take_confirmed_out
+from regnum_election.reassignment.waiting import OpenMoves
 from regnum_election.reassignment.writing import AssignmentChange, write_assignments
 from regnum_election.reign.writing import NotTaken
 from regnum_election.state.context import ControllerContext
@@ -52,9 +53,6 @@ PARTITIONS_PER_WRITE: Final = 500
 
 PARTS_DIVISOR: Final = 8
 """How much smaller the writes of the next round are: 110 parts, 13, 1."""
-
-WAITING_PER_SORT: Final = 500
-"""Partitions that wait for a place and are put in order together (safety rule S22)."""
 
 ROUNDS_MAX: Final = 3
 """Rounds of deciding anew in one look; what is still refused then waits for the next."""
@@ -86,8 +84,21 @@ class Reassigner:
         """Brokers that are to delete their replica once the partition is led in its new epoch."""
         self._told_of: Final[set[PartitionKey]] = set()
         """Partitions of which the log says what holds them up: a topic node changed by hand, or too large a one."""
+        self._moves: Final = OpenMoves(context)
         self.looks = 0
         """How often it looked."""
+        self.judged = 0
+        """Reassignments that it judged in all looks."""
+
+    @property
+    def scans(self) -> int:
+        """How often it looked at all that are open, moving or not."""
+        return self._moves.scans
+
+    def asked(self, keys: Iterable[PartitionKey]) -> None:
+        """Something was asked for of these partitions, and stands in the picture."""
+        for key in keys:
+            self._moves.note(key)
 
     @property
     def is_open(self) -> bool:
@@ -115,6 +126,9 @@ class Reassigner:
             async for _ in self._advance(topic_id, numbers):
                 self.stop_those_that_went()
                 yield
+            for number in numbers:
+                # What was refused waits on in its place.
+                self._moves.note(PartitionKey(topic_id, number))
         async for _ in take_confirmed_out(self._context):
             yield
         self._looking = False
@@ -123,30 +137,31 @@ class Reassigner:
 
     async def _due(self) -> dict[TopicId, list[int]]:
         """Partitions for which something is due, by topic; those that asked first begin first."""
-        context = self._context
+        context, moves = self._context, self._moves
+        await moves.keep_up()
         turns = Turns(PARTITIONS_PER_TURN)
-        waiting: list[tuple[int, str, PartitionKey]] = []
         due: dict[TopicId, list[int]] = {}
         places = self._moving_max
-        for key in context.picture.reassigning:
+        for key in tuple(moves.grown):
             await turns.took()
+            self.judged += 1
             partition = context.picture.partitions.get(key)
-            if partition is None or partition.reassignment is None or key in context.unverified:
+            if partition is None or partition.reassignment is None or not is_grown(partition):
+                moves.note(key)
                 continue
-            if not is_grown(partition):
-                if may_begin(partition, context.picture.brokers):
-                    since_ms = partition.reassignment.since_ms
-                    waiting.append((since_ms, context.picture.topics[key.topic_id].name, key))
-                if len(waiting) >= self._moving_max + WAITING_PER_SORT:
-                    # Never all of them at once: there may be a hundred thousand.
-                    waiting = nsmallest(self._moving_max, waiting)
+            if key in context.unverified:
                 continue
             if self._holds_place(partition):
                 places -= 1
             if not isinstance(self._step(key, partition, may_grow=False), Wait):
                 due.setdefault(key.topic_id, []).append(key.partition)
-        for _, _, key in nsmallest(max(places, 0), waiting):
-            due.setdefault(key.topic_id, []).append(key.partition)
+        while places > 0 and (key_ := moves.next()) is not None:
+            await turns.took()
+            self.judged += 1
+            # What cannot begin for another reason than its brokers is taken up again with the next scan.
+            if not isinstance(self._step(key_, context.picture.partitions[key_], may_grow=True), Wait):
+                places -= 1
+                due.setdefault(key_.topic_id, []).append(key_.partition)
         return due
 
     def _holds_place(self, partition: Partition) -> bool:

@@ -175,6 +175,7 @@ class PartitionReassignments:
                 )
             if not outcome.refused:
                 context.log.info("reassignment asked for", topic=name, partitions=len(outcome.written), who=who)
+                self._agent.asked(outcome.written)
                 await publish(context, outcome.written)
                 return rejected
             refused_for = outcome.refused
