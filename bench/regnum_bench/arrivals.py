@@ -6,6 +6,7 @@ first to the last byte, one that takes an hour is not, and neither says whether 
 rate from the moment when so much had arrived to the last byte; the other one is a figure as well.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -80,9 +81,26 @@ def by_seconds(looks: Sequence[Look]) -> list[float]:
     """Megabytes that had arrived after 0, 1, 2 ... seconds, and in the end; of looks in the order of time."""
     found: list[float] = []
     for look in looks:
-        if look.at_s - looks[0].at_s >= len(found):
+        # A look that was late stands for all the seconds that went by.
+        while look.at_s - looks[0].at_s >= len(found):
             found.append(round(look.arrived_bytes / 1e6, 2))
     return [*found, round(looks[-1].arrived_bytes / 1e6, 2)] if looks else found
+
+
+def medians_by_seconds(timed_s: Sequence[tuple[float, float]], began_s: float) -> list[float | None]:
+    """Milliseconds that half of the acknowledgements took, of records that were due in second 0, 1, 2 ...; None: none.
+
+    Args:
+        timed_s: when each record was due, and how long its acknowledgement took.
+        began_s: second 0 begins here; no record was due before.
+    """
+    seconds: defaultdict[int, list[float]] = defaultdict(list)
+    for due_s, taken_s in timed_s:
+        seconds[int(due_s - began_s)].append(taken_s)
+    return [
+        round(1000 * quantile(seconds[number], 0.5), 1) if number in seconds else None
+        for number in range(max(seconds, default=-1) + 1)
+    ]
 
 
 def move_figures(found: Arrival, *, throttle_bytes_s: float) -> Round:

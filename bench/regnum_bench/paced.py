@@ -53,9 +53,9 @@ class PacedLoad:
         self._task: asyncio.Task[None] | None = None
         self._open: set[asyncio.Future[RecordMetadata]] = set()
 
-    def latencies(self, begin_s: float, end_s: float) -> list[float]:
-        """Seconds to the acknowledgement, of records that were due in that time and have got one."""
-        return [acked_s - due_s for due_s, acked_s in self._latencies if begin_s <= due_s < end_s]
+    def timed(self, begin_s: float, end_s: float) -> list[tuple[float, float]]:
+        """When records were due in that time, and the seconds to their acknowledgements; those that have got one."""
+        return [(due_s, acked_s - due_s) for due_s, acked_s in self._latencies if begin_s <= due_s < end_s]
 
     async def fill(self, records_each: int, size: int, said: Callable[[int], None]) -> None:
         """So many records to each partition, as fast as it goes.

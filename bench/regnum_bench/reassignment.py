@@ -29,6 +29,7 @@ from regnum_bench.arrivals import (
     by_seconds,
     judged,
     latency_figures,
+    medians_by_seconds,
     move_figures,
     ratio_of_medians,
 )
@@ -107,6 +108,7 @@ async def _reassignment(run: Run) -> Measured:
             "ratio_of_medians": round(ratio_of_medians(rounds), 3),
             "others_ratio": round(others_ratio, 3),
             "arrived_mb": moves.arrived_mb,
+            "during_p50_ms": moves.medians_ms,
         },
     )
 
@@ -134,6 +136,8 @@ class _Moves:
         """Names of the folders of all partitions, as every broker has them."""
         self.arrived_mb: Final[list[list[float]]] = []
         """Of each move: megabytes at the target after 0, 1, 2 ... seconds."""
+        self.medians_ms: Final[list[list[float | None]]] = []
+        """Of each move: milliseconds to half of the acknowledgements, by seconds."""
 
     async def prepare(self) -> None:
         """Fill the partitions, and set the throttle."""
@@ -155,14 +159,16 @@ class _Moves:
         await self._cluster.settle()
         with collected_before():
             load.late_s, began_s = 0.0, clock.monotonic()
-            before = self._cluster.processor_time()
+            spent = self._cluster.processor_time()
             await clock.sleep(QUIET_S)
             quiet_s, late_s = clock.monotonic(), load.late_s
-            quiet_cpu = self._cluster.processor_time().since(before, "quiet")
+            quiet_cpu = self._cluster.processor_time().since(spent, "quiet")
             async with self._cluster.watched("move") as cpu:
                 found, asked_s, done_s = await self._move(source, target)
+        before, during = load.timed(began_s, quiet_s), load.timed(asked_s, done_s)
+        self.medians_ms.append(medians_by_seconds(during, asked_s))
         figures = {
-            **latency_figures(load.latencies(began_s, quiet_s), load.latencies(asked_s, done_s)),
+            **latency_figures([taken_s for _, taken_s in before], [taken_s for _, taken_s in during]),
             **move_figures(found, throttle_bytes_s=self._throttle_bytes_s),
             "done_s": done_s - asked_s,
             "bench_late_s": late_s,

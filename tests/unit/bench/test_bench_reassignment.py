@@ -13,6 +13,7 @@ from regnum_bench.arrivals import (
     by_seconds,
     judged,
     latency_figures,
+    medians_by_seconds,
     move_figures,
     ratio_of_medians,
 )
@@ -66,6 +67,16 @@ def test_records_that_came_after_the_move_was_asked_for_do_not_count() -> None:
 
 def test_what_arrived_is_told_by_seconds() -> None:
     assert by_seconds(looks((5.0, 0), (5.5, 1), (6.2, 2), (7.0, 3), (7.4, 4))) == [0.0, 2.0, 3.0, 4.0]
+
+
+def test_a_late_look_stands_for_the_seconds_that_went_by() -> None:
+    assert by_seconds(looks((5.0, 0), (8.1, 6), (8.2, 6))) == [0.0, 6.0, 6.0, 6.0, 6.0]
+
+
+def test_acknowledgements_are_told_by_the_second_in_which_their_records_were_due() -> None:
+    timed = [(10.0, 0.01), (10.9, 0.03), (10.2, 0.02), (12.5, 0.5)]
+    assert medians_by_seconds(timed, 10.0) == [20.0, None, 500.0]
+    assert medians_by_seconds([], 10.0) == []
 
 
 def pair(**figures: float) -> dict[str, float]:
