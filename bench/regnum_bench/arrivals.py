@@ -1,9 +1,10 @@
 """What arrives at the target of a reassignment, how fast, and whether that is what was promised. Pure.
 
 A throttle is a token bucket that is full at first: the bytes of BURST_S of its rate may go at once
-(``regnum_broker.replication.throttle``). So a move that takes ten seconds is a tenth faster than its rate from the
-first to the last byte, one that takes an hour is not, and neither says whether the rate is held. What is judged is the
-rate from the moment when so much had arrived to the last byte; the other one is a figure as well.
+(``regnum_broker.replication.throttle``), and what is overdrawn is paid for by waiting. So a move that takes ten seconds
+is a tenth faster than its rate from the first to the last byte, one that takes an hour is not, and neither says whether
+the rate is held. What is judged is what came beyond the burst, to what the rate allows in that time. How much came
+within one second is a figure as well: a target that fetches from several leaders at once may overdraw its bucket.
 """
 
 from collections import defaultdict
@@ -15,6 +16,8 @@ from regnum_bench.figures import Round, quantile, spreads
 
 THROTTLE_OFF_MAX: Final = 0.1
 """By which share of the throttle the rate of what arrives may differ from it."""
+PEAK_S: Final = 1.0
+"""The time within which most of it came is looked for in windows of this length, seconds."""
 P99_RATIO_MAX: Final = 1.5
 """How many times as long as before the slowest hundredth of acknowledgements may take while partitions are moved."""
 OTHERS_MAX: Final = 0.1
@@ -45,36 +48,36 @@ class Arrival:
     """All that arrived."""
     taken_s: float
     """From the last look that saw nothing to the first that saw everything, in seconds."""
-    steady_bytes: int
-    """Those that came after the burst."""
-    steady_s: float
-    """From the first look at which the burst had arrived to that which saw everything, in seconds; 0: all was burst."""
+    peak_bytes: int
+    """Most that was seen to arrive within PEAK_S."""
 
     @property
     def bytes_per_s(self) -> float:
         """Of all."""
         return self.moved_bytes / self.taken_s
 
-    @property
-    def steady_bytes_per_s(self) -> float:
-        """After the burst; 0: there was nothing after it."""
-        return self.steady_bytes / self.steady_s if self.steady_s > 0 else 0.0
+    def of_throttle(self, bytes_per_s: float, burst_bytes: float) -> float:
+        """What came beyond the burst, to what a throttle allows in the time; 0 where all was burst."""
+        return max(0.0, self.moved_bytes - burst_bytes) / (self.taken_s * bytes_per_s)
 
 
-def arrival(looks: Sequence[Look], *, burst_bytes: float) -> Arrival:
+def arrival(looks: Sequence[Look]) -> Arrival:
     """Of looks in the order of time, the first of which is before the first byte. Raises NothingArrivedError."""
     total = max((look.arrived_bytes for look in looks), default=0)
     last = next((look for look in looks if look.arrived_bytes == total), None)
     before = [look for look in looks if not look.arrived_bytes]
     if last is None or not total or not before:
         raise NothingArrivedError(f"{len(looks)} looks saw {total:,} bytes arrive")
-    burst = next(look for look in looks if look.arrived_bytes >= min(burst_bytes, total))
-    return Arrival(
-        moved_bytes=total,
-        taken_s=last.at_s - before[-1].at_s,
-        steady_bytes=total - burst.arrived_bytes,
-        steady_s=last.at_s - burst.at_s,
-    )
+    return Arrival(moved_bytes=total, taken_s=last.at_s - before[-1].at_s, peak_bytes=_peak_bytes(looks))
+
+
+def _peak_bytes(looks: Sequence[Look]) -> int:
+    peak, first = 0, 0
+    for look in looks:
+        while look.at_s - looks[first].at_s > PEAK_S:
+            first += 1
+        peak = max(peak, look.arrived_bytes - looks[first].arrived_bytes)
+    return peak
 
 
 def by_seconds(looks: Sequence[Look]) -> list[float]:
@@ -103,8 +106,8 @@ def medians_by_seconds(timed_s: Sequence[tuple[float, float]], began_s: float) -
     ]
 
 
-def move_figures(found: Arrival, *, throttle_bytes_s: float) -> Round:
-    """Figures of what arrived; 0 for no throttle."""
+def move_figures(found: Arrival, *, throttle_bytes_s: float, burst_s: float) -> Round:
+    """Figures of what arrived; 0 for no throttle. ``burst_s``: seconds of it that may go at once."""
     figures = {
         "moved_bytes": float(found.moved_bytes),
         "arrival_s": found.taken_s,
@@ -112,7 +115,8 @@ def move_figures(found: Arrival, *, throttle_bytes_s: float) -> Round:
     }
     if throttle_bytes_s:
         figures["moved_of_throttle_ratio"] = found.bytes_per_s / throttle_bytes_s
-        figures["steady_of_throttle_ratio"] = found.steady_bytes_per_s / throttle_bytes_s
+        figures["peak_of_throttle_ratio"] = found.peak_bytes / (PEAK_S * throttle_bytes_s)
+        figures["throttle_ratio"] = found.of_throttle(throttle_bytes_s, burst_s * throttle_bytes_s)
     return figures
 
 
@@ -152,7 +156,7 @@ def judged(rounds: Sequence[Round], *, throttled: bool, others_ratio: float) -> 
 
 def _broken(rounds: Sequence[Round]) -> list[str]:
     found: list[str] = []
-    ratios = [one["steady_of_throttle_ratio"] for one in rounds]
+    ratios = [one["throttle_ratio"] for one in rounds]
     worst = max(ratios, key=lambda ratio: abs(ratio - 1.0))
     if abs(worst - 1.0) > THROTTLE_OFF_MAX:
         found.append(f"partitions moved at {worst:.2f} times the throttle, and {THROTTLE_OFF_MAX:.0%} off is allowed")

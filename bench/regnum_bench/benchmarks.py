@@ -84,7 +84,7 @@ ALL: Final = (
         measure=reassignment,
         shape=Shape(brokers=4, topics=1, partitions=200, rate=200.0, repetitions=4, warm_up=0),
         options=(*_CLUSTER, *_TOPICS, "rate", "size", "size_mb", "throttle_mb_s"),
-        headline=("p99_ratio", "steady_of_throttle_ratio", "done_s"),
+        headline=("p99_ratio", "throttle_ratio", "done_s"),
     ),
     Benchmark(
         name="listing",

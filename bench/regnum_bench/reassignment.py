@@ -169,7 +169,7 @@ class _Moves:
         self.medians_ms.append(medians_by_seconds(during, asked_s))
         figures = {
             **latency_figures([taken_s for _, taken_s in before], [taken_s for _, taken_s in during]),
-            **move_figures(found, throttle_bytes_s=self._throttle_bytes_s),
+            **move_figures(found, throttle_bytes_s=self._throttle_bytes_s, burst_s=BURST_S),
             "done_s": done_s - asked_s,
             "bench_late_s": late_s,
             **quiet_cpu,
@@ -218,7 +218,7 @@ class _Moves:
         looks.append(Look(at_s=done_s, arrived_bytes=arrived_bytes(await self._sizes(target), wanted)))
         self.arrived_mb.append(by_seconds(looks))
         try:
-            found = arrival(looks, burst_bytes=BURST_S * self._throttle_bytes_s)
+            found = arrival(looks)
         except NothingArrivedError as error:
             raise MeasureError(str(error)) from error
         if found.moved_bytes != sum(wanted.values()):

@@ -34,31 +34,43 @@ def looks(*seen: tuple[float, float]) -> list[Look]:
 
 
 def test_a_rate_is_from_the_last_look_that_saw_nothing_to_the_first_that_saw_all() -> None:
-    found = arrival(looks((10.0, 0), (11.0, 0), (12.0, 2), (13.0, 3), (14.0, 4), (20.0, 4)), burst_bytes=0)
+    found = arrival(looks((10.0, 0), (11.0, 0), (12.0, 2), (13.0, 3), (14.0, 4), (20.0, 4)))
     assert (found.moved_bytes, found.taken_s, found.bytes_per_s) == (4 * MB, 3.0, pytest.approx(4 / 3 * MB))
 
 
-def test_the_burst_of_a_throttle_is_not_taken_for_its_rate() -> None:
-    # A bucket that is full at first: two megabytes at once, and then one a second for four seconds.
-    found = arrival(looks((0.0, 0), (0.1, 2), (1.1, 3), (2.1, 4), (3.1, 5), (4.1, 6)), burst_bytes=2 * MB)
-    figures = move_figures(found, throttle_bytes_s=MB)
-    assert figures["moved_of_throttle_ratio"] == pytest.approx(6 / 4.1)
-    assert figures["steady_of_throttle_ratio"] == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    "seen",
+    [
+        # A bucket that is full at first: two megabytes at once, and then one a second for four seconds.
+        looks((0.0, 0), (0.01, 2), (1.0, 3), (2.0, 4), (3.0, 5), (4.0, 6)),
+        # Overdrawn at first by two who ask at once, and paid for.
+        looks((0.0, 0), (0.01, 4), (1.0, 4), (2.0, 4), (3.0, 5), (4.0, 6)),
+    ],
+)
+def test_the_burst_of_a_throttle_is_not_taken_for_its_rate(seen: list[Look]) -> None:
+    figures = move_figures(arrival(seen), throttle_bytes_s=MB, burst_s=2.0)
+    assert figures["moved_of_throttle_ratio"] == pytest.approx(6 / 4)
+    assert figures["throttle_ratio"] == pytest.approx(1.0)
+
+
+def test_most_within_a_second_is_told() -> None:
+    found = arrival(looks((0.0, 0), (0.5, 1), (1.4, 5), (1.6, 6), (2.5, 7), (4.0, 7)))
+    assert found.peak_bytes == 4 * MB
 
 
 def test_without_a_throttle_nothing_is_said_of_one() -> None:
-    found = arrival(looks((0.0, 0), (1.0, 5)), burst_bytes=0)
-    assert move_figures(found, throttle_bytes_s=0) == {"moved_bytes": 5 * MB, "arrival_s": 1.0, "moved_mb_s": 5.0}
+    figures = move_figures(arrival(looks((0.0, 0), (1.0, 5))), throttle_bytes_s=0, burst_s=1.0)
+    assert figures == {"moved_bytes": 5 * MB, "arrival_s": 1.0, "moved_mb_s": 5.0}
 
 
-def test_what_is_all_burst_has_no_rate_after_it() -> None:
-    assert arrival(looks((0.0, 0), (0.1, 1)), burst_bytes=9 * MB).steady_bytes_per_s == 0.0
+def test_what_is_all_burst_has_no_rate_beyond_it() -> None:
+    assert arrival(looks((0.0, 0), (0.1, 1))).of_throttle(MB, 9 * MB) == 0.0
 
 
 @pytest.mark.parametrize("seen", [[], looks((0.0, 0), (1.0, 0)), looks((0.0, 3), (1.0, 3))])
 def test_looks_that_saw_no_byte_arrive_have_no_rate(seen: list[Look]) -> None:
     with pytest.raises(NothingArrivedError):
-        arrival(seen, burst_bytes=0)
+        arrival(seen)
 
 
 def test_records_that_came_after_the_move_was_asked_for_do_not_count() -> None:
@@ -80,13 +92,13 @@ def test_acknowledgements_are_told_by_the_second_in_which_their_records_were_due
 
 
 def pair(**figures: float) -> dict[str, float]:
-    usual = {"steady_of_throttle_ratio": 1.0, "before_p99_ms": 10.0, "during_p99_ms": 12.0, "bench_late_s": 0.01}
+    usual = {"throttle_ratio": 1.0, "before_p99_ms": 10.0, "during_p99_ms": 12.0, "bench_late_s": 0.01}
     return {**usual, **figures}
 
 
 def test_what_is_promised_is_kept_or_complained_of() -> None:
     assert judged([pair()], throttled=True, others_ratio=0.0) == ((), ())
-    too_fast, too_slow = pair(steady_of_throttle_ratio=1.11), pair(steady_of_throttle_ratio=0.89)
+    too_fast, too_slow = pair(throttle_ratio=1.11), pair(throttle_ratio=0.89)
     for wrong in (too_fast, too_slow):
         ((complaint,), void) = judged([pair(), wrong, pair()], throttled=True, others_ratio=0.0)
         assert "times the throttle" in complaint
@@ -103,12 +115,12 @@ def test_one_slow_pair_of_several_is_no_broken_promise() -> None:
 
 def test_without_a_throttle_nothing_is_promised() -> None:
     figures = pair(during_p99_ms=500.0)
-    del figures["steady_of_throttle_ratio"]
+    del figures["throttle_ratio"]
     assert judged([figures], throttled=False, others_ratio=0.0) == ((), ())
 
 
 def test_a_broken_promise_on_a_machine_that_others_use_is_void_and_no_complaint() -> None:
-    complaints, (reason,) = judged([pair(steady_of_throttle_ratio=0.5)], throttled=True, others_ratio=0.3)
+    complaints, (reason,) = judged([pair(throttle_ratio=0.5)], throttled=True, others_ratio=0.3)
     assert complaints == ()
     assert reason.endswith("but other programs had 30% of the processors")
 
