@@ -193,8 +193,12 @@ async def test_no_server_is_a_clear_error() -> None:
 async def test_closing_ends_calls_in_flight(own: EtcdWorld) -> None:
     store = await own.open()
     own.proxy(store).hold_answers()
-    reading = asyncio.create_task(store.get("/a"))
-    await asyncio.sleep(0)
+    reading = asyncio.create_task(store.get("/a", current=True))
+
+    async def asked() -> bool:
+        return bool(own.proxy(store).held_answers())
+
+    await eventually(asked, what="an answer that nobody gets")
     own.proxy(store).refuse()
     await within(store.close(), 15)
     with pytest.raises((ConnectionLoss, SessionExpired)):

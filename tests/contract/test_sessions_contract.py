@@ -164,6 +164,7 @@ async def test_a_close_whose_caller_gives_up_goes_on(world: World, store: Store)
     async with aclosing(other.watch_node("/e")) as states:
         assert await within(anext(states)) is not None
         closing = asyncio.create_task(store.close())
+        # One turn: it has begun and waits for whatever it waits for first, which no port shows.
         await asyncio.sleep(0)
         closing.cancel()
         await asyncio.gather(closing, return_exceptions=True)

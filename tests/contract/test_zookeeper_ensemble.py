@@ -111,6 +111,7 @@ async def test_a_current_read_at_a_deposed_leader_is_not_stale(ensemble: ZooKeep
     await _connected(writer)
     await writer.set("/deposed", b"new", version=0)
     reads = [asyncio.create_task(reader.get("/deposed", current=True)) for _ in range(20)]
+    # One turn: each has asked; a server that stands still shows nothing of it.
     await asyncio.sleep(0)
     leader.resume()
     for answer in await asyncio.gather(*reads, return_exceptions=True):

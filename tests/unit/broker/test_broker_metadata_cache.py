@@ -185,6 +185,7 @@ async def test_a_change_is_refused_when_a_newer_controller_speaks_while_it_is_ap
     receiver = Receiver()
     many = [topic(f"t{number}", (0, 1)) for number in range(3 * SLICE)]
     applying = asyncio.ensure_future(receiver.give(0, 5, *many))
+    # One turn: a slice of it is applied, and the others are not.
     await asyncio.sleep(0)
     assert not applying.done()
     receiver.fence.check_controller(ControllerEpoch(2))

@@ -33,10 +33,12 @@ async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
         channels = Channels()
         calls = ControllerCalls(finder=Found(address), channels=channels, clock=SystemClock())
         attempts = 0
+        begun = asyncio.Event()
 
         async def patient(stub: Any) -> str:
             nonlocal attempts
             attempts += 1
+            begun.set()
             if attempts == 1:
                 await stub.ControlledShutdown(controller_pb2.ControlledShutdownRequest(), timeout=30)
             return "answered"
@@ -55,9 +57,9 @@ async def test_a_call_that_fails_takes_no_other_call_with_it() -> None:
         assert attempts == 2
 
         attempts = 0
+        begun.clear()
         waiting = asyncio.create_task(calls.call(patient, timeout_s=10.0))
-        while not attempts:
-            await asyncio.sleep(0)
+        await within(begun.wait())
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()

@@ -23,7 +23,7 @@ from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
-from regnum_testing.waiting import eventually, within
+from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 LEADER = log_pb2.ACKS_LEADER
 STORAGE_ERROR = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
@@ -152,10 +152,16 @@ async def test_a_replica_deleted_while_a_followers_read_waits_costs_that_read(tm
         follower = FetchingFollower(leader.session())
         await leader.append(0)
         await leader.append(1)
-        held = threading.Event()
-        holding = asyncio.create_task(leader.storage.read(held.wait))
-        await asyncio.sleep(0)
+        taken, held = threading.Event(), threading.Event()
+
+        def hold() -> bool:
+            taken.set()
+            return held.wait(DEADLINE_S)
+
+        holding = asyncio.create_task(leader.storage.read(hold))
+        assert await asyncio.to_thread(taken.wait, DEADLINE_S), "the only reader is busy"
         asking = follower.asking((0, 0), (1, 0))
+        # One turn: the fetch has looked both replicas up and stands in line for the reader.
         await asyncio.sleep(0)
         key = PartitionKey(TOPIC_ID, 0)
         directory = leader.storage.directory
