@@ -12,6 +12,7 @@ from regnum_model.ids import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
+    DirectoryId,
     ElectionId,
     LeaderEpoch,
     LogId,
@@ -36,7 +37,7 @@ BROKER = nodes.BrokerNode(
     incarnation="i",
     registration=Registration(4),
     rack=None,
-    directories={nodes.DirectoryId("d"): LogId("l")},
+    directories={DirectoryId("d"): LogId("l")},
     listeners={
         "client": nodes.Address(host="127.0.0.1", port=1),
         "internal": nodes.Address(host="h.example", port=65535),

@@ -1,0 +1,42 @@
+"""Contents of store nodes: JSON that a person can read and write, decoded into frozen values.
+
+Store contents written by hand are input (seed 001 B, seed 002, safety rule S14). ``decode`` raises MalformedNodeError
+with the reason and never anything else, whatever the bytes are; ``encode`` is deterministic.
+"""
+
+from regnum_model.nodes.leader_and_isr import LeaderAndIsr, Membership
+from regnum_model.nodes.processes import (
+    Address,
+    BrokerNode,
+    ControllerNode,
+    ElectionNode,
+    MetadataNode,
+    ProducerIdBlockNode,
+    decode_controller_epoch,
+    encode_controller_epoch,
+)
+from regnum_model.nodes.reading import MAX_BROKER_ID, MAX_EPOCH, MAX_PARTITIONS, MEMBERS_KEPT, MalformedNodeError
+from regnum_model.nodes.topics import DeletionNode, PartitionDeletionNode, TopicIdNode, TopicNode, decode_added_replicas
+
+__all__ = [
+    "MAX_BROKER_ID",
+    "MAX_EPOCH",
+    "MAX_PARTITIONS",
+    "MEMBERS_KEPT",
+    "Address",
+    "BrokerNode",
+    "ControllerNode",
+    "DeletionNode",
+    "ElectionNode",
+    "LeaderAndIsr",
+    "MalformedNodeError",
+    "Membership",
+    "MetadataNode",
+    "PartitionDeletionNode",
+    "ProducerIdBlockNode",
+    "TopicIdNode",
+    "TopicNode",
+    "decode_added_replicas",
+    "decode_controller_epoch",
+    "encode_controller_epoch",
+]

@@ -1,0 +1,201 @@
+"""Nodes of processes: who is controller, who is there, and where it can be reached."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from regnum_model.ids import (
+    ControllerEpoch,
+    DirectoryId,
+    ElectionId,
+    LogId,
+    Registration,
+)
+from regnum_model.nodes.reading import (
+    MAX_BROKER_ID,
+    MAX_EPOCH,
+    MalformedNodeError,
+    dumped,
+    int_of,
+    loaded,
+    object_of,
+    str_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a listener can be reached."""
+
+    host: str
+    """Host name or IP address."""
+    port: int
+    """TCP port, 1 to 65535."""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``host:port``; raises MalformedNodeError."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+            raise MalformedNodeError(f"{text!r} is not host:port")
+        return cls(host=host.strip("[]"), port=int(port))
+
+
+def _listeners(value: object) -> dict[str, Address]:
+    return {
+        name: Address.parse(str_of(text, f"listener {name}")) for name, text in object_of(value, "listeners").items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerNode:
+    """``/controller`` as in seed 002."""
+
+    election_id: ElectionId
+    """Election id of the controller; -1 is written by people who want a new election."""
+    timestamp: str
+    """When it won, milliseconds since 1970, as text."""
+
+    def encode(self) -> bytes:
+        """JSON; the field is named ``brokerid`` because seed 002 names it so."""
+        return dumped({"version": 1, "brokerid": self.election_id, "timestamp": self.timestamp})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = object_of(loaded(data), "/controller")
+        id = int_of(content.get("brokerid"), "brokerid", low=-1, high=MAX_BROKER_ID)
+        return cls(election_id=ElectionId(id), timestamp=str_of(content.get("timestamp", ""), "timestamp"))
+
+
+def encode_controller_epoch(epoch: ControllerEpoch) -> bytes:
+    """``/controller_epoch``: plain decimal text."""
+    return str(epoch).encode("ascii")
+
+
+def decode_controller_epoch(data: bytes) -> ControllerEpoch:
+    """Read; raises MalformedNodeError."""
+    text = data.decode("ascii", errors="replace").strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise MalformedNodeError(f"/controller_epoch is not a plain number up to {MAX_EPOCH}")
+    return ControllerEpoch(int(text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionNode:
+    """``/election/ids/<id>``: where an election process can be reached."""
+
+    incarnation: str
+    """Unique name of this run of the process."""
+    listeners: Mapping[str, Address]
+    """``client`` (admin), ``internal`` (brokers), ``lifeline`` (beats and probes)."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        listeners = {name: str(address) for name, address in sorted(self.listeners.items())}
+        return dumped({"version": 1, "incarnation": self.incarnation, "listeners": listeners})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError. All three listeners must be there."""
+        content = object_of(loaded(data), "an election node")
+        listeners = _listeners(content.get("listeners"))
+        if missing := {"client", "internal", "lifeline"} - listeners.keys():
+            raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
+        return cls(incarnation=str_of(content.get("incarnation"), "incarnation"), listeners=listeners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataNode:
+    """``/metadata/ids/<id>``: where a metadata process can be reached."""
+
+    incarnation: str
+    """Unique name of this run of the process."""
+    listeners: Mapping[str, Address]
+    """``client`` (GetMetadata) and ``internal`` (the controller)."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        listeners = {name: str(address) for name, address in sorted(self.listeners.items())}
+        return dumped({"version": 1, "incarnation": self.incarnation, "listeners": listeners})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError. Both listeners must be there."""
+        content = object_of(loaded(data), "a metadata node")
+        listeners = _listeners(content.get("listeners"))
+        if missing := {"client", "internal"} - listeners.keys():
+            raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
+        return cls(incarnation=str_of(content.get("incarnation"), "incarnation"), listeners=listeners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerNode:
+    """``/brokers/ids/<id>``: the registration of a live broker."""
+
+    incarnation: str
+    """Unique name of this run of the process."""
+    registration: Registration
+    """Version of ``/brokers/epochs/<id>`` that this registration set."""
+    rack: str | None
+    """Failure domain."""
+    directories: Mapping[DirectoryId, LogId]
+    """Log directories and the log id of what each holds now."""
+    listeners: Mapping[str, Address]
+    """``client`` and ``internal``."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return dumped(
+            {
+                "version": 1,
+                "incarnation": self.incarnation,
+                "registration": self.registration,
+                "rack": self.rack,
+                "directories": dict(sorted(self.directories.items())),
+                "listeners": {name: str(address) for name, address in sorted(self.listeners.items())},
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = object_of(loaded(data), "a broker node")
+        listeners = _listeners(content.get("listeners"))
+        if missing := {"client", "internal"} - listeners.keys():
+            raise MalformedNodeError(f"listeners lacks {', '.join(sorted(missing))}")
+        rack = content.get("rack")
+        directories = object_of(content.get("directories"), "directories")
+        if not directories:
+            raise MalformedNodeError("directories is empty")
+        return cls(
+            incarnation=str_of(content.get("incarnation"), "incarnation"),
+            registration=Registration(int_of(content.get("registration"), "registration", low=0)),
+            rack=None if rack is None else str_of(rack, "rack"),
+            directories={DirectoryId(key): LogId(str_of(value, "log id")) for key, value in directories.items()},
+            listeners=listeners,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlockNode:
+    """``/latest_producer_id_block``: the newest block of producer ids handed out."""
+
+    first: int
+    """First id of the block."""
+    count: int
+    """Ids in the block."""
+
+    def encode(self) -> bytes:
+        """JSON."""
+        return dumped({"version": 1, "first": self.first, "count": self.count})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read; raises MalformedNodeError."""
+        content = object_of(loaded(data), "/latest_producer_id_block")
+        first, count = int_of(content.get("first"), "first", low=0), int_of(content.get("count"), "count", low=1)
+        return cls(first=first, count=count)
