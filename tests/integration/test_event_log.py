@@ -1,5 +1,10 @@
 """The event log in processes: why a leader is where it is, told by whoever is controller by then."""
 
+import asyncio
+import json
+import sys
+from pathlib import Path
+
 import pytest
 from regnum_client import Admin, ClusterEvent, EventCause, EventFilter, EventKind
 from regnum_local.cluster import LocalCluster
@@ -8,9 +13,32 @@ from regnum_testing.waiting import DEADLINE_S, eventually
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
 
 TOPIC = "explained"
+COMMAND = "import sys; from regnum_client.command import main; sys.exit(main())"
 
 
 async def test_the_next_controller_tells_what_the_killed_one_decided(cluster: LocalCluster) -> None:
+    await _told_by_the_next(cluster)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+async def test_on_zookeeper_the_next_controller_tells_it_too_and_explain_shows_it(tmp_path: Path) -> None:
+    async with LocalCluster(tmp_path, coordination="zookeeper", report=lambda _line: None) as cluster:
+        await _told_by_the_next(cluster)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", COMMAND, "explain", f"{TOPIC}/0", "-o", "json"),
+            *("--bootstrap", ",".join(map(str, cluster.bootstrap)), "--timeout", "20"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            out, _ = await process.communicate()
+        assert process.returncode == 0
+        shown = json.loads(out)
+        assert shown["events"]
+        assert any("decided it in controller epoch" in sentence for sentence in shown["why"]), shown["why"]
+
+
+async def _told_by_the_next(cluster: LocalCluster) -> None:
     async with Admin(cluster.bootstrap, timeout_s=DEADLINE_S) as admin:
         await admin.create_topic(TOPIC, partitions=3, replication_factor=3)
         chosen = EventFilter(topic=TOPIC, partition=0)

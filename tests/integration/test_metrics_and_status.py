@@ -1,16 +1,21 @@
 """Metrics and `regnum status` of a cluster of processes, before and after a broker is gone."""
 
 import asyncio
+import contextlib
 import json
 import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from regnum.admin.v1 import admin_pb2, admin_pb2_grpc, events_pb2, events_pb2_grpc
+from regnum.types.v1 import events_pb2 as words
 from regnum_client import Admin, Producer
 from regnum_local.cluster import LocalCluster, ProcessRow
+from regnum_local.plan import Role
 from regnum_telemetry.instruments import INSTRUMENTS, Kind
 from regnum_testing.under_load import until
 from regnum_testing.waiting import DEADLINE_S
@@ -103,3 +108,50 @@ async def test_a_cluster_says_how_it_is(tmp_path: Path) -> None:
         exit_status, document, _ = await status(tmp_path)
         assert (exit_status, document["controller"]) == (5, None)
         assert any("no controller answers" in problem for problem in document["problems"])
+
+
+@pytest.mark.full
+async def test_an_order_that_a_live_broker_does_not_acknowledge_is_seen_everywhere_until_it_is(tmp_path: Path) -> None:
+    """The only broker of a cluster is paused, which no silence declares dead (S9), for less than its session."""
+    extra = {Role.BROKER: ["--session-timeout-s", "120"], Role.ELECTION: ["--order-overdue-s", "1"]}
+    async with LocalCluster(
+        tmp_path, brokers=1, elections=1, metadata=1, extra=extra, report=lambda _text: None
+    ) as cluster:
+        (election,) = [row for row in cluster.status() if row.role is Role.ELECTION]
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_topic("t", partitions=1, replication_factor=1)
+
+            async def well() -> bool:
+                return (await status(tmp_path))[0] == 0
+
+            await until(well)
+            cluster.pause("broker-1")
+            # Straight to the controller: the paused broker cannot say where it is.
+            async with grpc.aio.insecure_channel(str(election.addresses["client"])) as channel:
+                request = admin_pb2.CreatePartitionsRequest(
+                    topics=[admin_pb2.NewPartitions(name="t", count=3)], timeout_ms=500
+                )
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    await admin_pb2_grpc.AdminServiceStub(channel).CreatePartitions(request, timeout=DEADLINE_S)
+
+                async def events() -> list[events_pb2.ClusterEvent]:
+                    asked = events_pb2.DescribeEventsRequest(
+                        filter=events_pb2.EventFilter(kinds=[words.EVENT_KIND_ORDERS_OVERDUE])
+                    )
+                    stub = events_pb2_grpc.EventServiceStub(channel)
+                    return list((await stub.DescribeEvents(asked, timeout=DEADLINE_S)).events)
+
+                async def overdue() -> bool:
+                    _, document, _ = await status(tmp_path)
+                    return [one["broker"] for one in document["overdue_orders"] or ()] == [1]
+
+                await until(overdue)
+                assert (await events())[0].broker_id == 1
+                (shown,) = await scraped(cluster, "election")
+                assert shown["regnum_controller_orders_overdue"] > 0
+
+                cluster.resume("broker-1")
+                await until(well)
+                (shown,) = await scraped(cluster, "election")
+                assert shown["regnum_controller_orders_overdue"] == 0
+                assert len(await events()) == 1, "it is said once"
