@@ -49,9 +49,9 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="storm", shape=once.changed({"topics": 200, "partitions": 4}))
     yield Job(benchmark="outage", shape=once.changed({"topics": 1, "partitions": 1, "kills": 3}))
     moved = {"brokers": 4, "topics": 1, "partitions": 60, "rate": 60.0, "size_mb": 10.0, "throttle_mb_s": 2.0}
-    yield Job(benchmark="reassignment", shape=once.changed({**moved, "elections": 1, "metadata": 1}))
+    yield Job(benchmark="reassignment", shape=once.changed({**moved, "elections": 1, "metadata": 1, "settle_s": 1.0}))
     one = {"brokers": 1, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
-    yield Job(benchmark="listing", shape=once.changed({**one, "topics": 1_000, "repetitions": 3}))
+    yield Job(benchmark="listing", shape=once.changed({**one, "topics": 1_000, "repetitions": 3, "settle_s": 0.5}))
     few = once.changed({"topics": 1, "partitions": 6, "records": 20_000, "repetitions": 2})
     yield Job(benchmark="produce", shape=few)
     yield Job(benchmark="consume", shape=few)
