@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+from regnum.types.v1 import errors_pb2
 from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.admission.quota_process import QuotaChannel
 from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
+from regnum_election.decisions.rejection import Rejection
 from regnum_election.topics.charging import Answered
 from regnum_election.topics.creation import Created, CreationOutcome
 from regnum_election.topics.deletion import DeletionOutcome
@@ -21,6 +23,19 @@ from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S
 
 CLUSTER = QuotaEntity()
+"""The quota of the whole cluster."""
+
+OLD = Account(user="ANONYMOUS", client_id="", strict=False)
+"""A caller of an old version: admitted, and told to wait."""
+APP = Account(user="ANONYMOUS", client_id="app", strict=True)
+"""A caller with a client id."""
+THROTTLED = errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+"""What a refused request is answered."""
+
+
+def codes(outcomes: tuple[object, ...]) -> list[int]:
+    """The error code of each outcome; 0 where it was not refused."""
+    return [outcome.code if isinstance(outcome, Rejection) else 0 for outcome in outcomes]
 
 
 class QuotaWorld:
