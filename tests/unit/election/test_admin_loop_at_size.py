@@ -250,6 +250,8 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
             reign=reign.controller.reign,
             picture=Cluster().with_topics(topics),
             clock=SystemClock(),
+            refused={f"refused-{number}": "a reason" for number in range(100_000)},
+            removals=SimpleNamespace(damaged={}),
             dispatch=SimpleNamespace(outstanding=list),
             metadata=SimpleNamespace(version=7, positions=[], tell_of_changes=lambda _watch: None),
             events=ReignEvents(reign.controller.reign, nowhere, SystemClock()),
@@ -273,6 +275,7 @@ def test_the_worst_of_many_partitions_in_trouble_are_named() -> None:
         )
         assert len(described.troubled_partitions) == PARTITIONS_NAMED_MAX
         assert len(described.brokers) == 1_000
+        assert (len(described.damaged), described.damaged_count) == (PARTITIONS_NAMED_MAX, 100_000)
         watching.cancel()
         await asyncio.wait([watching])
 
