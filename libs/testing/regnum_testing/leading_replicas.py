@@ -12,6 +12,7 @@ from regnum_broker.replication.follower_streams import FollowerStreams
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.throttle import Meter
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership
@@ -67,7 +68,13 @@ class LeadingReplicas:
         return role
 
     def lead(
-        self, number: int = 0, *, epoch: int = 0, isr: Sequence[int] = (LEADER, FOLLOWER), min_insync: int = 1
+        self,
+        number: int = 0,
+        *,
+        epoch: int = 0,
+        isr: Sequence[int] = (LEADER, FOLLOWER),
+        min_insync: int = 1,
+        adding: Sequence[BrokerId] = (),
     ) -> Leadership:
         """Lead a partition from here on."""
         partition = self.partition(number)
@@ -92,6 +99,7 @@ class LeadingReplicas:
             broker=LEADER,
             lag_s=10.0,
             now_s=self.clock.monotonic(),
+            adding=adding,
         )
         self.replicas.give(partition, leadership)
         leadership.advance(self.clock.monotonic())
@@ -105,8 +113,8 @@ class LeadingReplicas:
         await self.storage.write(lambda: log.append_as_leader([batch_of(*(values or (b"v",)))], leader_epoch=epoch))
         leadership.appended(base, now_s=self.clock.monotonic())
 
-    def session(self) -> FetchSession:
-        """A fetch session of broker 2."""
+    def session(self, *, throttle: Meter | None = None) -> FetchSession:
+        """A fetch session of broker 2; ``throttle``: what this broker may send to new replicas."""
 
         def find(key: PartitionKey) -> Partition | None:
             self.looked_at += 1
@@ -119,6 +127,7 @@ class LeadingReplicas:
             caught_up=lambda _: None,
             storage=self.storage,
             clock=self.clock,
+            throttle=throttle,
         )
 
 

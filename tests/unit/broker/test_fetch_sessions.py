@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.fetch_session import WATERMARKS_MAX
+from regnum_broker.replication.throttle import Meter
 from regnum_model.ids import LeaderEpoch
-from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
+from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, LeadingReplicas
 from regnum_testing.waiting import within
 
 BUSY, QUIET = 0, 1
@@ -129,3 +130,34 @@ async def test_records_do_not_wait_for_the_end_of_requests_that_come_without_one
         follower.hand_in((QUIET, 0))
     answers = [await within(follower.answer()) for _ in range(2)]
     assert [[item.partition for item in answer.partitions if item.records] for answer in answers] == [[], [BUSY]]
+
+
+async def test_what_a_throttle_holds_back_is_looked_at_when_there_is_room_and_not_with_each_record_of_another(
+    tmp_path: Path,
+) -> None:
+    held, busy, rounds = 50, 50, 20
+    async with LeadingReplicas(tmp_path, partitions=held + 1) as leader:
+        for number in range(held):
+            leader.lead(number, epoch=1, isr=(LEADER,), adding=(FOLLOWER,))
+            await leader.append(number, b"v" * 1_000)
+        throttle = Meter(leader.clock)
+        throttle.set_rate(1)
+        follower = FetchingFollower(leader.session(throttle=throttle))
+        # A whole batch goes in any case, and the next ones pay for it: no room for a quarter of an hour.
+        first = await follower.ask(*((number, 0) for number in range(held)), epoch=1)
+        assert [item.throttled for item in first.partitions if item.records] == [True]
+        await follower.ask((busy, 0))
+        before = leader.looked_at
+        for offset in range(rounds):
+            waiting = follower.asking((busy, offset), wait_ms=LONG_MS)
+            await leader.append(busy)
+            answer = await within(waiting)
+            assert [item.partition for item in answer.partitions if item.records] == [busy]
+        # The busy one is looked up some times in each round; the fifty in one round of each second.
+        assert leader.looked_at - before < 10 * rounds + held * 5
+
+        throttle.set_rate(0)
+        got = {item.partition for item in first.partitions if item.records}
+        while len(got) < held:
+            answer = await within(follower.asking(wait_ms=LONG_MS))
+            got |= {item.partition for item in answer.partitions if item.records}

@@ -4,6 +4,9 @@ A session costs what changes: idle partitions are neither sent nor looked at. A 
 error were sent is left alone until the follower names its new position. A high watermark that moved wakes nobody, but
 rides on the next answer, whatever that is about: a follower that may lead next must not be behind by more than a wait.
 
+What a throttle holds back is set aside until there is room again: else each record of another partition would have
+all of a broker's moving replicas looked at.
+
 One task answers, a request at a time, and gives the loop turns while it looks at thousands of partitions: roles and
 logs may change between two partitions, as they may between two answers.
 """
@@ -57,6 +60,9 @@ SLICE: Final = 200
 WAIT_S_MAX: Final = 5.0
 """Longest time that a request is held back, whatever the follower asks for."""
 
+HELD_S_MAX: Final = 1.0
+"""Longest time that what a throttle holds back is not looked at: its leader may be another one by then."""
+
 
 class FetchSession:
     """One follower's stream. Belongs to the handler of the stream; closed by it."""
@@ -91,8 +97,9 @@ class FetchSession:
         self._skipped = False
         """Whether the last request was answered with nothing because another waited."""
         self._stream: FollowerStream | None = None
-        self._pause_s = 0.0
-        """After which what the throttle held back is looked at again; 0: it held nothing back."""
+        self._held_back: dict[PartitionKey, None] = {}
+        """New replicas for which there was no room."""
+        self._held_since_s = 0.0
         arrivals.attach(self._wake)
 
     def push(self, request: replication_pb2.FetchReplicaRequest) -> None:
@@ -150,7 +157,7 @@ class FetchSession:
             if remaining_s <= 0:
                 break
             # A timer, and no time-out: idle streams are what a broker at rest spends its time on.
-            pause_s = min(remaining_s, self._pause_s) if self._pause_s else remaining_s
+            pause_s = min(remaining_s, self._held_pause_s()) if self._held_back else remaining_s
             patience = loop.call_later(pause_s, self._wake.set)
             try:
                 await self._wake.wait()
@@ -193,6 +200,7 @@ class FetchSession:
             if position is not None:
                 unsubscribe(position)
                 self._dirty.pop(key, None)
+                self._held_back.pop(key, None)
                 self._watermarks.pop(key, None)
             await turns.took()
         for wanted in request.positions:
@@ -249,8 +257,9 @@ class FetchSession:
         """Everything new that needs an answer now; what did not fit stays for the next one."""
         answer = replication_pb2.FetchReplicaResponse()
         reads: list[Read] = []
-        self._pause_s = 0.0
         turns = Turns(SLICE)
+        if self._held_back and self._may_be_let_go(bytes_max):
+            self._dirty, self._held_back = {**self._held_back, **self._dirty}, {}
         looking, self._dirty = iter(self._dirty), {}
         for key in looking:
             await turns.took()
@@ -285,20 +294,29 @@ class FetchSession:
         self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int
     ) -> None:
         """What goes to new replicas, as far as this broker and the follower allow."""
-        allowed = [self._throttle.allowance(), self._throttled_max, bytes_max]
-        room = min(one for one in allowed if one != UNLIMITED)
-        if room <= 0:
-            # Whoever is not read now is looked at when there is room again, or with the next request.
-            self._dirty.update(dict.fromkeys(read.position.key for read in reads))
-            self._pause_s = self._throttle.pause_s()
-            return
-        first = len(answer.partitions)
-        await self._read(answer, reads, room)
-        sent = 0
-        for item in answer.partitions[first:]:
-            item.throttled = bool(item.records)
-            sent += len(item.records)
-        self._throttle.count(sent)
+        room, first = self._throttled_room(bytes_max), len(answer.partitions)
+        if room > 0:
+            await self._read(answer, reads, room)
+            for item in answer.partitions[first:]:
+                item.throttled = bool(item.records)
+            self._throttle.count(sum(len(item.records) for item in answer.partitions[first:]))
+        if not self._held_back:
+            self._held_since_s = self._clock.monotonic()
+        for read in reads:
+            if not read.position.awaited and read.partition.role is read.leadership:
+                self._dirty.pop(read.position.key, None)
+                self._held_back[read.position.key] = None
+
+    def _throttled_room(self, bytes_max: int) -> int:
+        """Bytes that may go to new replicas now."""
+        return min(one for one in (self._throttle.allowance(), self._throttled_max, bytes_max) if one != UNLIMITED)
+
+    def _may_be_let_go(self, bytes_max: int) -> bool:
+        return self._throttled_room(bytes_max) > 0 or self._clock.monotonic() >= self._held_since_s + HELD_S_MAX
+
+    def _held_pause_s(self) -> float:
+        """Seconds until what is held back is looked at; where the follower has no room, its next request tells."""
+        return min(self._throttle.pause_s() or HELD_S_MAX, HELD_S_MAX)
 
     def _look(
         self,
