@@ -172,7 +172,7 @@ async def test_a_look_changes_nothing_and_nobody_drains_a_broker_that_is_not_the
     assert await cluster.outside.exists(paths.draining(BrokerId(2))) is None
     with pytest.raises(RegnumError) as unknown:
         await drain(controller, 9)
-    assert unknown.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+    assert unknown.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
 
 
 async def test_a_forgotten_broker_is_drained_no_more(cluster: FakeCluster) -> None:

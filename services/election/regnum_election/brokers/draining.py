@@ -45,7 +45,7 @@ class BrokerDraining:
         """Mark a broker, or take its mark back; whether that changes anything. It may be repeated.
 
         Raises:
-            RegnumError: BROKER_NOT_AVAILABLE when nobody knows the broker.
+            RegnumError: INVALID_REQUEST when nobody knows the broker.
         """
         result: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         begun = False
@@ -57,7 +57,7 @@ class BrokerDraining:
             known = broker in picture.brokers or broker in picture.assigned or broker in picture.draining
             if not known:
                 raise RegnumError(
-                    errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+                    errors_pb2.ERROR_CODE_INVALID_REQUEST,
                     f"broker {broker} is not registered, and no partition is assigned to it; see `regnum brokers list`",
                 )
             changes = (broker in picture.draining) is undo
