@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # imports, for a third of the time of its start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo bench test test-full check-servers check-units check-loops-of-election check-loops lint proto proto-check lock clean
+.PHONY: help install demo bench test test-full check-stores check-clusters check-units check-loops-of-election check-loops lint proto proto-check lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,17 +28,20 @@ demo: install ## start a cluster, kill its leaders under load, prove that nothin
 bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes)
 	@$(BIN)/regnum-bench all --size quick
 
-# Tests with servers wait for much, so that the checks and the unit tests run at the same time; what measures CPU time
-# comes afterwards, in two halves.
+# Tests with servers wait for much, so that those of the stores, those of clusters, and the checks with the unit tests run
+# at the same time; what measures CPU time comes afterwards, in two halves.
 test: install ## every check, and every test but the longest (about 12 minutes on two processors)
-	@$(MAKE) --no-print-directory -j2 check-servers check-units
+	@$(MAKE) --no-print-directory -j3 check-stores check-clusters check-units
 	@$(MAKE) --no-print-directory -j2 check-loops-of-election check-loops
 
 test-full: lint ## every check and every test, one after another
 	@$(BIN)/python -m pytest
 
-check-servers: install
-	@$(BIN)/python -m pytest -m "not full and not alone" tests/contract tests/faults tests/integration
+check-stores: install
+	@$(BIN)/python -m pytest -m "not full and not alone" tests/contract tests/faults
+
+check-clusters: install
+	@$(BIN)/python -m pytest -m "not full and not alone" tests/integration
 
 check-loops-of-election: install
 	@$(BIN)/python -m pytest -m "alone and not full" tests/unit/election

@@ -90,7 +90,7 @@ class LeaderAdmin(AdminSession):
     async def drain_broker(self, broker: int, *, undo: bool = False, validate_only: bool = False) -> bool:
         """Have nothing new placed on a broker, or ``undo`` that; whether it changed anything. Moves nothing.
 
-        Raises BROKER_NOT_AVAILABLE when nobody knows it. It may be repeated.
+        Raises INVALID_REQUEST when nobody knows it. It may be repeated.
         """
         request = admin_pb2.DrainBrokerRequest(
             header=RequestHeader(client_id=self._client_id), broker_id=broker, undo=undo, validate_only=validate_only
