@@ -353,7 +353,7 @@ class Controller:
             case IsrsWritten(reports=reports):
                 await take_up_isrs(self._context, reports)
                 if any(map(self._reassigner.concerns, reports)):
-                    self._reassigner.wake()
+                    self._reassigner.hear()
             case ReplicasOffline():
                 await take_offline(self._context, event)
             case ReplicasUsable():

@@ -7,9 +7,12 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.port import Check, Group, Outcome, Refused, Set
+from regnum_election.reassignment.agent import NEWS_INTERVAL_S
+from regnum_model import paths
 from regnum_model.ids import PartitionKey
+from regnum_testing.clock import FakeClock
 from regnum_testing.gated_store import gated
-from regnum_testing.moving import ask, created, ids
+from regnum_testing.moving import ask, catch_up, created, grown, ids
 from regnum_testing.reigning import FakeCluster, until
 
 
@@ -78,3 +81,27 @@ async def test_what_the_store_cannot_take_at_once_goes_in_smaller_writes(cluster
     assert await ask(controller, "t", dict.fromkeys(range(20), (1, 2))) == [None] * 20
     await until(lambda: not controller.picture.reassigning)
     assert controller._reassigner.looks <= 3
+
+
+async def test_what_arrives_one_after_another_is_moved_on_together() -> None:
+    """Each switch rewrites the topic node and is told to all brokers: with many partitions that would be most of it."""
+    partitions = 20
+    clock = FakeClock()
+    cluster = FakeCluster(clock)
+    await cluster.begin(1, 2, 3, 4)
+    controller = await cluster.reign()
+    await created(controller, "t", *[(1, 2, 3)] * partitions)
+    assert await ask(controller, "t", dict.fromkeys(range(partitions), (1, 2, 4))) == [None] * partitions
+    await grown(cluster, "t", partitions - 1, 1, 2, 3, 4)
+    before = (await cluster.outside.get(paths.topic("t"))).stat.version
+    for number in range(partitions):
+        await catch_up(cluster, "t", number, 4)
+
+    async def all_have_arrived() -> bool:
+        await clock.advance(NEWS_INTERVAL_S)
+        return not (await cluster.topic("t")).reassigning
+
+    await until(all_have_arrived)
+    # The first that is heard of goes at once, the others together; and one more takes out who has confirmed.
+    assert (await cluster.outside.get(paths.topic("t"))).stat.version - before <= 4
+    await cluster.close()

@@ -106,14 +106,14 @@ async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_ot
     assert await ask(controller, "t", {0: (1, 3, 4)}) == [None]
     await grown(cluster, "t", 0, 1, 2, 3, 4)
     await catch_up(cluster, "t", 0, 4)
-    await arrived(cluster, "t", 0, 1, 3, 4)
 
     async def is_told_to_delete() -> bool:
-        # What follows a switch is looked after by the clock.
+        # What arrives one after another, and what follows a switch, is looked after by the clock.
         await clock.advance(0.1)
         return stopped(cluster, 2) == {("t", 0)}
 
     await until(is_told_to_delete)
+    await arrived(cluster, "t", 0, 1, 3, 4)
     await clock.advance(OFFLINE_INTERVAL_S)
     assert delivery._unusable.next_s is None
     await cluster.close()

@@ -5,12 +5,13 @@ number of partitions moves at a time, the others begin in the order in which the
 one write of one topic at most.
 
 Algorithm: it is woken when a leader has reported a new ISR of a partition that moves, when something was asked for,
-and every INTERVAL_S while anything is open. Each time, those that move, and as many of those that wait as there are
-places (``waiting``), are judged by ``decisions.next_step``, and the steps of each topic are written together, as many
-as a write of PARTS_MAX parts has room for, which is small enough for every store: each write repeats the whole topic
-node. Each is decided just before it is written, and other events come between two of them. What is refused is decided
-anew, fewer at a time, since one leader that writes its ISR must not hold up the others; what the store cannot take is
-cut in halves.
+and every INTERVAL_S while anything is open. Where many arrive one after another, those of NEWS_INTERVAL_S are moved on
+together, for each write is told to all brokers. Each time, those that move, and as many of
+those that wait as there are places (``waiting``), are judged by ``decisions.next_step``, and the steps of each topic
+are written together, as many as a write of PARTS_MAX parts has room for, which is small enough for every store: each
+write repeats the whole topic node. Each is decided just before it is written, and other events come between two of
+them. What is refused is decided anew, fewer at a time, since one leader that writes its ISR must not hold up the
+others; what the store cannot take is cut in halves.
 
 Replicas that went are stopped and deleted when the leader of the new epoch has taken its role up: then the old ones are
 out of every ISR, and it is certain who leads. A controller that dies before that leaves it to the brokers, which look
@@ -39,8 +40,9 @@ from regnum_election.state.telling import tell
 INTERVAL_S: Final = 1.0
 """Pause between two looks while anything is open."""
 
-STOPS_INTERVAL_S: Final = 0.2
-"""Pause between two looks whether old replicas may go: a controller that dies first leaves them to a grace time."""
+NEWS_INTERVAL_S: Final = 0.2
+"""Pause between two looks at new ISRs, and at whether old replicas may go: a controller that dies first leaves these to
+a grace time."""
 
 MOVING_MAX: Final = 50
 """Partitions that move at a time, unless the settings say otherwise."""
@@ -80,6 +82,8 @@ class Reassigner:
         self._moving_max: Final = moving_max
         self._looking = False
         self._wanted_again = False
+        self._news = False
+        self._looked_s = -NEWS_INTERVAL_S
         self._leaving: Final[dict[PartitionKey, tuple[BrokerId, ...]]] = {}
         """Brokers that are to delete their replica once the partition is led in its new epoch."""
         self._told_of: Final[set[PartitionKey]] = set()
@@ -110,6 +114,18 @@ class Reassigner:
         """Whether news of a partition may be what a reassignment waits for."""
         return key in self._context.picture.reassigning or key in self._leaving
 
+    def hear(self) -> None:
+        """Of some partitions that it is concerned with the ISR is another one: look at them before long."""
+        self._news = True
+        if self._context.clock.monotonic() - self._looked_s >= NEWS_INTERVAL_S:
+            self.wake()
+
+    def turn(self) -> None:
+        """Every NEWS_INTERVAL_S while anything is open."""
+        self.stop_those_that_went()
+        if self._news:
+            self.wake()
+
     def wake(self) -> None:
         """Look soon; once more after the look that is under way."""
         if self._looking:
@@ -119,7 +135,8 @@ class Reassigner:
             self._context.defer("reassignments", self._look())
 
     async def _look(self) -> AsyncGenerator[None, None]:
-        self._wanted_again = False
+        self._wanted_again = self._news = False
+        self._looked_s = self._context.clock.monotonic()
         self.looks += 1
         self.stop_those_that_went()
         for topic_id, numbers in (await self._due()).items():
