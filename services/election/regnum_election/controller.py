@@ -352,8 +352,7 @@ class Controller:
         match event:
             case IsrsWritten(reports=reports):
                 await take_up_isrs(self._context, reports)
-                if any(map(self._reassigner.concerns, reports)):
-                    self._reassigner.hear()
+                self._reassigner.hear(reports)
             case ReplicasOffline():
                 await take_offline(self._context, event)
             case ReplicasUsable():

@@ -11,7 +11,7 @@ from regnum_election.leaders.balance import balance_leaders, check_interval_s, i
 from regnum_election.partitions.by_hand import OrdersByHand
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.reassignment.agent import INTERVAL_S as REASSIGNMENT_INTERVAL_S
-from regnum_election.reassignment.agent import NEWS_INTERVAL_S, Reassigner
+from regnum_election.reassignment.agent import STOPS_INTERVAL_S, Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reign.events import EventQueue, Mutation, QueueFullError, nobody_waits
 from regnum_election.reign.reign import DeposedError
@@ -103,8 +103,8 @@ class Upkeep:
         await ready()
         clock, looked_s = self._context.clock, 0.0
         while True:
-            await clock.sleep(NEWS_INTERVAL_S if self._reassigner.is_open else REASSIGNMENT_INTERVAL_S)
-            self._reassigner.turn()
+            await clock.sleep(STOPS_INTERVAL_S if self._reassigner.is_open else REASSIGNMENT_INTERVAL_S)
+            self._reassigner.stop_those_that_went()
             if clock.monotonic() - looked_s >= REASSIGNMENT_INTERVAL_S:
                 looked_s = clock.monotonic()
                 self._reassigner.wake()

@@ -7,7 +7,7 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryStore
 from regnum_coordination.errors import InvalidRequest
 from regnum_coordination.port import Check, Group, Outcome, Refused, Set
-from regnum_election.reassignment.agent import NEWS_INTERVAL_S
+from regnum_election.reassignment.agent import INTERVAL_S
 from regnum_model import paths
 from regnum_model.ids import PartitionKey
 from regnum_testing.clock import FakeClock
@@ -98,7 +98,7 @@ async def test_what_arrives_one_after_another_is_moved_on_together() -> None:
         await catch_up(cluster, "t", number, 4)
 
     async def all_have_arrived() -> bool:
-        await clock.advance(NEWS_INTERVAL_S)
+        await clock.advance(INTERVAL_S)
         return not (await cluster.topic("t")).reassigning
 
     await until(all_have_arrived)

@@ -5,8 +5,9 @@ number of partitions moves at a time, the others begin in the order in which the
 one write of one topic at most.
 
 Algorithm: it is woken when a leader has reported a new ISR of a partition that moves, when something was asked for,
-and every INTERVAL_S while anything is open. Where many arrive one after another, those of NEWS_INTERVAL_S are moved on
-together, for each write is told to all brokers. Each time, those that move, and as many of
+and every INTERVAL_S while anything is open. Where many arrive one after another, those of an interval are moved on
+together, for each switch is a write of the topic node, and one fsync of every broker that has a part in it; but when
+half of those that may move have arrived, they do not wait. Each time, those that move, and as many of
 those that wait as there are places (``waiting``), are judged by ``decisions.next_step``, and the steps of each topic
 are written together, as many as a write of PARTS_MAX parts has room for, which is small enough for every store: each
 write repeats the whole topic node. Each is decided just before it is written, and other events come between two of
@@ -40,9 +41,8 @@ from regnum_election.state.telling import tell
 INTERVAL_S: Final = 1.0
 """Pause between two looks while anything is open."""
 
-NEWS_INTERVAL_S: Final = 0.2
-"""Pause between two looks at new ISRs, and at whether old replicas may go: a controller that dies first leaves these to
-a grace time."""
+STOPS_INTERVAL_S: Final = 0.2
+"""Pause between two looks whether old replicas may go: a controller that dies first leaves them to a grace time."""
 
 MOVING_MAX: Final = 50
 """Partitions that move at a time, unless the settings say otherwise."""
@@ -82,8 +82,8 @@ class Reassigner:
         self._moving_max: Final = moving_max
         self._looking = False
         self._wanted_again = False
-        self._news = False
-        self._looked_s = -NEWS_INTERVAL_S
+        self._news = 0
+        self._looked_s = -INTERVAL_S
         self._leaving: Final[dict[PartitionKey, tuple[BrokerId, ...]]] = {}
         """Brokers that are to delete their replica once the partition is led in its new epoch."""
         self._told_of: Final[set[PartitionKey]] = set()
@@ -114,16 +114,12 @@ class Reassigner:
         """Whether news of a partition may be what a reassignment waits for."""
         return key in self._context.picture.reassigning or key in self._leaving
 
-    def hear(self) -> None:
-        """Of some partitions that it is concerned with the ISR is another one: look at them before long."""
-        self._news = True
-        if self._context.clock.monotonic() - self._looked_s >= NEWS_INTERVAL_S:
-            self.wake()
-
-    def turn(self) -> None:
-        """Every NEWS_INTERVAL_S while anything is open."""
-        self.stop_those_that_went()
-        if self._news:
+    def hear(self, keys: Iterable[PartitionKey]) -> None:
+        """The ISR of these partitions is another one: look soon, if some move, or leave it to the next interval."""
+        concerned = sum(map(self.concerns, keys))
+        self._news += concerned
+        idle_s = self._context.clock.monotonic() - self._looked_s
+        if concerned and (idle_s >= INTERVAL_S or self._news >= self._moving_max / 2):
             self.wake()
 
     def wake(self) -> None:
@@ -135,7 +131,7 @@ class Reassigner:
             self._context.defer("reassignments", self._look())
 
     async def _look(self) -> AsyncGenerator[None, None]:
-        self._wanted_again = self._news = False
+        self._wanted_again, self._news = False, 0
         self._looked_s = self._context.clock.monotonic()
         self.looks += 1
         self.stop_those_that_went()
