@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from regnum.types.v1 import types_pb2
-from regnum_client import Admin, NewTopic
+from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, NewTopic
 from regnum_local.cluster import LocalCluster, ProcessState
 from regnum_local.plan import TRACES, Role
+from regnum_model.configs import LEADER_IMBALANCE_PER_BROKER_PERCENTAGE
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
@@ -235,6 +236,10 @@ async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S) -> AsyncIter
     look = Look({member.id: member.address("client") for member in cluster.plan.of(Role.BROKER)}, run.clock)
     try:
         async with Admin(cluster.bootstrap, timeout_s=shape.deadline_s, client_id="regnum-bench") as admin:
+            # All of them go back: a tenth that stays with others would be another failover the next time.
+            await admin.alter_config(
+                ConfigAlteration(resource=CLUSTER_CONFIG, set={LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: "0"})
+            )
             yield Stand(run, cluster, admin, look)
     finally:
         await look.close()
