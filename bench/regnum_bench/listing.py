@@ -74,7 +74,7 @@ async def _listed(cluster: Stand) -> tuple[Round, float]:
     if lines != shape.topics:
         raise MeasureError(f"{shape.topics:,} topics are there, and {lines:,} were listed")
     run.progress.detail(f"{lines:,} topics listed in {found.wall_s:.3f} s, {found.cpu_s:.3f} s of a processor")
-    whole_s = after.whole_s - before.whole_s
+    whole_s = after.whole_since(before)
     # The command is one of ours, though it has ended before anybody could ask what it used.
     others = after.others_ratio(before) - (found.cpu_s / whole_s if whole_s > 0 else 0.0)
     figures = {

@@ -53,22 +53,23 @@ class ProcessorTime:
             if process in before.spent_s:
                 kinds[process[0]] += seconds - before.spent_s[process]
         figures = {f"{phase}_cpu_{kind}_s": kinds[kind] for kind in sorted(kinds)}
-        busy, whole = self.busy_s - before.busy_s, self.whole_s - before.whole_s
+        busy, whole = self.busy_s - before.busy_s, self.whole_since(before)
         if whole > 0:
             figures[f"{phase}_busy_ratio"] = busy / whole
             figures[f"{phase}_stolen_ratio"] = (self.stolen_s - before.stolen_s) / whole
         return figures
 
-    @property
-    def whole_s(self) -> float:
-        """All of the machine, all processors together."""
-        return self.busy_s + self.idle_s + self.stolen_s
+    def whole_since(self, before: "ProcessorTime") -> float:
+        """Seconds of all processors together since then."""
+        # What the kernel counts as waiting for a disk may grow less, by some ticks.
+        idle_s = max(0.0, self.idle_s - before.idle_s)
+        return self.busy_s - before.busy_s + idle_s + self.stolen_s - before.stolen_s
 
     def others_ratio(self, before: "ProcessorTime") -> float:
         """Share of all processors' time that others had, here or on the host; 0 where the kernel does not tell."""
         ours = sum(seconds - before.spent_s[key] for key, seconds in self.spent_s.items() if key in before.spent_s)
         busy = self.busy_s + self.stolen_s - before.busy_s - before.stolen_s
-        whole = self.whole_s - before.whole_s
+        whole = self.whole_since(before)
         return max(0.0, busy - ours) / whole if whole > 0 else 0.0
 
 

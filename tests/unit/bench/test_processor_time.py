@@ -74,9 +74,9 @@ def test_this_process_is_found_where_it_works() -> None:
         pytest.skip("no /proc")
     before = ProcessorTime.of([("me", os.getpid())])
     began_s = time.process_time()
-    while time.process_time() < began_s + 0.1:
+    while time.process_time() < began_s + 0.4:
         pass
     figures = ProcessorTime.of([("me", os.getpid())]).since(before, "x")
-    assert figures["x_cpu_me_s"] >= 0.08
-    assert figures[f"x_cpu_{OWN}_s"] >= 0.1
+    assert figures["x_cpu_me_s"] >= 0.2, "the kernel counts ticks"
+    assert figures[f"x_cpu_{OWN}_s"] >= 0.4
     assert 0 < figures["x_busy_ratio"] <= 1
