@@ -3,11 +3,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+SERVICES := $(addprefix tests/unit/,election broker broker_log metadata quota)
 # Tests start some hundred processes: where the environment forbids to keep bytecode, each of them compiles all that it
 # imports, for a third of the time of its start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo bench test test-full check-stores check-clusters check-units check-loops-of-election check-loops lint proto proto-check lock clean
+.PHONY: help install demo bench test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,10 +29,10 @@ demo: install ## start a cluster, kill its leaders under load, prove that nothin
 bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes)
 	@$(BIN)/regnum-bench all --size quick
 
-# Tests with servers wait for much, so that those of the stores, those of clusters, and the checks with the unit tests run
-# at the same time; what measures CPU time comes afterwards, in two halves.
+# Tests with servers wait for much, so that those of clusters, those of the stores, and the checks with the unit tests run
+# at the same time, three at once; what measures CPU time comes afterwards, in two halves.
 test: install ## every check, and every test but the longest (about 12 minutes on two processors)
-	@$(MAKE) --no-print-directory -j3 check-stores check-clusters check-units
+	@$(MAKE) --no-print-directory -j3 check-clusters check-units check-stores check-services
 	@$(MAKE) --no-print-directory -j2 check-loops-of-election check-loops
 
 test-full: lint ## every check and every test, one after another
@@ -50,7 +51,10 @@ check-loops: install
 	@$(BIN)/python -m pytest -m "alone and not full" --ignore tests/unit/election
 
 check-units: lint
-	@$(BIN)/python -m pytest -m "not full and not alone" tests/unit
+	@$(BIN)/python -m pytest -m "not full and not alone" tests/unit $(addprefix --ignore ,$(SERVICES))
+
+check-services: install
+	@$(BIN)/python -m pytest -m "not full and not alone" $(SERVICES)
 
 lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/ruff check .
