@@ -31,7 +31,7 @@ bench: install ## every benchmark at a small size on both stores, into bench/res
 
 # Tests with servers wait for much, so that those of clusters, those of the stores, the checks and the unit tests run three
 # at once, the longest first; what measures CPU time comes afterwards, in two halves.
-test: install ## every check, and every test but the longest (about 12 minutes on two processors)
+test: install ## every check, and every test but the longest (about 14 minutes on two processors)
 	@$(MAKE) --no-print-directory -j3 check-clusters check-services lint check-units check-stores
 	@$(MAKE) --no-print-directory -j2 check-loops-of-election check-loops
 
