@@ -38,6 +38,9 @@ from regnum_testing.waiting import DEADLINE_S, eventually, within
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
 
+# Of each node of the store: content, version, and which creation of it it is.
+Versions = dict[str, tuple[bytes, int, int]]
+
 CLOCK = SystemClock()
 SESSION_S = 5.0
 """The shortest that etcd allows."""
@@ -57,8 +60,10 @@ async def reign(failpoints: FailpointCluster) -> int:
 
 async def sleeps_and_wakes(
     hands: Hands, sleeper: str, changes: dict[str, tuple[Change, str]], asking: Any, *, unsent: int = 0
-) -> None:
+) -> tuple[Versions, Versions]:
     """From the moment at which the controller stands still: its successor finishes, it wakes, nothing changes.
+
+    Returns the store as it was before the waking, and the same nodes at the end.
 
     Args:
         hands: the client.
@@ -97,7 +102,7 @@ async def sleeps_and_wakes(
         assert await change.ask(hands, topic, mutation) == answer
         await change.check(hands, topic)
     await failpoints.nothing_left()
-    assert {path: found for path, found in (await versions(failpoints.store)).items() if path in before} == before
+    return before, {path: found for path, found in (await versions(failpoints.store)).items() if path in before}
 
 
 async def refusal(failpoints: FailpointCluster, broker: int, sender: str, epoch: int) -> int:
@@ -156,7 +161,10 @@ async def test_a_controller_that_slept_before_a_write_or_an_order_changes_nothin
             assert await failpoints.fired(sleeper), place
             try:
                 unsent = 1 if place.startswith("step=order") else 0
-                await sleeps_and_wakes(hands, sleeper, {topic: (change, mutation)}, asking, unsent=unsent)
+                before, after = await sleeps_and_wakes(
+                    hands, sleeper, {topic: (change, mutation)}, asking, unsent=unsent
+                )
+                assert after == before
             except (AssertionError, RegnumError, NoNode) as error:
                 raise AssertionError(f"stopped before {place}, topic {topic}: {error}") from error
 
@@ -186,7 +194,8 @@ async def test_a_controller_that_slept_at_any_moment_of_several_calls_changes_no
             await eventually(the_moment)
             failpoints.cluster.pause(sleeper)
             try:
-                await sleeps_and_wakes(hands, sleeper, changes, asking)
+                before, after = await sleeps_and_wakes(hands, sleeper, changes, asking)
+                assert after == before
             except (AssertionError, RegnumError, NoNode) as error:
                 raise AssertionError(
                     f"stopped {late_s * 1000:.0f} ms after the calls of round {number}: {error}"

@@ -60,6 +60,7 @@ async def test_a_process_that_lost_its_image_gets_a_full_one(cluster: FakeCluste
     cluster.metadata.forget()
     await create(controller, "second")
     await until(lambda: set(cluster.metadata.topics) == {"first", "second"})
+    assert cluster.metadata.topics == {"first": {0: 1}, "second": {0: 1}}
 
 
 async def test_a_process_that_registers_anew_gets_a_full_image(cluster: FakeCluster) -> None:
@@ -71,6 +72,7 @@ async def test_a_process_that_registers_anew_gets_a_full_image(cluster: FakeClus
     cluster.metadata.forget()
     await cluster.metadata.register()
     await until(lambda: "t" in cluster.metadata.topics)
+    assert cluster.metadata.topics == {"t": {0: 1}}
 
 
 async def test_creation_does_not_wait_for_a_process_that_is_down_for_ever(cluster: FakeCluster) -> None:
@@ -80,6 +82,8 @@ async def test_creation_does_not_wait_for_a_process_that_is_down_for_ever(cluste
     cluster.metadata.down = True
     async with asyncio.timeout(DEADLINE_S):
         await create(controller, "t")
+    assert set(controller.picture.names) == {"t"}
+    assert "t" not in cluster.metadata.topics
 
 
 async def test_a_later_controller_at_a_process_ends_the_reign(cluster: FakeCluster) -> None:
@@ -103,6 +107,8 @@ async def test_a_dead_process_loses_its_registration(cluster: FakeCluster) -> No
         return await cluster.outside.exists(paths.metadata_id(cluster.metadata.id)) is None
 
     await until(gone)
+    assert cluster.running is not None
+    assert not cluster.running.done(), "the reign goes on without it"
 
 
 async def test_a_later_life_of_a_dead_process_keeps_its_registration(cluster: FakeCluster) -> None:

@@ -1,12 +1,14 @@
 """`regnum partitions give-up`: the way out where what is recorded of a partition cannot be read."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regnum_client.commands.invocation import (
+    CLIENT_ID,
     TIMEOUT_S,
     BootstrapOption,
+    ClientIdOption,
     CommandFailedError,
     DebugOption,
     Output,
@@ -20,8 +22,6 @@ from regnum_client.commands.rendering import emit_failure, emit_rows
 
 if TYPE_CHECKING:
     from regnum_client.admin.recovery import DamagedNumber
-
-CLIENT_ID: Final = "regnum-admin"
 
 
 def add_to(group: typer.Typer) -> None:
@@ -40,9 +40,7 @@ def give_up(
         bool,
         typer.Option("--accept-loss", help="Remove them for good, with all their records. Default: report."),
     ] = False,
-    client_id: Annotated[
-        str, typer.Option("--client-id", metavar="ID", help="Name of the caller, for the controller's log.")
-    ] = CLIENT_ID,
+    client_id: ClientIdOption = CLIENT_ID,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
