@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
+from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum.types.v1 import types_pb2
 from regnum_local.cluster import LocalCluster
 from regnum_local.plan import Role

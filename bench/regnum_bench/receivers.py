@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.channel import MESSAGE_BYTES_MAX
 
@@ -155,7 +155,9 @@ async def _serve(applying: int) -> None:
     notes = grpc.unary_unary_rpc_method_handler(seen, request_deserializer=bytes, response_serializer=bytes)
     server.add_generic_rpc_handlers(
         (
-            grpc.method_handlers_generic_handler("regnum.broker.v1.ReplicaControlService", {"UpdateMetadata": updates}),
+            grpc.method_handlers_generic_handler(
+                "regnum.replication.v1.ReplicaControlService", {"UpdateMetadata": updates}
+            ),
             grpc.method_handlers_generic_handler("regnum.bench.Receivers", {"Seen": notes}),
         )
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
-from regnum.broker.v1 import control_pb2, control_pb2_grpc
+from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NoNode
 from regnum_local.plan import Role

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 import grpc
 import pytest
-from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc, propagation_pb2, propagation_pb2_grpc
+from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
+from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin
 from regnum_local.cluster import LocalCluster

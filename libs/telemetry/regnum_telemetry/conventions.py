@@ -253,7 +253,7 @@ RPC_SYSTEM_NAME: Final = "grpc"
 """Value of RPC_SYSTEM."""
 
 RPC_METHOD: Final = "rpc.method"
-"""Full name: ``regnum.broker.v1.ReplicaControlService/LeaderAndIsr``."""
+"""Full name: ``regnum.replication.v1.ReplicaControlService/LeaderAndIsr``."""
 
 RPC_STATUS: Final = "rpc.response.status_code"
 """Name of the gRPC status: ``OK``, ``UNAVAILABLE``."""
@@ -264,10 +264,10 @@ SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 """Port that was called; int."""
 
-LEADER_AND_ISR: Final = "regnum.broker.v1.ReplicaControlService/LeaderAndIsr"
+LEADER_AND_ISR: Final = "regnum.replication.v1.ReplicaControlService/LeaderAndIsr"
 """Name of the spans of LeaderAndIsr, both sides."""
 
-PUBLISH_CHANGES: Final = "regnum.metadata.v1.PropagationService/PublishChanges"
+PUBLISH_CHANGES: Final = "regnum.propagation.v1.PropagationService/PublishChanges"
 """Name of the spans of PublishChanges, both sides."""
 
 # Resource attributes.

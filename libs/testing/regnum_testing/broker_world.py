@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from regnum.broker.v1 import control_pb2, control_pb2_grpc, log_pb2, log_pb2_grpc
+from regnum.broker.v1 import log_pb2, log_pb2_grpc
+from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import types_pb2
 from regnum_broker.broker import Broker
 from regnum_broker.replication.leader import Leadership

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import grpc
 from regnum.admin.v1 import admin_pb2
-from regnum.broker.v1 import group_pb2, group_pb2_grpc, log_pb2, log_pb2_grpc
+from regnum.broker.v1 import log_pb2, log_pb2_grpc, producer_pb2, producer_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_election.history.log import EventLog
@@ -228,7 +228,7 @@ class DescribedTopic:
 class FakeBroker(
     FakeMember,
     log_pb2_grpc.LogServiceServicer,
-    group_pb2_grpc.GroupServiceServicer,
+    producer_pb2_grpc.ProducerServiceServicer,
     metadata_pb2_grpc.MetadataServiceServicer,
 ):
     """A broker as clients see it."""
@@ -249,7 +249,7 @@ class FakeBroker(
     def register(self, server: grpc.aio.Server) -> None:
         """Add the services."""
         log_pb2_grpc.add_LogServiceServicer_to_server(self, server)
-        group_pb2_grpc.add_GroupServiceServicer_to_server(self, server)
+        producer_pb2_grpc.add_ProducerServiceServicer_to_server(self, server)
         metadata_pb2_grpc.add_MetadataServiceServicer_to_server(self, server)
 
     async def freeze(self) -> None:
@@ -340,12 +340,12 @@ class FakeBroker(
         return answer
 
     async def InitProducerId(  # noqa: N802
-        self, _request: group_pb2.InitProducerIdRequest, _context: Context
-    ) -> group_pb2.InitProducerIdResponse:
+        self, _request: producer_pb2.InitProducerIdRequest, _context: Context
+    ) -> producer_pb2.InitProducerIdResponse:
         """The next id."""
         await self._answering()
         self.cluster.producer_ids += 1
-        return group_pb2.InitProducerIdResponse(producer_id=self.cluster.producer_ids, producer_epoch=0)
+        return producer_pb2.InitProducerIdResponse(producer_id=self.cluster.producer_ids, producer_epoch=0)
 
     async def Produce(  # noqa: N802
         self, request: log_pb2.ProduceRequest, _context: Context

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from regnum.metadata.v1 import propagation_pb2
+from regnum.propagation.v1 import propagation_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.membership import Membership

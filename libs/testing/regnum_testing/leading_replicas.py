@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from regnum.broker.v1 import replication_pb2
+from regnum.replication.v1 import replication_pb2
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower_streams import FollowerStreams

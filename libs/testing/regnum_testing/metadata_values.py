@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_metadata.delivery import SMALL_BYTES
 from regnum_metadata.image import Change, Head, Image

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from regnum.broker.v1 import control_pb2_grpc, group_pb2_grpc, log_pb2_grpc, replication_pb2_grpc
+from regnum.broker.v1 import log_pb2_grpc, producer_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2_grpc
+from regnum.replication.v1 import control_pb2_grpc, replication_pb2_grpc
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.believed_epochs import BelievedEpochs
 from regnum_model.ids import BrokerId, encode_id
@@ -48,7 +49,7 @@ from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.throttle import ReplicationThrottle
 from regnum_broker.servicers.control import ReplicaControlServicer
-from regnum_broker.servicers.group import GroupServicer
+from regnum_broker.servicers.group import ProducerServicer
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.servicers.replica_logs import ReplicaLogs
@@ -154,14 +155,14 @@ class Broker:
         internal = self._server(
             "internal",
             ServiceRegistration(
-                name="regnum.broker.v1.ReplicaControlService",
+                name="regnum.replication.v1.ReplicaControlService",
                 servicer=ReplicaControlServicer(
                     fence=fence, orders=orders, replicas=replicas, logs=ReplicaLogs(replicas, storage), cache=cache
                 ),
                 add_to_server=control_pb2_grpc.add_ReplicaControlServiceServicer_to_server,
             ),
             ServiceRegistration(
-                name="regnum.broker.v1.ReplicationService",
+                name="regnum.replication.v1.ReplicationService",
                 servicer=ReplicationServicer(
                     make_session=lambda: FetchSession(
                         find=replicas.get,
@@ -198,9 +199,9 @@ class Broker:
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
             ServiceRegistration(
-                name="regnum.broker.v1.GroupService",
-                servicer=GroupServicer(ProducerIds(broker=self._id, fence=fence, calls=calls)),
-                add_to_server=group_pb2_grpc.add_GroupServiceServicer_to_server,
+                name="regnum.broker.v1.ProducerService",
+                servicer=ProducerServicer(ProducerIds(broker=self._id, fence=fence, calls=calls)),
+                add_to_server=producer_pb2_grpc.add_ProducerServiceServicer_to_server,
             ),
             ServiceRegistration(
                 name="regnum.metadata.v1.MetadataService",

@@ -4,14 +4,14 @@ import asyncio
 from typing import Any, Final
 
 import grpc
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
-UPDATE_METADATA: Final = "/regnum.broker.v1.ReplicaControlService/UpdateMetadata"
+UPDATE_METADATA: Final = "/regnum.replication.v1.ReplicaControlService/UpdateMetadata"
 """Called by name, since what is sent is already serialised."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.nodes import Address

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.ids import NO_EPOCH, NO_LEADER, ControllerEpoch
 from regnum_model.picture_line import News, PictureVersion

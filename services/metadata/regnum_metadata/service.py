@@ -7,7 +7,8 @@ from contextlib import aclosing
 from typing import Final
 
 import structlog
-from regnum.metadata.v1 import metadata_pb2_grpc, propagation_pb2_grpc
+from regnum.metadata.v1 import metadata_pb2_grpc
+from regnum.propagation.v1 import propagation_pb2_grpc
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.believed_epochs import BelievedEpochs
@@ -89,7 +90,7 @@ class MetadataService:
             Address.parse(settings.internal_listen),
             [
                 ServiceRegistration(
-                    name="regnum.metadata.v1.PropagationService",
+                    name="regnum.propagation.v1.PropagationService",
                     servicer=PropagationServicer(self._propagation),
                     add_to_server=propagation_pb2_grpc.add_PropagationServiceServicer_to_server,
                 )

@@ -3,7 +3,7 @@
 import gc
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_bench.outage import collected_before, complaints, void
 from regnum_bench.propagate import topics

@@ -4,8 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import control_pb2, log_pb2
+from regnum.broker.v1 import log_pb2
 from regnum.metadata.v1 import metadata_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.identity import Identity
@@ -52,7 +53,7 @@ def test_a_controller_asks_about_the_logs_of_a_thousand_replicas(tmp_path: Path)
         ).SerializeToString()
         with held.measuring("GetReplicaLogInfo"):
             answer = await ask(
-                world, "/regnum.broker.v1.ReplicaControlService/GetReplicaLogInfo", request, client=False
+                world, "/regnum.replication.v1.ReplicaControlService/GetReplicaLogInfo", request, client=False
             )
         replicas = control_pb2.GetReplicaLogInfoResponse.FromString(answer).replicas
         assert [one.error_code for one in replicas] == [errors_pb2.ERROR_CODE_NONE] * QUERIES_MAX

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import control_pb2, log_pb2, replication_pb2
+from regnum.broker.v1 import log_pb2
+from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.servicers.control import PARTITIONS_MAX as ORDERED_MAX
 from regnum_broker.servicers.replication import QUERIES_MAX
@@ -21,7 +22,7 @@ from regnum_testing.waiting import eventually
 pytestmark = pytest.mark.alone
 
 PARTITIONS = 10_000
-REPLICATION = "/regnum.broker.v1.ReplicationService"
+REPLICATION = "/regnum.replication.v1.ReplicationService"
 LOG = "/regnum.broker.v1.LogService"
 
 

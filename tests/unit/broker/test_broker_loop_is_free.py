@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import control_pb2, log_pb2
+from regnum.broker.v1 import log_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_broker.servicers.control import PARTITIONS_MAX
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch, TopicId
@@ -16,7 +17,7 @@ from regnum_testing.held_loop import HeldLoop, run_measured
 
 pytestmark = pytest.mark.alone
 
-CONTROL = "/regnum.broker.v1.ReplicaControlService"
+CONTROL = "/regnum.replication.v1.ReplicaControlService"
 LOG = "/regnum.broker.v1.LogService"
 METADATA = "/regnum.metadata.v1.MetadataService"
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.identity import Identity

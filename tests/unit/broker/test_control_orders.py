@@ -7,7 +7,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from regnum.broker.v1 import control_pb2, log_pb2
+from regnum.broker.v1 import log_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.orders import REPLICAS_PER_DELETION
 from regnum_model import paths
@@ -383,7 +384,7 @@ async def test_a_fenced_broker_sends_clients_away_and_does_not_register_without_
 
 async def test_a_batch_of_garbage_is_no_order(world: BrokerWorld) -> None:
     call = world.channel(world.brokers[BrokerId(1)].settings.internal_listen).unary_unary(
-        "/regnum.broker.v1.ReplicaControlService/LeaderAndIsr"
+        "/regnum.replication.v1.ReplicaControlService/LeaderAndIsr"
     )
     with pytest.raises(grpc.RpcError) as raised:
         await call(b"\xff\xff\xff", timeout=10)

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import control_pb2, log_pb2
+from regnum.broker.v1 import log_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.orders import Orders

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
+from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_broker.identity import Identity
 from regnum_broker.replication.follower import MAX_WAIT_MS, LeaderStream

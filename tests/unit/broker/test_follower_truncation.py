@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import grpc
 import pytest
-from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
+from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum_broker.identity import Identity
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.replication.follower import LeaderStream

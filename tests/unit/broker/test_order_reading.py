@@ -1,7 +1,7 @@
 """What is read of the controller's orders, and what is shared by those that say the same."""
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_broker.cluster.order_reading import SHARED_MAX, OrderReader
 

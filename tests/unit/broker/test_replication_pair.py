@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import log_pb2, replication_pb2, replication_pb2_grpc
+from regnum.broker.v1 import log_pb2
+from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.leader import FollowerStream, Leadership
 from regnum_coordination.port import Check, Delete

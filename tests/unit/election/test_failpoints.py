@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.errors import NodeExists

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from regnum.broker.v1 import control_pb2
-from regnum.metadata.v1 import propagation_pb2
+from regnum.propagation.v1 import propagation_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion
 from regnum_coordination.port import Group, Refused, Written

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.controller import Controller
 from regnum_election.recovery.calls import Recovered, Recovery, RecoveryRequest

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum_election.decisions.cluster import Broker, Cluster, HeldState, Partition, Topic
 from regnum_election.dispatch.control_requests import ControlRequests
 from regnum_election.dispatch.outbox import PARTITIONS_PER_MESSAGE, StatesCall

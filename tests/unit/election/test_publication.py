@@ -1,6 +1,6 @@
 """What the controller publishes (safety rules S17, S18)."""
 
-from regnum.metadata.v1 import propagation_pb2
+from regnum.propagation.v1 import propagation_pb2
 from regnum_election.publication.delta_log import (
     BASE_VERSION_MAX,
     PART_PARTITIONS,

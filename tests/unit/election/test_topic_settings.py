@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.admin.v1 import admin_pb2
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.candidacy.role import ControllerRole
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from typing import Any
 
 import pytest
-from regnum.broker.v1 import control_pb2
-from regnum.metadata.v1 import metadata_pb2, propagation_pb2
+from regnum.metadata.v1 import metadata_pb2
+from regnum.propagation.v1 import propagation_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_metadata.propagation import Propagation
 from regnum_metadata.servicers.metadata import MetadataServicer

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from regnum.metadata.v1 import metadata_pb2, propagation_pb2
+from regnum.metadata.v1 import metadata_pb2
+from regnum.propagation.v1 import propagation_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_metadata.propagation import Propagation
 from regnum_metadata.servicers.metadata import MetadataServicer

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_metadata.differences import compared, named_by
 from regnum_metadata.image import Change, Image

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from regnum.broker.v1 import control_pb2
-from regnum.metadata.v1 import propagation_pb2
+from regnum.propagation.v1 import propagation_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.identity import Identity

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_metadata.delivery import SMALL_BYTES, ByteBudget, Patience, deliver
 from regnum_metadata.propagation import Propagation

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import grpc
 from regnum.admin.v1.admin_pb2_grpc import AdminServiceStub
 from regnum.admin.v1.events_pb2_grpc import EventServiceStub
-from regnum.broker.v1.group_pb2_grpc import GroupServiceStub
 from regnum.broker.v1.log_pb2_grpc import LogServiceStub
+from regnum.broker.v1.producer_pb2_grpc import ProducerServiceStub
 from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
@@ -19,8 +19,8 @@ from regnum_service.status import from_rpc_error
 if TYPE_CHECKING:
     from regnum.admin.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from regnum.admin.v1.events_pb2_grpc import EventServiceAsyncStub
-    from regnum.broker.v1.group_pb2_grpc import GroupServiceAsyncStub
     from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
+    from regnum.broker.v1.producer_pb2_grpc import ProducerServiceAsyncStub
     from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceAsyncStub
 
 Q_contra = TypeVar("Q_contra", contravariant=True)
@@ -79,9 +79,9 @@ class Connections:
             stub = self._log[address] = LogServiceStub(self._channels.get(address))
         return stub
 
-    def groups(self, address: Address) -> "GroupServiceAsyncStub":
+    def producers(self, address: Address) -> "ProducerServiceAsyncStub":
         """Producer ids."""
-        return GroupServiceStub(self._channels.get(address))
+        return ProducerServiceStub(self._channels.get(address))
 
     def metadata(self, address: Address) -> "MetadataServiceAsyncStub":
         """Cluster metadata."""

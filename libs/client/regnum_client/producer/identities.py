@@ -5,7 +5,7 @@ import contextlib
 import random
 from typing import Final
 
-from regnum.broker.v1.group_pb2 import InitProducerIdRequest
+from regnum.broker.v1.producer_pb2 import InitProducerIdRequest
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_service.clock import Clock
@@ -70,7 +70,7 @@ class Identities:
             for address in self._metadata.candidates():
                 with contextlib.suppress(RegnumError):
                     answer = await call(
-                        self._connections.groups(address).InitProducerId,
+                        self._connections.producers(address).InitProducerId,
                         InitProducerIdRequest(header=self._header),
                         timeout_s=5.0,
                     )

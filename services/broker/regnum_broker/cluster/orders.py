@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
 from regnum_model.epochs import is_plausible

@@ -6,7 +6,7 @@ The functions look and change nothing; the session acts.
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from regnum.broker.v1 import replication_pb2
+from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
 from regnum_service.errors import Code

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from regnum.broker.v1 import replication_pb2
+from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, Registration, TopicId
 from regnum_service.clock import Clock

@@ -5,7 +5,7 @@ import contextlib
 import math
 from dataclasses import dataclass
 
-from regnum.broker.v1 import replication_pb2
+from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import LeaderEpoch
 from regnum_records.errors import CorruptBatchError

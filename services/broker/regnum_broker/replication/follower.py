@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import grpc
 import structlog
-from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
+from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
 from regnum_model.nodes import Address

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import structlog
-from regnum.broker.v1 import control_pb2, control_pb2_grpc
+from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, ControllerEpoch, PartitionKey, TopicId
 from regnum_service.errors import RegnumError

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from regnum.broker.v1 import replication_pb2, replication_pb2_grpc
+from regnum.replication.v1 import replication_pb2, replication_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_service.errors import Code, RegnumError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from immutables import Map, MapMutation
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import ControllerEpoch
 from regnum_model.picture_line import NO_PICTURE, PictureVersion

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import ControllerEpoch
 from regnum_service.errors import Code, RegnumError

@@ -4,14 +4,14 @@ import asyncio
 from typing import Any, Final
 
 import grpc
-from regnum.broker.v1 import control_pb2, control_pb2_grpc
+from regnum.replication.v1 import control_pb2, control_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_service.channel import PeerChannel
 from regnum_service.errors import RegnumError
 from regnum_service.status import from_rpc_error
 
-LEADER_AND_ISR: Final = "/regnum.broker.v1.ReplicaControlService/LeaderAndIsr"
+LEADER_AND_ISR: Final = "/regnum.replication.v1.ReplicaControlService/LeaderAndIsr"
 """Full name of the call, whose messages are encoded elsewhere."""
 
 CALL_TIMEOUT_S: Final = 10.0

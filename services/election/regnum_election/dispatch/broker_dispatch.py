@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import structlog
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.clock import Clock

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Final
 
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.configs import NO_SETTINGS, ReplicaSettings
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId, PartitionKey

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum_model.ids import BrokerId
 
 from regnum_election.dispatch.ports import ControlChannel

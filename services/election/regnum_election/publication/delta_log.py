@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from regnum.metadata.v1 import propagation_pb2
+from regnum.propagation.v1 import propagation_pb2
 from regnum.types.v1 import types_pb2
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address

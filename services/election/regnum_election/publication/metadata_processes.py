@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import structlog
-from regnum.metadata.v1 import propagation_pb2
+from regnum.propagation.v1 import propagation_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import NodeFailure, SessionExpired
 from regnum_coordination.port import Delete, Store

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
-from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
+from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum_model.nodes import Address
 from regnum_service.channel import PeerChannel
 from regnum_service.status import from_rpc_error
 
-PUBLISH_CHANGES: Final = "/regnum.metadata.v1.PropagationService/PublishChanges"
+PUBLISH_CHANGES: Final = "/regnum.propagation.v1.PropagationService/PublishChanges"
 """Full name of the call, whose messages are encoded elsewhere."""
 
 PUBLISH_TIMEOUT_S: Final = 15.0

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Node
 from regnum_model import paths

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from regnum.metadata.v1 import propagation_pb2, propagation_pb2_grpc
+from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.picture_line import PictureVersion

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from regnum.metadata.v1 import propagation_pb2 as regnum_dot_metadata_dot_v1_dot_propagation__pb2
+from regnum.propagation.v1 import propagation_pb2 as regnum_dot_propagation_dot_v1_dot_propagation__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in regnum/metadata/v1/propagation_pb2_grpc.py depends on'
+        + ' but the generated code in regnum/propagation/v1/propagation_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,14 +36,14 @@ class PropagationServiceStub:
             channel: A grpc.Channel.
         """
         self.PublishChanges = channel.stream_unary(
-                '/regnum.metadata.v1.PropagationService/PublishChanges',
-                request_serializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.PublishChangesRequest.SerializeToString,
-                response_deserializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.PublishChangesResponse.FromString,
+                '/regnum.propagation.v1.PropagationService/PublishChanges',
+                request_serializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.PublishChangesRequest.SerializeToString,
+                response_deserializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.PublishChangesResponse.FromString,
                 _registered_method=True)
         self.DescribeLag = channel.unary_unary(
-                '/regnum.metadata.v1.PropagationService/DescribeLag',
-                request_serializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.DescribeLagRequest.SerializeToString,
-                response_deserializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.DescribeLagResponse.FromString,
+                '/regnum.propagation.v1.PropagationService/DescribeLag',
+                request_serializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.DescribeLagRequest.SerializeToString,
+                response_deserializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.DescribeLagResponse.FromString,
                 _registered_method=True)
 
 
@@ -73,19 +73,19 @@ def add_PropagationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'PublishChanges': grpc.stream_unary_rpc_method_handler(
                     servicer.PublishChanges,
-                    request_deserializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.PublishChangesRequest.FromString,
-                    response_serializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.PublishChangesResponse.SerializeToString,
+                    request_deserializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.PublishChangesRequest.FromString,
+                    response_serializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.PublishChangesResponse.SerializeToString,
             ),
             'DescribeLag': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeLag,
-                    request_deserializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.DescribeLagRequest.FromString,
-                    response_serializer=regnum_dot_metadata_dot_v1_dot_propagation__pb2.DescribeLagResponse.SerializeToString,
+                    request_deserializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.DescribeLagRequest.FromString,
+                    response_serializer=regnum_dot_propagation_dot_v1_dot_propagation__pb2.DescribeLagResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'regnum.metadata.v1.PropagationService', rpc_method_handlers)
+            'regnum.propagation.v1.PropagationService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('regnum.metadata.v1.PropagationService', rpc_method_handlers)
+    server.add_registered_method_handlers('regnum.propagation.v1.PropagationService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -107,9 +107,9 @@ class PropagationService:
         return grpc.experimental.stream_unary(
             request_iterator,
             target,
-            '/regnum.metadata.v1.PropagationService/PublishChanges',
-            regnum_dot_metadata_dot_v1_dot_propagation__pb2.PublishChangesRequest.SerializeToString,
-            regnum_dot_metadata_dot_v1_dot_propagation__pb2.PublishChangesResponse.FromString,
+            '/regnum.propagation.v1.PropagationService/PublishChanges',
+            regnum_dot_propagation_dot_v1_dot_propagation__pb2.PublishChangesRequest.SerializeToString,
+            regnum_dot_propagation_dot_v1_dot_propagation__pb2.PublishChangesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -134,9 +134,9 @@ class PropagationService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/regnum.metadata.v1.PropagationService/DescribeLag',
-            regnum_dot_metadata_dot_v1_dot_propagation__pb2.DescribeLagRequest.SerializeToString,
-            regnum_dot_metadata_dot_v1_dot_propagation__pb2.DescribeLagResponse.FromString,
+            '/regnum.propagation.v1.PropagationService/DescribeLag',
+            regnum_dot_propagation_dot_v1_dot_propagation__pb2.DescribeLagRequest.SerializeToString,
+            regnum_dot_propagation_dot_v1_dot_propagation__pb2.DescribeLagResponse.FromString,
             options,
             channel_credentials,
             insecure,

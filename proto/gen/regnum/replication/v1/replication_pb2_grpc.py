@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from regnum.broker.v1 import replication_pb2 as regnum_dot_broker_dot_v1_dot_replication__pb2
+from regnum.replication.v1 import replication_pb2 as regnum_dot_replication_dot_v1_dot_replication__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in regnum/broker/v1/replication_pb2_grpc.py depends on'
+        + ' but the generated code in regnum/replication/v1/replication_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,14 +36,14 @@ class ReplicationServiceStub:
             channel: A grpc.Channel.
         """
         self.FetchReplica = channel.stream_stream(
-                '/regnum.broker.v1.ReplicationService/FetchReplica',
-                request_serializer=regnum_dot_broker_dot_v1_dot_replication__pb2.FetchReplicaRequest.SerializeToString,
-                response_deserializer=regnum_dot_broker_dot_v1_dot_replication__pb2.FetchReplicaResponse.FromString,
+                '/regnum.replication.v1.ReplicationService/FetchReplica',
+                request_serializer=regnum_dot_replication_dot_v1_dot_replication__pb2.FetchReplicaRequest.SerializeToString,
+                response_deserializer=regnum_dot_replication_dot_v1_dot_replication__pb2.FetchReplicaResponse.FromString,
                 _registered_method=True)
         self.OffsetForLeaderEpoch = channel.unary_unary(
-                '/regnum.broker.v1.ReplicationService/OffsetForLeaderEpoch',
-                request_serializer=regnum_dot_broker_dot_v1_dot_replication__pb2.OffsetForLeaderEpochRequest.SerializeToString,
-                response_deserializer=regnum_dot_broker_dot_v1_dot_replication__pb2.OffsetForLeaderEpochResponse.FromString,
+                '/regnum.replication.v1.ReplicationService/OffsetForLeaderEpoch',
+                request_serializer=regnum_dot_replication_dot_v1_dot_replication__pb2.OffsetForLeaderEpochRequest.SerializeToString,
+                response_deserializer=regnum_dot_replication_dot_v1_dot_replication__pb2.OffsetForLeaderEpochResponse.FromString,
                 _registered_method=True)
 
 
@@ -72,19 +72,19 @@ def add_ReplicationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'FetchReplica': grpc.stream_stream_rpc_method_handler(
                     servicer.FetchReplica,
-                    request_deserializer=regnum_dot_broker_dot_v1_dot_replication__pb2.FetchReplicaRequest.FromString,
-                    response_serializer=regnum_dot_broker_dot_v1_dot_replication__pb2.FetchReplicaResponse.SerializeToString,
+                    request_deserializer=regnum_dot_replication_dot_v1_dot_replication__pb2.FetchReplicaRequest.FromString,
+                    response_serializer=regnum_dot_replication_dot_v1_dot_replication__pb2.FetchReplicaResponse.SerializeToString,
             ),
             'OffsetForLeaderEpoch': grpc.unary_unary_rpc_method_handler(
                     servicer.OffsetForLeaderEpoch,
-                    request_deserializer=regnum_dot_broker_dot_v1_dot_replication__pb2.OffsetForLeaderEpochRequest.FromString,
-                    response_serializer=regnum_dot_broker_dot_v1_dot_replication__pb2.OffsetForLeaderEpochResponse.SerializeToString,
+                    request_deserializer=regnum_dot_replication_dot_v1_dot_replication__pb2.OffsetForLeaderEpochRequest.FromString,
+                    response_serializer=regnum_dot_replication_dot_v1_dot_replication__pb2.OffsetForLeaderEpochResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'regnum.broker.v1.ReplicationService', rpc_method_handlers)
+            'regnum.replication.v1.ReplicationService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('regnum.broker.v1.ReplicationService', rpc_method_handlers)
+    server.add_registered_method_handlers('regnum.replication.v1.ReplicationService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -106,9 +106,9 @@ class ReplicationService:
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/regnum.broker.v1.ReplicationService/FetchReplica',
-            regnum_dot_broker_dot_v1_dot_replication__pb2.FetchReplicaRequest.SerializeToString,
-            regnum_dot_broker_dot_v1_dot_replication__pb2.FetchReplicaResponse.FromString,
+            '/regnum.replication.v1.ReplicationService/FetchReplica',
+            regnum_dot_replication_dot_v1_dot_replication__pb2.FetchReplicaRequest.SerializeToString,
+            regnum_dot_replication_dot_v1_dot_replication__pb2.FetchReplicaResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -133,9 +133,9 @@ class ReplicationService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/regnum.broker.v1.ReplicationService/OffsetForLeaderEpoch',
-            regnum_dot_broker_dot_v1_dot_replication__pb2.OffsetForLeaderEpochRequest.SerializeToString,
-            regnum_dot_broker_dot_v1_dot_replication__pb2.OffsetForLeaderEpochResponse.FromString,
+            '/regnum.replication.v1.ReplicationService/OffsetForLeaderEpoch',
+            regnum_dot_replication_dot_v1_dot_replication__pb2.OffsetForLeaderEpochRequest.SerializeToString,
+            regnum_dot_replication_dot_v1_dot_replication__pb2.OffsetForLeaderEpochResponse.FromString,
             options,
             channel_credentials,
             insecure,

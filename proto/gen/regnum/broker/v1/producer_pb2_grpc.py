@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from regnum.broker.v1 import group_pb2 as regnum_dot_broker_dot_v1_dot_group__pb2
+from regnum.broker.v1 import producer_pb2 as regnum_dot_broker_dot_v1_dot_producer__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in regnum/broker/v1/group_pb2_grpc.py depends on'
+        + ' but the generated code in regnum/broker/v1/producer_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class GroupServiceStub:
+class ProducerServiceStub:
     """Identity of producers, on the client listener of any broker.
     """
 
@@ -36,13 +36,13 @@ class GroupServiceStub:
             channel: A grpc.Channel.
         """
         self.InitProducerId = channel.unary_unary(
-                '/regnum.broker.v1.GroupService/InitProducerId',
-                request_serializer=regnum_dot_broker_dot_v1_dot_group__pb2.InitProducerIdRequest.SerializeToString,
-                response_deserializer=regnum_dot_broker_dot_v1_dot_group__pb2.InitProducerIdResponse.FromString,
+                '/regnum.broker.v1.ProducerService/InitProducerId',
+                request_serializer=regnum_dot_broker_dot_v1_dot_producer__pb2.InitProducerIdRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_producer__pb2.InitProducerIdResponse.FromString,
                 _registered_method=True)
 
 
-class GroupServiceServicer:
+class ProducerServiceServicer:
     """Identity of producers, on the client listener of any broker.
     """
 
@@ -54,22 +54,22 @@ class GroupServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
 
-def add_GroupServiceServicer_to_server(servicer, server):
+def add_ProducerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'InitProducerId': grpc.unary_unary_rpc_method_handler(
                     servicer.InitProducerId,
-                    request_deserializer=regnum_dot_broker_dot_v1_dot_group__pb2.InitProducerIdRequest.FromString,
-                    response_serializer=regnum_dot_broker_dot_v1_dot_group__pb2.InitProducerIdResponse.SerializeToString,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_producer__pb2.InitProducerIdRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_producer__pb2.InitProducerIdResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'regnum.broker.v1.GroupService', rpc_method_handlers)
+            'regnum.broker.v1.ProducerService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('regnum.broker.v1.GroupService', rpc_method_handlers)
+    server.add_registered_method_handlers('regnum.broker.v1.ProducerService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
-class GroupService:
+class ProducerService:
     """Identity of producers, on the client listener of any broker.
     """
 
@@ -87,9 +87,9 @@ class GroupService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/regnum.broker.v1.GroupService/InitProducerId',
-            regnum_dot_broker_dot_v1_dot_group__pb2.InitProducerIdRequest.SerializeToString,
-            regnum_dot_broker_dot_v1_dot_group__pb2.InitProducerIdResponse.FromString,
+            '/regnum.broker.v1.ProducerService/InitProducerId',
+            regnum_dot_broker_dot_v1_dot_producer__pb2.InitProducerIdRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_producer__pb2.InitProducerIdResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from regnum.broker.v1 import control_pb2 as regnum_dot_broker_dot_v1_dot_control__pb2
+from regnum.replication.v1 import control_pb2 as regnum_dot_replication_dot_v1_dot_control__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in regnum/broker/v1/control_pb2_grpc.py depends on'
+        + ' but the generated code in regnum/replication/v1/control_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,24 +36,24 @@ class ReplicaControlServiceStub:
             channel: A grpc.Channel.
         """
         self.LeaderAndIsr = channel.unary_unary(
-                '/regnum.broker.v1.ReplicaControlService/LeaderAndIsr',
-                request_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.LeaderAndIsrRequest.SerializeToString,
-                response_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.LeaderAndIsrResponse.FromString,
+                '/regnum.replication.v1.ReplicaControlService/LeaderAndIsr',
+                request_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.LeaderAndIsrRequest.SerializeToString,
+                response_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.LeaderAndIsrResponse.FromString,
                 _registered_method=True)
         self.StopReplica = channel.unary_unary(
-                '/regnum.broker.v1.ReplicaControlService/StopReplica',
-                request_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaRequest.SerializeToString,
-                response_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaResponse.FromString,
+                '/regnum.replication.v1.ReplicaControlService/StopReplica',
+                request_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.StopReplicaRequest.SerializeToString,
+                response_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.StopReplicaResponse.FromString,
                 _registered_method=True)
         self.GetReplicaLogInfo = channel.unary_unary(
-                '/regnum.broker.v1.ReplicaControlService/GetReplicaLogInfo',
-                request_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
-                response_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
+                '/regnum.replication.v1.ReplicaControlService/GetReplicaLogInfo',
+                request_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
+                response_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
                 _registered_method=True)
         self.UpdateMetadata = channel.stream_stream(
-                '/regnum.broker.v1.ReplicaControlService/UpdateMetadata',
-                request_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.UpdateMetadataRequest.SerializeToString,
-                response_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.UpdateMetadataResponse.FromString,
+                '/regnum.replication.v1.ReplicaControlService/UpdateMetadata',
+                request_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.UpdateMetadataRequest.SerializeToString,
+                response_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.UpdateMetadataResponse.FromString,
                 _registered_method=True)
 
 
@@ -96,29 +96,29 @@ def add_ReplicaControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'LeaderAndIsr': grpc.unary_unary_rpc_method_handler(
                     servicer.LeaderAndIsr,
-                    request_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.LeaderAndIsrRequest.FromString,
-                    response_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.LeaderAndIsrResponse.SerializeToString,
+                    request_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.LeaderAndIsrRequest.FromString,
+                    response_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.LeaderAndIsrResponse.SerializeToString,
             ),
             'StopReplica': grpc.unary_unary_rpc_method_handler(
                     servicer.StopReplica,
-                    request_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaRequest.FromString,
-                    response_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaResponse.SerializeToString,
+                    request_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.StopReplicaRequest.FromString,
+                    response_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.StopReplicaResponse.SerializeToString,
             ),
             'GetReplicaLogInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetReplicaLogInfo,
-                    request_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.FromString,
-                    response_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.SerializeToString,
+                    request_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.FromString,
+                    response_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.SerializeToString,
             ),
             'UpdateMetadata': grpc.stream_stream_rpc_method_handler(
                     servicer.UpdateMetadata,
-                    request_deserializer=regnum_dot_broker_dot_v1_dot_control__pb2.UpdateMetadataRequest.FromString,
-                    response_serializer=regnum_dot_broker_dot_v1_dot_control__pb2.UpdateMetadataResponse.SerializeToString,
+                    request_deserializer=regnum_dot_replication_dot_v1_dot_control__pb2.UpdateMetadataRequest.FromString,
+                    response_serializer=regnum_dot_replication_dot_v1_dot_control__pb2.UpdateMetadataResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'regnum.broker.v1.ReplicaControlService', rpc_method_handlers)
+            'regnum.replication.v1.ReplicaControlService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('regnum.broker.v1.ReplicaControlService', rpc_method_handlers)
+    server.add_registered_method_handlers('regnum.replication.v1.ReplicaControlService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -140,9 +140,9 @@ class ReplicaControlService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/regnum.broker.v1.ReplicaControlService/LeaderAndIsr',
-            regnum_dot_broker_dot_v1_dot_control__pb2.LeaderAndIsrRequest.SerializeToString,
-            regnum_dot_broker_dot_v1_dot_control__pb2.LeaderAndIsrResponse.FromString,
+            '/regnum.replication.v1.ReplicaControlService/LeaderAndIsr',
+            regnum_dot_replication_dot_v1_dot_control__pb2.LeaderAndIsrRequest.SerializeToString,
+            regnum_dot_replication_dot_v1_dot_control__pb2.LeaderAndIsrResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -167,9 +167,9 @@ class ReplicaControlService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/regnum.broker.v1.ReplicaControlService/StopReplica',
-            regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaRequest.SerializeToString,
-            regnum_dot_broker_dot_v1_dot_control__pb2.StopReplicaResponse.FromString,
+            '/regnum.replication.v1.ReplicaControlService/StopReplica',
+            regnum_dot_replication_dot_v1_dot_control__pb2.StopReplicaRequest.SerializeToString,
+            regnum_dot_replication_dot_v1_dot_control__pb2.StopReplicaResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -194,9 +194,9 @@ class ReplicaControlService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/regnum.broker.v1.ReplicaControlService/GetReplicaLogInfo',
-            regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
-            regnum_dot_broker_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
+            '/regnum.replication.v1.ReplicaControlService/GetReplicaLogInfo',
+            regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoRequest.SerializeToString,
+            regnum_dot_replication_dot_v1_dot_control__pb2.GetReplicaLogInfoResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -221,9 +221,9 @@ class ReplicaControlService:
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/regnum.broker.v1.ReplicaControlService/UpdateMetadata',
-            regnum_dot_broker_dot_v1_dot_control__pb2.UpdateMetadataRequest.SerializeToString,
-            regnum_dot_broker_dot_v1_dot_control__pb2.UpdateMetadataResponse.FromString,
+            '/regnum.replication.v1.ReplicaControlService/UpdateMetadata',
+            regnum_dot_replication_dot_v1_dot_control__pb2.UpdateMetadataRequest.SerializeToString,
+            regnum_dot_replication_dot_v1_dot_control__pb2.UpdateMetadataResponse.FromString,
             options,
             channel_credentials,
             insecure,

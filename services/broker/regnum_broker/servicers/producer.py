@@ -1,8 +1,8 @@
-"""GroupService: identity of producers."""
+"""ProducerService: identity of producers."""
 
 from typing import Any, Final
 
-from regnum.broker.v1 import group_pb2, group_pb2_grpc
+from regnum.broker.v1 import producer_pb2, producer_pb2_grpc
 
 from regnum_broker.serving.producer_ids import ProducerIds
 
@@ -10,7 +10,7 @@ Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
-class GroupServicer(group_pb2_grpc.GroupServiceServicer):
+class ProducerServicer(producer_pb2_grpc.ProducerServiceServicer):
     """Passes calls on."""
 
     def __init__(self, producer_ids: ProducerIds) -> None:
@@ -18,8 +18,8 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
 
     async def InitProducerId(  # noqa: N802 - gRPC's name
         self,
-        request: group_pb2.InitProducerIdRequest,  # noqa: ARG002
+        request: producer_pb2.InitProducerIdRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
-    ) -> group_pb2.InitProducerIdResponse:
+    ) -> producer_pb2.InitProducerIdResponse:
         """A producer id."""
-        return group_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=0)
+        return producer_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=0)
