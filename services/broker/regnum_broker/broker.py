@@ -49,9 +49,9 @@ from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.throttle import ReplicationThrottle
 from regnum_broker.servicers.control import ReplicaControlServicer
-from regnum_broker.servicers.group import ProducerServicer
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.servicers.metadata import MetadataServicer
+from regnum_broker.servicers.producer import ProducerServicer
 from regnum_broker.servicers.replica_logs import ReplicaLogs
 from regnum_broker.servicers.replication import ReplicationServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
