@@ -41,6 +41,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "configs": ("configs", "config"),
     "looking.events": ("events", "explain"),
     "failovers": ("failovers",),
+    "logs.command": ("logs", "log"),
 }
 """Module below ``commands`` -> first words of the commands that it has, in the order of the help."""
 

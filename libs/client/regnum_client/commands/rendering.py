@@ -102,13 +102,14 @@ def _record(record: "ConsumedRecord") -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        **_content("key", record.key),
-        **_content("value", record.value),
-        "headers": [{"key": name, **_content("value", value)} for name, value in record.headers],
+        **content_of("key", record.key),
+        **content_of("value", record.value),
+        "headers": [{"key": name, **content_of("value", value)} for name, value in record.headers],
     }
 
 
-def _content(name: str, value: bytes | None) -> dict[str, Any]:
+def content_of(name: str, value: bytes | None) -> dict[str, Any]:
+    """Bytes as a field of a JSON object: text where they are UTF-8, else base 64 under ``NAME_base64``."""
     if value is None:
         return {name: None}
     try:

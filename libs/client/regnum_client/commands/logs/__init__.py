@@ -1,0 +1,1 @@
+"""`regnum logs`: files of a log, looked at without a broker."""
