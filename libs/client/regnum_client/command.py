@@ -35,7 +35,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "topics": ("topics", "topic"),
     "partitions": ("partitions", "partition"),
     "brokers": ("brokers", "broker"),
-    "records": ("produce", "consume"),
+    "records.command": ("produce", "consume"),
     "cluster": ("cluster", "controller"),
     "quotas": ("quotas", "quota"),
     "configs": ("configs", "config"),

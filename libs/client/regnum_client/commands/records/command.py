@@ -76,7 +76,7 @@ def produce(
         raise wrong_use("--key-separator must not be empty; leave it out for lines without a key")
 
     async def work() -> None:
-        from regnum_client.commands.line_producer import produce_lines  # noqa: PLC0415
+        from regnum_client.commands.records.line_producer import produce_lines  # noqa: PLC0415
         from regnum_client.producer.producer import ProducerSettings  # noqa: PLC0415
 
         settings = ProducerSettings(
@@ -128,7 +128,7 @@ def consume(
         raise wrong_use("--until-end and --follow exclude one another; give one of them")
 
     async def work() -> None:
-        from regnum_client.commands.record_reader import print_records  # noqa: PLC0415
+        from regnum_client.commands.records.reader import print_records  # noqa: PLC0415
         from regnum_client.consumer.positions import starting_offset  # noqa: PLC0415
 
         try:

@@ -1,0 +1,1 @@
+"""Records in and out: `regnum produce` and `regnum consume`."""
