@@ -53,7 +53,9 @@ async def leader(admin: Admin) -> "AsyncIterator[log_pb2_grpc.LogServiceAsyncStu
 
 
 async def end_offset(leader: "log_pb2_grpc.LogServiceAsyncStub") -> int:
-    request = log_pb2.ListOffsetsRequest(queries=[log_pb2.OffsetQuery(topic=TOPIC, partition=0, timestamp_ms=-1)])
+    request = log_pb2.ListOffsetsRequest(
+        queries=[log_pb2.OffsetQuery(topic=TOPIC, partition=0, latest=log_pb2.LatestOffset())]
+    )
     answer = await leader.ListOffsets(request, timeout=5)
     return int(answer.results[0].offset)
 
@@ -187,14 +189,24 @@ async def test_a_message_beyond_the_listener_is_refused_by_grpc(leader: "log_pb2
             log_pb2.ProducePartition(topic=TOPIC, partition=0, topic_id="A" * 22, record_batch=batch()),
             errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID,
         ),
+        (log_pb2.ProducePartition(topic=TOPIC, partition=0), errors_pb2.ERROR_CODE_INVALID_REQUEST),
         (
             log_pb2.ProducePartition(
-                topic=TOPIC, partition=0, record_batch=batch(), records=[log_pb2.Record(value=b"x")]
+                topic=TOPIC,
+                partition=0,
+                plain=log_pb2.PlainRecords(records=[log_pb2.Record(value=b"x")], producer_id=7, base_sequence=1),
             ),
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
         ),
     ],
-    ids=["unknown topic", "negative partition", "huge partition", "other topic id", "batch and records"],
+    ids=[
+        "unknown topic",
+        "negative partition",
+        "huge partition",
+        "other topic id",
+        "nothing to append",
+        "no producer epoch",
+    ],
 )
 async def test_a_bad_partition_is_refused(
     leader: "log_pb2_grpc.LogServiceAsyncStub", part: log_pb2.ProducePartition, code: int

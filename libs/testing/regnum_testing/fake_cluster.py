@@ -461,12 +461,12 @@ class FakeBroker(
             found = self.cluster.find(query.topic, query.partition, "", self.number)
             if isinstance(found, int):
                 answer.results.add(topic=query.topic, partition=query.partition, error_code=found, offset=-1)
-            elif query.timestamp_ms == -1 and found.end_questions_refused:
+            elif query.HasField("latest") and found.end_questions_refused:
                 found.end_questions_refused -= 1
                 code = errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
                 answer.results.add(topic=query.topic, partition=query.partition, error_code=code, offset=-1)
             else:
-                offset = found.log_start if query.timestamp_ms == -2 else found.end
+                offset = found.log_start if query.HasField("earliest") else found.end
                 answer.results.add(topic=query.topic, partition=query.partition, offset=offset)
         return answer
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from regnum.broker.v1 import log_pb2
 from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2
@@ -147,9 +148,11 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
     ).SerializeToString()
     listed = [
         log_pb2.ListOffsetsRequest(
-            queries=[log_pb2.OffsetQuery(topic="t", partition=n, timestamp_ms=at_ms) for n in range(FETCHED_MAX)]
+            queries=[
+                log_pb2.OffsetQuery(topic="t", partition=n, latest=latest, at_or_after=at) for n in range(FETCHED_MAX)
+            ]
         ).SerializeToString()
-        for at_ms in (-1, 1)
+        for latest, at in ((log_pb2.LatestOffset(), None), (None, Timestamp(nanos=1_000_000)))
     ]
     ends = replication_pb2.OffsetForLeaderEpochRequest(
         replica_id=2,

@@ -84,7 +84,9 @@ async def test_every_refusal_that_sends_away_names_the_leader(world: BrokerWorld
 
     fetch = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic="t", partition=0)])
     fenced = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic="t", partition=0, current_leader_epoch=0)])
-    offsets = log_pb2.ListOffsetsRequest(queries=[log_pb2.OffsetQuery(topic="t", partition=0, timestamp_ms=-1)])
+    offsets = log_pb2.ListOffsetsRequest(
+        queries=[log_pb2.OffsetQuery(topic="t", partition=0, latest=log_pb2.LatestOffset())]
+    )
     stream = world.log(1).Consume(log_pb2.ConsumeRequest(topic="t", partition=0))
     assert named(await world.produce(1, batch_of(b"a"))) == at_2
     assert named((await world.log(1).Fetch(fetch, timeout=10)).results[0]) == at_2

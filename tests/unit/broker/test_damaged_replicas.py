@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from regnum.broker.v1 import log_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
@@ -241,7 +242,10 @@ async def test_one_damaged_replica_refuses_no_question_about_another(tmp_path: P
         directory = leader.storage.directory
         await leader.storage.write(lambda: directory.delete_replicas([PartitionKey(TOPIC_ID, 0)]))
         fetching = fetching_of(leader)
-        queries = [log_pb2.OffsetQuery(topic="t", partition=number, timestamp_ms=1) for number in (0, 1)]
+        queries = [
+            log_pb2.OffsetQuery(topic="t", partition=number, at_or_after=Timestamp(nanos=1_000_000))
+            for number in (0, 1)
+        ]
         lookups = [answer for query in queries if isinstance(answer := fetching.list_offsets(query), OffsetLookup)]
         await fetching.look_up(lookups)
         results = [lookup.result for lookup in lookups]

@@ -72,7 +72,9 @@ class Cut:
         return (await self.fetching.fetch(request)).results[0].error_code
 
     def end_of(self, partition: int) -> int:
-        answer = self.fetching.list_offsets(log_pb2.OffsetQuery(topic="t", partition=partition, timestamp_ms=-1))
+        answer = self.fetching.list_offsets(
+            log_pb2.OffsetQuery(topic="t", partition=partition, latest=log_pb2.LatestOffset())
+        )
         assert isinstance(answer, log_pb2.OffsetResult)
         return answer.error_code
 

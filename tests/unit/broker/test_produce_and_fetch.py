@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.replication.decisions.watermark import WatermarkError
@@ -81,12 +82,73 @@ async def test_bad_batches_are_named_and_change_nothing(world: BrokerWorld, batc
     assert (await fetch(world, 0)).high_watermark == 0
 
 
-async def test_batch_and_records_at_once(world: BrokerWorld) -> None:
-    item = log_pb2.ProducePartition(
-        topic="t", partition=0, record_batch=batch_of(b"a"), records=[log_pb2.Record(value=b"b")]
-    )
+def plain(*values: bytes, **numbers: int) -> log_pb2.ProducePartition:
+    records = log_pb2.PlainRecords(records=[log_pb2.Record(value=value) for value in values], **numbers)  # type: ignore[arg-type]
+    return log_pb2.ProducePartition(topic="t", partition=0, plain=records)
+
+
+NUMBERS = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        log_pb2.ProducePartition(topic="t", partition=0),
+        plain(),
+        plain(**NUMBERS),
+        *(plain(b"a", **{name: n for name, n in NUMBERS.items() if name != left_out}) for left_out in NUMBERS),
+        *(plain(b"a", **(NUMBERS | {name: -1})) for name in NUMBERS),
+        plain(b"a", **(NUMBERS | {"producer_epoch": 2**15})),
+    ],
+)
+async def test_nothing_and_half_a_producer_are_refused_and_change_nothing(
+    world: BrokerWorld, item: log_pb2.ProducePartition
+) -> None:
     (result,) = (await world.call(1, request(item))).results
-    assert result.error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert (result.error_code, result.base_offset) == (errors_pb2.ERROR_CODE_INVALID_REQUEST, -1)
+    assert result.error_message
+    assert (await fetch(world, 0)).high_watermark == 0
+
+
+async def test_plain_records_that_are_repeated_are_appended_once(world: BrokerWorld) -> None:
+    """Steps: two calls of one producer; the first again, as a client does that has not seen its answer; the next."""
+
+    async def send(*values: bytes, sequence: int) -> int:
+        item = plain(*values, **(NUMBERS | {"base_sequence": sequence}))
+        (result,) = (await world.call(1, request(item))).results
+        assert result.error_code == 0
+        return result.base_offset
+
+    assert await send(b"a", b"b", sequence=0) == 0
+    assert await send(b"c", sequence=2) == 2
+    assert await send(b"a", b"b", sequence=0) == 0
+    assert await send(b"c", sequence=2) == 2
+    assert await send(b"d", sequence=3) == 3
+    found = (await fetch(world, 0, form=log_pb2.RECORD_FORM_RECORDS)).records
+    assert [record.value for record in found] == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ({"base_sequence": 2}, errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER),
+        ({"producer_epoch": 0, "base_sequence": 1}, errors_pb2.ERROR_CODE_INVALID_PRODUCER_EPOCH),
+    ],
+)
+async def test_plain_records_after_a_gap_or_of_an_older_epoch_are_refused(
+    world: BrokerWorld, numbers: dict[str, int], code: int
+) -> None:
+    current = NUMBERS | {"producer_epoch": 1}
+    assert (await world.call(1, request(plain(b"a", **current)))).results[0].error_code == 0
+    (result,) = (await world.call(1, request(plain(b"b", **(current | numbers))))).results
+    assert (result.error_code, result.base_offset) == (code, -1)
+    assert (await fetch(world, 0)).high_watermark == 1
+
+
+async def test_plain_records_and_batches_of_one_producer_are_one_sequence(world: BrokerWorld) -> None:
+    await world.call(1, request(plain(b"a", **NUMBERS)))
+    assert (await world.produce(1, batch_of(b"a", producer_id=9, producer_epoch=0, base_sequence=0))).base_offset == 0
+    assert (await world.produce(1, batch_of(b"b", producer_id=9, producer_epoch=0, base_sequence=1))).base_offset == 1
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("unknown", 0), ("t", 1), ("t", -1)])
@@ -111,7 +173,7 @@ async def test_records_without_a_codec(world: BrokerWorld) -> None:
         log_pb2.Record(value=b""),
         log_pb2.Record(key=b"gone"),
     ]
-    item = log_pb2.ProducePartition(topic="t", partition=0, records=records)
+    item = log_pb2.ProducePartition(topic="t", partition=0, plain=log_pb2.PlainRecords(records=records))
     (result,) = (await world.call(1, request(item))).results
     assert (result.error_code, result.base_offset) == (0, 0)
     found = (await fetch(world, 1, form=log_pb2.RECORD_FORM_RECORDS)).records
@@ -238,10 +300,24 @@ async def test_a_stream_delivers_records_as_they_are_committed(world: BrokerWorl
 async def test_offsets_by_name_and_time(world: BrokerWorld) -> None:
     await world.produce(1, batch_of(b"a", timestamp_ms=1_000))
     await world.produce(1, batch_of(b"b", timestamp_ms=2_000))
-    queries = [log_pb2.OffsetQuery(topic="t", partition=0, timestamp_ms=at) for at in (-2, -1, 1_500, 9_000, -3)]
+
+    def at(seconds: int, nanos: int = 0) -> log_pb2.OffsetQuery:
+        return log_pb2.OffsetQuery(topic="t", partition=0, at_or_after=Timestamp(seconds=seconds, nanos=nanos))
+
+    queries = [
+        log_pb2.OffsetQuery(topic="t", partition=0, earliest=log_pb2.EarliestOffset()),
+        log_pb2.OffsetQuery(topic="t", partition=0, latest=log_pb2.LatestOffset()),
+        at(-5),
+        at(1),
+        at(1, 1),
+        at(1, 500_000_000),
+        at(9),
+        at(2**63 - 1, 2**31 - 1),
+        log_pb2.OffsetQuery(topic="t", partition=0),
+    ]
     results = (await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=10)).results
-    assert [result.offset for result in results] == [0, 2, 1, -1, -1]
-    assert results[4].error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert [result.offset for result in results] == [0, 2, 0, 0, 1, 1, -1, -1, -1]
+    assert [result.error_code for result in results] == [0] * 8 + [errors_pb2.ERROR_CODE_INVALID_REQUEST]
 
 
 async def test_base_offset_and_epoch_are_the_brokers_to_set(world: BrokerWorld) -> None:

@@ -270,8 +270,12 @@ async def test_a_wiped_follower_copies_everything_again(world: BrokerWorld, tmp_
     assert contents(world, 2) == [b"a", b"b"]
 
 
-async def end_of(world: BrokerWorld, id: int, *, partition: int = 0, at_ms: int = -1) -> log_pb2.OffsetResult:
-    query = log_pb2.OffsetQuery(topic="t", partition=partition, timestamp_ms=at_ms)
+async def end_of(world: BrokerWorld, id: int, *, partition: int = 0, at_ms: int | None = None) -> log_pb2.OffsetResult:
+    query = log_pb2.OffsetQuery(topic="t", partition=partition)
+    if at_ms is None:
+        query.latest.CopyFrom(log_pb2.LatestOffset())
+    else:
+        query.at_or_after.FromMilliseconds(at_ms)
     (result,) = (await world.log(id).ListOffsets(log_pb2.ListOffsetsRequest(queries=[query]), timeout=10)).results
     return result
 
@@ -287,7 +291,7 @@ async def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(world
     await world.elect(2, [1, 2], epoch=1, tell=[1])
     world.brokers[BrokerId(2)].partition().high_watermark = 0
     await world.elect(2, [1, 2], epoch=2, tell=[2])
-    for at_ms in (-1, 500):
+    for at_ms in (None, 500):
         result = await end_of(world, 2, at_ms=at_ms)
         assert (result.error_code, result.offset) == (errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE, -1)
         assert "min.insync.replicas" not in result.error_message

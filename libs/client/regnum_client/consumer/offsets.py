@@ -5,7 +5,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from regnum.broker.v1.log_pb2 import ListOffsetsRequest, OffsetQuery
+from google.protobuf.timestamp_pb2 import Timestamp
+from regnum.broker.v1.log_pb2 import EarliestOffset, LatestOffset, ListOffsetsRequest, OffsetQuery
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
@@ -108,7 +109,7 @@ class OffsetLookup:
         """Ask one leader for all its partitions; returns the errors of those that it did not answer."""
         request = ListOffsetsRequest(
             header=self._header,
-            queries=[OffsetQuery(topic=one.topic, partition=one.partition, timestamp_ms=query) for one in asked],
+            queries=[_query_of(one, query) for one in asked],
         )
         try:
             answer = await call(self._connections.log(address).ListOffsets, request, timeout_s=self._request_timeout_s)
@@ -125,3 +126,16 @@ class OffsetLookup:
                 where = f"{partition.topic}-{partition.partition}"
                 errors.append(RegnumError(result.error_code, f"{where}: {result.error_message}"))
         return errors
+
+
+def _query_of(partition: TopicPartition, query: int) -> OffsetQuery:
+    asked = OffsetQuery(topic=partition.topic, partition=partition.partition)
+    if query == FIRST:
+        asked.earliest.CopyFrom(EarliestOffset())
+    elif query == HIGH_WATERMARK:
+        asked.latest.CopyFrom(LatestOffset())
+    else:
+        moment = Timestamp()
+        moment.FromMilliseconds(query)
+        asked.at_or_after.CopyFrom(moment)
+    return asked

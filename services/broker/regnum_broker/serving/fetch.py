@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_records.errors import CorruptBatchError
@@ -50,9 +51,6 @@ SLICE: Final = 500
 
 IDLE_S: Final = 30.0
 """How often a stream without news looks whether it is still in the right place."""
-
-EARLIEST: Final = -2
-LATEST: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,15 +200,16 @@ class FetchHandler:
             self._leaders.name_in(result)
             return result
         result.leader_epoch = found.state.leader_epoch
-        if query.timestamp_ms == EARLIEST:
-            result.offset = found.partition.log.log_start_offset
-        elif query.timestamp_ms == LATEST:
-            _tell_end(result, found)
-        elif query.timestamp_ms < 0:
-            result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
-            result.error_message = "timestamp_ms is -2 (earliest), -1 (latest) or milliseconds since 1970"
-        else:
-            return OffsetLookup(leadership=found, timestamp_ms=query.timestamp_ms, result=result)
+        match query.WhichOneof("offset"):
+            case "earliest":
+                result.offset = found.partition.log.log_start_offset
+            case "latest":
+                _tell_end(result, found)
+            case "at_or_after":
+                return OffsetLookup(leadership=found, timestamp_ms=_ceiling_ms(query.at_or_after), result=result)
+            case _:
+                result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+                result.error_message = "say which offset: earliest, latest or at_or_after"
         return result
 
     async def look_up(self, lookups: Sequence["OffsetLookup"]) -> None:
@@ -346,6 +345,11 @@ def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> int | NotHere | None:
         return log.offset_for_timestamp(timestamp_ms)
     except StorageError as error:
         return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
+
+
+def _ceiling_ms(moment: Timestamp) -> int:
+    """The first whole millisecond since 1970 that is not before a moment; of any moment before 1970, 0."""
+    return max(0, moment.seconds * 1000 - -moment.nanos // 1_000_000)
 
 
 def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:

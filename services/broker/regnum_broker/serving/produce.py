@@ -18,9 +18,10 @@ from typing import Final, assert_never
 import structlog
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_records.build import build_batch
+from regnum_records.build import NO_PRODUCER_EPOCH, build_batch
 from regnum_records.check import check_batch
 from regnum_records.errors import BatchTooLargeError, CorruptBatchError
+from regnum_records.header import NO_PRODUCER_ID, NO_SEQUENCE
 from regnum_records.record import NewRecord
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
@@ -40,6 +41,8 @@ from regnum_broker.storage import Storage
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
+PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+"""Largest producer epoch that a record batch has room for."""
 PARTITIONS_MAX: Final = 10_000
 """Partitions of one request."""
 SLICE: Final = 200
@@ -154,10 +157,9 @@ class ProduceHandler:
         return causes
 
     def _admit(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
-        if bool(message.record_batch) == bool(message.records):
-            return NotHere(
-                errors_pb2.ERROR_CODE_INVALID_REQUEST, "give record_batch or records, one of them and not both"
-            )
+        wrong = _check_data(message)
+        if wrong:
+            return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
         known = self._leaders.knows(message.topic, message.partition)
         found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=known)
         if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
@@ -337,7 +339,7 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     if partition.settings.max_message_bytes is not None:
         bytes_max = partition.settings.max_message_bytes
     try:
-        batch = message.record_batch or _build(message.records, now_ms)
+        batch = message.record_batch or _build(message.plain, now_ms)
         check_batch(batch, bytes_max=bytes_max)
     except BatchTooLargeError as error:
         return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
@@ -373,7 +375,7 @@ def _translate(outcome: AppendOutcome, size_bytes: int) -> _Outcome:
             assert_never(outcome)
 
 
-def _build(records: Sequence[log_pb2.Record], now_ms: int) -> bytes:
+def _build(plain: log_pb2.PlainRecords, now_ms: int) -> bytes:
     return build_batch(
         [
             NewRecord(
@@ -384,10 +386,30 @@ def _build(records: Sequence[log_pb2.Record], now_ms: int) -> bytes:
                 ),
                 timestamp_ms=record.timestamp_ms or None,
             )
-            for record in records
+            for record in plain.records
         ],
         timestamp_ms=now_ms,
+        producer_id=plain.producer_id if plain.HasField("producer_id") else NO_PRODUCER_ID,
+        producer_epoch=plain.producer_epoch if plain.HasField("producer_epoch") else NO_PRODUCER_EPOCH,
+        base_sequence=plain.base_sequence if plain.HasField("base_sequence") else NO_SEQUENCE,
     )
+
+
+def _check_data(message: log_pb2.ProducePartition) -> str:
+    """What is wrong with the form of what is to be appended; empty where nothing is."""
+    if not message.record_batch and not message.plain.records:
+        return "there is nothing to append: give record_batch or plain.records"
+    if not message.HasField("plain"):
+        return ""
+    plain = message.plain
+    given = [plain.HasField("producer_id"), plain.HasField("producer_epoch"), plain.HasField("base_sequence")]
+    if any(given) and not all(given):
+        return "producer_id, producer_epoch and base_sequence belong together: give all three, or none"
+    if min(plain.producer_id, plain.producer_epoch, plain.base_sequence) < 0:
+        return "producer_id, producer_epoch and base_sequence must not be negative"
+    if plain.producer_epoch > PRODUCER_EPOCH_MAX:
+        return f"producer_epoch is at most {PRODUCER_EPOCH_MAX}"
+    return ""
 
 
 def _check(request: log_pb2.ProduceRequest) -> None:

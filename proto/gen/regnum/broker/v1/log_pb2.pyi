@@ -6,6 +6,7 @@ The broker as clients see it."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from regnum.types.v1 import errors_pb2 as _errors_pb2
@@ -188,7 +189,7 @@ Global___ProduceRequest: _TypeAlias = ProduceRequest  # noqa: Y015
 
 @_typing.final
 class ProducePartition(_message.Message):
-    """What to append to one partition. Give record_batch or records, not both."""
+    """What to append to one partition."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -196,7 +197,7 @@ class ProducePartition(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     RECORD_BATCH_FIELD_NUMBER: _builtins.int
-    RECORDS_FIELD_NUMBER: _builtins.int
+    PLAIN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -206,8 +207,8 @@ class ProducePartition(_message.Message):
     record_batch: _builtins.bytes
     """Exactly one Kafka record batch v2, compressed or not. Base offset and leader epoch are set by the broker."""
     @_builtins.property
-    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]:
-        """Records of a client without a codec; the broker builds an uncompressed batch without producer id."""
+    def plain(self) -> Global___PlainRecords:
+        """Records of a client without a codec; the broker builds an uncompressed batch of them."""
 
     def __init__(
         self,
@@ -216,15 +217,70 @@ class ProducePartition(_message.Message):
         topic_id: _builtins.str = ...,
         partition: _builtins.int = ...,
         record_batch: _builtins.bytes = ...,
-        records: _abc.Iterable[Global___Record] | None = ...,
+        plain: Global___PlainRecords | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "plain", b"plain", "record_batch", b"record_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "record_batch", b"record_batch", "records", b"records", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "partition", b"partition", "plain", b"plain", "record_batch", b"record_batch", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_data: _TypeAlias = _typing.Literal["record_batch", "plain"]  # noqa: Y015
+    _WhichOneofArgType_data: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_data) -> _WhichOneofReturnType_data | None: ...
 
 Global___ProducePartition: _TypeAlias = ProducePartition  # noqa: Y015
+
+@_typing.final
+class PlainRecords(_message.Message):
+    """Records one by one. An idempotent producer sets producer_id, producer_epoch and base_sequence, which then stand in the
+    batch that the broker builds: a repeat with the same numbers and as many records is answered with the offset of the
+    first appearance and not appended again, and a gap is refused. Some of the three without the others: INVALID_REQUEST,
+    since one that was forgotten and taken for 0 would make new records look like a repeat.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    BASE_SEQUENCE_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Producer id, as InitProducerId gave it. Absent: not idempotent."""
+    producer_epoch: _builtins.int
+    """Producer epoch, as InitProducerId gave it, 0 to 32767."""
+    base_sequence: _builtins.int
+    """Sequence number of the first record: records of this producer in this partition before it, from 0; 0 follows
+    2147483647.
+    """
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]:
+        """The records, in order; at least one."""
+
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[Global___Record] | None = ...,
+        producer_id: _builtins.int | None = ...,
+        producer_epoch: _builtins.int | None = ...,
+        base_sequence: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_sequence", b"base_sequence", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_sequence", b"base_sequence", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__base_sequence: _TypeAlias = _typing.Literal["base_sequence"]  # noqa: Y015
+    _WhichOneofArgType__base_sequence: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence"]  # noqa: Y015
+    _WhichOneofReturnType__producer_epoch: _TypeAlias = _typing.Literal["producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__producer_epoch: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
+    _WhichOneofArgType__producer_id: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__base_sequence) -> _WhichOneofReturnType__base_sequence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_epoch) -> _WhichOneofReturnType__producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_id) -> _WhichOneofReturnType__producer_id | None: ...
+
+Global___PlainRecords: _TypeAlias = PlainRecords  # noqa: Y015
 
 @_typing.final
 class ProduceResponse(_message.Message):
@@ -590,29 +646,77 @@ class OffsetQuery(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
-    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    EARLIEST_FIELD_NUMBER: _builtins.int
+    LATEST_FIELD_NUMBER: _builtins.int
+    AT_OR_AFTER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
     """Partition number."""
-    timestamp_ms: _builtins.int
-    """-2: the first offset; -1: the high watermark; else the first offset whose batch has a timestamp at or after this
-    many milliseconds since 1970.
-    """
+    @_builtins.property
+    def earliest(self) -> Global___EarliestOffset:
+        """The first of the log."""
+
+    @_builtins.property
+    def latest(self) -> Global___LatestOffset:
+        """The high watermark: the one below which records are committed."""
+
+    @_builtins.property
+    def at_or_after(self) -> _timestamp_pb2.Timestamp:
+        """The first whose batch has a timestamp at or after this, in whole milliseconds."""
+
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         partition: _builtins.int = ...,
-        timestamp_ms: _builtins.int = ...,
+        earliest: Global___EarliestOffset | None = ...,
+        latest: Global___LatestOffset | None = ...,
+        at_or_after: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_offset: _TypeAlias = _typing.Literal["earliest", "latest", "at_or_after"]  # noqa: Y015
+    _WhichOneofArgType_offset: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_offset) -> _WhichOneofReturnType_offset | None: ...
+
+Global___OffsetQuery: _TypeAlias = OffsetQuery  # noqa: Y015
+
+@_typing.final
+class EarliestOffset(_message.Message):
+    """The first offset of a log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OffsetQuery: _TypeAlias = OffsetQuery  # noqa: Y015
+Global___EarliestOffset: _TypeAlias = EarliestOffset  # noqa: Y015
+
+@_typing.final
+class LatestOffset(_message.Message):
+    """The offset below which the records of a log are committed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LatestOffset: _TypeAlias = LatestOffset  # noqa: Y015
 
 @_typing.final
 class ListOffsetsResponse(_message.Message):
@@ -656,7 +760,9 @@ class OffsetResult(_message.Message):
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
-    """Outcome. OFFSET_NOT_AVAILABLE: -1 was asked for, and the high watermark has not passed the start of the leader's epoch."""
+    """Outcome. OFFSET_NOT_AVAILABLE: the latest was asked for, and the high watermark has not passed the start of the
+    leader's epoch.
+    """
     error_message: _builtins.str
     """What is wrong and what to do next. Empty on success."""
     offset: _builtins.int
