@@ -5,7 +5,7 @@ of the call; what the caller does with them does not.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -13,11 +13,18 @@ R = TypeVar("R", bound=Message)
 
 
 class Caller:
-    """Stands for grpc.aio.ServicerContext: somebody patient."""
+    """Stands for grpc.aio.ServicerContext: somebody patient, unless a test says how long he waits."""
+
+    def __init__(self, remaining_s: float | None = None) -> None:
+        self._remaining_s: Final = remaining_s
 
     def time_remaining(self) -> float | None:
         """Seconds left; None: there is no deadline."""
-        return None
+        return self._remaining_s
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """What came with the call besides the request: nothing."""
+        return ()
 
     def peer(self) -> str:
         """Who calls."""

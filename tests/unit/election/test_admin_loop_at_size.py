@@ -522,7 +522,7 @@ def test_a_long_event_log_is_searched_and_followed(tmp_path: Path) -> None:
             request = events_pb2.DescribeEventsRequest(filter=events_pb2.EventFilter(**chosen), limit=1_000)
             with held.measuring(f"DescribeEvents {chosen}"):
                 for _ in range(5):
-                    page = await servicer.DescribeEvents(request, Any)
+                    page = await servicer.DescribeEvents(request, cast("Any", Caller()))
                     page.SerializeToString()
                     request.before.CopyFrom(page.next)
         with held.measuring("both ends of FollowEvents"):

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
@@ -32,7 +33,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.ProduceResponse:
         """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
-        response = await self._producing.produce(request)
+        response = await self._producing.produce(request, waitable_s=waitable_s(context))
         if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
             causes = propagation.render_causes(self._producing.causes(request))
             if causes:
@@ -42,18 +43,18 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def Fetch(  # noqa: N802 - gRPC's name
         self,
         request: log_pb2.FetchRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> log_pb2.FetchResponse:
         """Read."""
-        return await self._fetching.fetch(request)
+        return await self._fetching.fetch(request, waitable_s=waitable_s(context))
 
     async def Consume(  # noqa: N802 - gRPC's name
         self,
         request: log_pb2.ConsumeRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
-        async for response in self._fetching.consume(request):
+        async for response in self._fetching.consume(request, waitable_s=waitable_s(context)):
             yield response
 
     async def ListOffsets(  # noqa: N802 - gRPC's name

@@ -5,6 +5,8 @@ error: the high watermark of a new leader may be behind the true one for a momen
 then (KIP-207): it would lie before records that are acknowledged.
 """
 
+import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -120,8 +122,8 @@ class FetchHandler:
         self._leaders: Final = leaders
         self._storage: Final = storage
 
-    async def fetch(self, request: log_pb2.FetchRequest) -> log_pb2.FetchResponse:
-        """Read; wait for ``min_bytes`` as long as ``max_wait_ms`` says.
+    async def fetch(self, request: log_pb2.FetchRequest, *, waitable_s: float = math.inf) -> log_pb2.FetchResponse:
+        """Read; wait for ``min_bytes`` as long as ``max_wait_ms`` says, and ``waitable_s`` at most.
 
         Raises:
             RegnumError: the request contradicts itself.
@@ -145,7 +147,7 @@ class FetchHandler:
             else:
                 bytes_max = min(item.max_bytes or total_max, total_max)
                 wanted[index] = _Wanted(leadership=found, offset=item.offset, bytes_max=bytes_max)
-        wait_s = 0.0 if refused else min(request.max_wait_ms / 1000, WAIT_S_MAX)
+        wait_s = 0.0 if refused else min(request.max_wait_ms / 1000, WAIT_S_MAX, waitable_s)
         signals = [item.partition.committed for item in wanted.values()]
         with LongPoll(signals, wait_s=wait_s) as poll:
             while True:
@@ -163,10 +165,18 @@ class FetchHandler:
         self._bytes.add(found.size_bytes)
         self._records.add(found.records)
 
-    async def consume(self, request: log_pb2.ConsumeRequest) -> AsyncIterator[log_pb2.ConsumeResponse]:
-        """The records of one partition from an offset on, until an error ends the stream."""
-        offset = request.offset
-        while True:
+    async def consume(
+        self, request: log_pb2.ConsumeRequest, *, waitable_s: float = math.inf
+    ) -> AsyncIterator[log_pb2.ConsumeResponse]:
+        """The records of one partition from an offset on, until an error ends the stream or ``waitable_s`` are over.
+
+        A caller who gave a deadline and for whom nothing came gets one answer without records.
+        """
+        _check_form(request.form)
+        offset, answered = request.offset, False
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + waitable_s
+        while not answered or now_s() < until_s:
             item = log_pb2.FetchPartition(
                 topic=request.topic, topic_id=request.topic_id, partition=request.partition, offset=offset
             )
@@ -178,12 +188,13 @@ class FetchHandler:
                 yield log_pb2.ConsumeResponse(result=result)
                 return
             wanted = _Wanted(leadership=found, offset=offset, bytes_max=CONSUME_BYTES)
-            with LongPoll([wanted.partition.committed], wait_s=IDLE_S) as poll:
+            with LongPoll([wanted.partition.committed], wait_s=min(IDLE_S, max(0.0, until_s - now_s()))) as poll:
                 if wanted.offset >= wanted.partition.high_watermark:
                     await poll.moved()
             next_offset = await self._step(wanted, result, form=request.form)
             self._leaders.name_in(result)
-            if result.error_code or next_offset > offset:
+            if result.error_code or next_offset > offset or (not answered and now_s() >= until_s):
+                answered = True
                 yield log_pb2.ConsumeResponse(result=result)
             if result.error_code:
                 return
@@ -426,7 +437,17 @@ def _out_of_range(offset: int, log: ReplicaLog) -> NotHere:
     )
 
 
+def _check_form(form: log_pb2.RecordForm.ValueType) -> None:
+    """Raise RegnumError for a form of a later release: to answer in another one than was asked for is no answer."""
+    if form not in log_pb2.RecordForm.values():
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            f"form is {form}; give RECORD_FORM_BATCHES (so does leaving it out) or RECORD_FORM_RECORDS",
+        )
+
+
 def _check(request: log_pb2.FetchRequest) -> None:
+    _check_form(request.form)
     if min(request.max_wait_ms, request.min_bytes, request.max_bytes) < 0:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUEST,

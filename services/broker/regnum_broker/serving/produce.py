@@ -11,6 +11,7 @@ what was not appended, because a producer may send that under another producer i
 """
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -113,8 +114,10 @@ class ProduceHandler:
         self._supervisor: Final = supervisor
         self._log: Final = structlog.get_logger("produce")
 
-    async def produce(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
-        """Append and wait for acks.
+    async def produce(
+        self, request: log_pb2.ProduceRequest, *, waitable_s: float = math.inf
+    ) -> log_pb2.ProduceResponse:
+        """Append and wait for acks, for ``waitable_s`` at most: the caller hears no later answer.
 
         Raises:
             RegnumError: the request contradicts itself.
@@ -135,7 +138,7 @@ class ProduceHandler:
             else:
                 _refuse(result, found.code, found.message)
         if admitted:
-            timeout_s = min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000
+            timeout_s = min(min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000, waitable_s)
             deadline_s = asyncio.get_running_loop().time() + timeout_s
             await self._append(admitted, results, acks=acks, deadline_s=deadline_s)
         refused = 0

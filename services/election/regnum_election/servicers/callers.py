@@ -5,15 +5,13 @@ from typing import Any, Final
 import grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.quotas import ANONYMOUS, NAME_LENGTH_MAX
+from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 
 from regnum_election.admission.stand_in import Account
 
 DEFAULT_WAIT_S: Final = 30.0
 """How long a call waits when the caller does not say."""
-
-ANSWER_MARGIN_S: Final = 0.1
-"""Time kept back from the caller's deadline for the answer itself."""
 
 CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
 """Characters of a client id that count: with so many it can have no quota of its own."""
@@ -28,8 +26,7 @@ def wait_s(timeout_ms: int, context: Context) -> float:
             errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative; give a positive one, or 0 for the default"
         )
     wanted_s = timeout_ms / 1000 if timeout_ms else DEFAULT_WAIT_S
-    remaining_s = context.time_remaining()
-    return wanted_s if remaining_s is None else max(min(wanted_s, remaining_s - ANSWER_MARGIN_S), 0.0)
+    return min(wanted_s, waitable_s(context))
 
 
 def account_of(header: types_pb2.RequestHeader, *, strict_since: int) -> Account:

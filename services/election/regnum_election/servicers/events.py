@@ -10,6 +10,7 @@ from regnum.admin.v1 import events_pb2, events_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_model.topics import MAX_NAME_LENGTH
 from regnum_service.clock import Clock
+from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 
 from regnum_election.history.events import Position
@@ -48,11 +49,11 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
     async def DescribeEvents(  # noqa: N802 - the name in the proto
         self,
         request: events_pb2.DescribeEventsRequest,
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> events_pb2.DescribeEventsResponse:
         """A page of the log."""
         _check(request)
-        found = await self._found(request)
+        found = await self._found(request, waitable_s(context))
         place = found.next
         return events_pb2.DescribeEventsResponse(
             events=found.events,
@@ -62,10 +63,10 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
             on_disk=self._events.on_disk,
         )
 
-    async def _found(self, request: events_pb2.DescribeEventsRequest) -> Found:
+    async def _found(self, request: events_pb2.DescribeEventsRequest, waitable_s: float) -> Found:
         """A page; one that has nothing yet is waited for, if the caller wants that."""
         after = position_of(request.after) if request.HasField("after") else None
-        deadline_s = self._clock.monotonic() + (0 if after is None else request.wait_ms / 1000)
+        deadline_s = self._clock.monotonic() + (0 if after is None else min(request.wait_ms / 1000, waitable_s))
         news = asyncio.Event()
         forget = self._events.wake_on_news(news)
         try:

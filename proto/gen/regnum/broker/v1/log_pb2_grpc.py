@@ -62,21 +62,24 @@ class LogServiceServicer:
     """
 
     def Produce(self, request, context):
-        """Appends records and answers when acks are satisfied.
+        """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
+        before the caller's deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Reads records; waits up to max_wait_ms for min_bytes. Consumers see records below the high watermark only.
+        """Reads records; waits up to max_wait_ms for min_bytes, and answers with what there is before the caller's deadline.
+        Consumers see records below the high watermark only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Consume(self, request, context):
-        """Streams the records of one partition from an offset on, as they become committed.
+        """Streams the records of one partition from an offset on, as they become committed. With a deadline the stream ends
+        (OK) shortly before it; where nothing came, after one answer without records.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,11 +34,17 @@ class LogServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LogServiceAsyncStub: ...
     Produce: _grpc.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]
-    """Appends records and answers when acks are satisfied."""
+    """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
+    before the caller's deadline.
+    """
     Fetch: _grpc.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]
-    """Reads records; waits up to max_wait_ms for min_bytes. Consumers see records below the high watermark only."""
+    """Reads records; waits up to max_wait_ms for min_bytes, and answers with what there is before the caller's deadline.
+    Consumers see records below the high watermark only.
+    """
     Consume: _grpc.UnaryStreamMultiCallable[_log_pb2.ConsumeRequest, _log_pb2.ConsumeResponse]
-    """Streams the records of one partition from an offset on, as they become committed."""
+    """Streams the records of one partition from an offset on, as they become committed. With a deadline the stream ends
+    (OK) shortly before it; where nothing came, after one answer without records.
+    """
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]
     """Earliest and latest offsets."""
 
@@ -48,11 +54,17 @@ class LogServiceAsyncStub(LogServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Produce: _aio.UnaryUnaryMultiCallable[_log_pb2.ProduceRequest, _log_pb2.ProduceResponse]  # type: ignore[assignment]
-    """Appends records and answers when acks are satisfied."""
+    """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
+    before the caller's deadline.
+    """
     Fetch: _aio.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]  # type: ignore[assignment]
-    """Reads records; waits up to max_wait_ms for min_bytes. Consumers see records below the high watermark only."""
+    """Reads records; waits up to max_wait_ms for min_bytes, and answers with what there is before the caller's deadline.
+    Consumers see records below the high watermark only.
+    """
     Consume: _aio.UnaryStreamMultiCallable[_log_pb2.ConsumeRequest, _log_pb2.ConsumeResponse]  # type: ignore[assignment]
-    """Streams the records of one partition from an offset on, as they become committed."""
+    """Streams the records of one partition from an offset on, as they become committed. With a deadline the stream ends
+    (OK) shortly before it; where nothing came, after one answer without records.
+    """
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Earliest and latest offsets."""
 
@@ -65,7 +77,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ProduceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ProduceResponse, _abc.Awaitable[_log_pb2.ProduceResponse]]:
-        """Appends records and answers when acks are satisfied."""
+        """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
+        before the caller's deadline.
+        """
 
     @_abc_1.abstractmethod
     def Fetch(
@@ -73,7 +87,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.FetchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.FetchResponse, _abc.Awaitable[_log_pb2.FetchResponse]]:
-        """Reads records; waits up to max_wait_ms for min_bytes. Consumers see records below the high watermark only."""
+        """Reads records; waits up to max_wait_ms for min_bytes, and answers with what there is before the caller's deadline.
+        Consumers see records below the high watermark only.
+        """
 
     @_abc_1.abstractmethod
     def Consume(
@@ -81,7 +97,9 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.ConsumeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_log_pb2.ConsumeResponse], _abc.AsyncIterator[_log_pb2.ConsumeResponse]]:
-        """Streams the records of one partition from an offset on, as they become committed."""
+        """Streams the records of one partition from an offset on, as they become committed. With a deadline the stream ends
+        (OK) shortly before it; where nothing came, after one answer without records.
+        """
 
     @_abc_1.abstractmethod
     def ListOffsets(
