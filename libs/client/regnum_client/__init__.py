@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.admin.topic_mutation import Waiting
     from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
-    from regnum_client.consumer.consumer import Consumer, ConsumerSettings
-    from regnum_client.consumer.positions import EARLIEST, LATEST, ResetPolicy
+    from regnum_client.consumer.batches import RecordBatch
+    from regnum_client.consumer.consumer import Consumer
+    from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, ResetPolicy
+    from regnum_client.consumer.settings import ConsumerSettings
     from regnum_client.errors import (
         BufferFullError,
         ClientClosedError,
@@ -85,8 +87,9 @@ _HOMES: Final = {
     "OfflinePartition": "admin.leaders.elections",
     "OfflinePartitions": "admin.leaders.elections",
     "OfflineReason": "admin.leaders.elections",
+    "RecordBatch": "consumer.batches",
     "Consumer": "consumer.consumer",
-    "ConsumerSettings": "consumer.consumer",
+    "ConsumerSettings": "consumer.settings",
     "BufferFullError": "errors",
     "ClientClosedError": "errors",
     "DeliveryTimeoutError": "errors",
@@ -94,6 +97,7 @@ _HOMES: Final = {
     "SequenceBrokenError": "errors",
     "ThrottlingQuotaExceededError": "errors",
     "UnreadableBatchError": "errors",
+    "AtTime": "consumer.positions",
     "EARLIEST": "consumer.positions",
     "LATEST": "consumer.positions",
     "ResetPolicy": "consumer.positions",
@@ -118,6 +122,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "Admin",
+    "AtTime",
     "BrokerDescription",
     "BrokerHealth",
     "BufferFullError",
@@ -155,6 +160,7 @@ __all__ = [
     "ProducerSettings",
     "QuotaAlteration",
     "QuotaEntity",
+    "RecordBatch",
     "RecordMetadata",
     "RecoverableReplica",
     "ResetPolicy",

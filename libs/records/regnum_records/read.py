@@ -1,8 +1,8 @@
 """Reading the records of batches, with aiokafka's compiled codec."""
 
 import struct
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -23,6 +23,12 @@ from regnum_records.header import (
 )
 from regnum_records.record import Record
 
+T = TypeVar("T")
+"""What a record becomes."""
+Headers = tuple[tuple[str, bytes | None], ...]
+Make = Callable[[int, int, bytes | None, bytes | None, Headers], T]
+"""Makes it of offset, timestamp in milliseconds, key, value, headers."""
+
 _LENGTH_POSITION: Final = 8
 _ATTRIBUTES_POSITION: Final = 21
 
@@ -37,22 +43,37 @@ def read_records(
         records
             are never returned in part.
     """
+    return decode_records(buffer, _record, from_offset=from_offset, decompressed_bytes_max=decompressed_bytes_max)
+
+
+def decode_records(
+    buffer: Buffer, make: Make[T], *, from_offset: int = 0, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[T]:
+    """As ``read_records``, with records made by the caller: one object for each record, and not one more."""
     for position, header in iterate(buffer):
-        if header.next_offset <= from_offset:
-            continue
-        for record in _records(buffer, position, header, decompressed_bytes_max):
-            if record.offset >= from_offset:
-                yield record
+        if header.next_offset > from_offset:
+            yield from _records(buffer, position, header, decompressed_bytes_max, make, from_offset)
 
 
-def _records(buffer: Buffer, position: int, header: BatchHeader, decompressed_bytes_max: int) -> list[Record]:
+def _record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
+    return Record(offset=offset, timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+
+
+def _records(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    decompressed_bytes_max: int,
+    make: Make[T],
+    from_offset: int,
+) -> list[T]:
     try:
         _check_fields(header)
         verify_crc(buffer, header, position)
         if header.attributes & CONTROL_BIT:
             return []
         plain = _uncompressed(bytes(buffer[position : position + header.size_bytes]), header, decompressed_bytes_max)
-        return _decode(plain, header)
+        return _decode(plain, header, make, from_offset)
     except CorruptBatchError as error:
         raise CorruptBatchError(
             f"batch at offset {header.base_offset}: {error}; to skip it, read on at offset {header.next_offset}",
@@ -84,22 +105,19 @@ def _uncompressed(batch: bytes, header: BatchHeader, bytes_max: int) -> bytes:
     return bytes(head) + records
 
 
-def _decode(batch: bytes, header: BatchHeader) -> list[Record]:
+def _decode(batch: bytes, header: BatchHeader, make: Make[T], from_offset: int) -> list[T]:
     if header.record_count > len(batch) - HEADER_BYTES:
         raise CorruptBatchError(f"{header.record_count} records do not fit into {len(batch) - HEADER_BYTES} bytes")
     try:
-        records = [
-            Record(
-                offset=record.offset,
-                timestamp_ms=record.timestamp,
-                key=record.key,
-                value=record.value,
-                headers=tuple(record.headers),
-            )
-            for record in DefaultRecordBatch(batch)
+        found = list(DefaultRecordBatch(batch))
+        if any(record.offset != header.base_offset + index for index, record in enumerate(found)):
+            raise CorruptBatchError("the offsets of its records do not follow one another")
+        return [
+            make(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+            for record in found
+            if record.offset >= from_offset
         ]
     except (CorruptRecordException, ValueError, IndexError, OverflowError, MemoryError, RuntimeError) as error:
+        if isinstance(error, CorruptBatchError):
+            raise
         raise CorruptBatchError(f"records cannot be decoded: {error!r}") from None
-    if any(record.offset != header.base_offset + index for index, record in enumerate(records)):
-        raise CorruptBatchError("the offsets of its records do not follow one another")
-    return records

@@ -63,6 +63,11 @@ class FakePartition:
         """Log end offset, which is the high watermark too."""
         return self.batches[-1][0].next_offset if self.batches else self.log_start
 
+    def offset_for(self, timestamp_ms: int) -> int:
+        """Base offset of the first batch with a record at or after a moment; -1: none is so young."""
+        young = (header.base_offset for header, _ in self.batches if header.max_timestamp_ms >= timestamp_ms)
+        return next(young, -1)
+
     def append(self, batch: bytes) -> tuple[Code, int]:
         """The check of sequence numbers, and the append."""
         header = read_header(batch)
@@ -467,6 +472,8 @@ class FakeBroker(
                 answer.results.add(topic=query.topic, partition=query.partition, error_code=code, offset=-1)
             else:
                 offset = found.log_start if query.HasField("earliest") else found.end
+                if query.HasField("at_or_after"):
+                    offset = found.offset_for(query.at_or_after.ToMilliseconds())
                 answer.results.add(topic=query.topic, partition=query.partition, offset=offset)
         return answer
 

@@ -6,7 +6,7 @@ import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_client.consumer.arrivals import Arrivals
 from regnum_client.consumer.cursor import Cursor
-from regnum_client.consumer.silence import COMPARE_EVERY_S, QUIET_S, Comparisons, Silence
+from regnum_client.consumer.fetching.silence import COMPARE_EVERY_S, QUIET_S, Comparisons, Silence
 from regnum_client.records import TopicPartition
 from regnum_model.ids import TopicId
 from regnum_records.build import build_batch

@@ -11,8 +11,8 @@ from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.rotation import SUSPECT_S, Rotation
 from regnum_client.cluster.view import ClusterView, Hint, LeaderTerm, merge, with_leaders
+from regnum_client.consumer.fetching.read_ahead import ReadAhead
 from regnum_client.consumer.positions import starting_offset
-from regnum_client.consumer.read_ahead import ReadAhead
 from regnum_client.errors import BootstrapMissingError
 from regnum_client.producer.batches.content import BuiltContent
 from regnum_client.producer.batches.lane import Identity

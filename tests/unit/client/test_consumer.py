@@ -19,7 +19,7 @@ from regnum_client import (
     TopicPartition,
     UnreadableBatchError,
 )
-from regnum_client.consumer.intake import STORAGE_ERROR_S
+from regnum_client.consumer.fetching.intake import STORAGE_ERROR_S
 from regnum_client.producer.trouble import TOLD_AFTER_S
 from regnum_client.records import ConsumedRecord
 from regnum_records.build import CodecName, build_batch

@@ -1,21 +1,16 @@
 """Reads records from partitions, in order, across changes of leader.
 
-The ``fetcher`` brings batches, a ``cursor`` for each partition says where it stands, and this module decodes and
-hands out.
+The ``fetcher`` brings batches, a ``cursor`` for each partition says where it stands, the ``reader`` decodes and hands
+out. This module is the door.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import TopicId
-from regnum_records.errors import CorruptBatchError
-from regnum_records.read import read_records
-from regnum_records.record import Record
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
@@ -24,102 +19,23 @@ from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S
 from regnum_client.cluster.metadata import Metadata
-from regnum_client.consumer.cursor import Chunk, Cursor
-from regnum_client.consumer.fetcher import Fetcher
+from regnum_client.consumer.batches import RecordBatch
+from regnum_client.consumer.cursor import Cursor
+from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
-from regnum_client.consumer.positions import EARLIEST, LATEST, ResetPolicy, Start
-from regnum_client.errors import ClientClosedError, UnreadableBatchError
+from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, Start
+from regnum_client.consumer.reader import Reader
+from regnum_client.consumer.settings import ConsumerSettings
+from regnum_client.consumer.subscriptions import Subscriptions
+from regnum_client.errors import ClientClosedError
 from regnum_client.records import ConsumedRecord, TopicPartition
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """How a consumer behaves."""
-
-    reset: ResetPolicy = ResetPolicy.FAIL
-    """What happens when an offset is below the log start or above the log end."""
-    fetch_wait_ms: int = 500
-    """How long a broker may wait for records before it answers."""
-    fetch_min_bytes: int = 1
-    """A broker answers as soon as it has this many bytes."""
-    fetch_max_bytes: int = 8 * 1024 * 1024
-    """About how many bytes one answer carries at most."""
-    partition_max_bytes: int = 1024 * 1024
-    """About how many bytes of one partition an answer carries at most."""
-    buffer_bytes: int = 64 * 1024 * 1024
-    """About how many bytes are fetched ahead and not yet read, of all partitions together."""
-    request_timeout_s: float = 10.0
-    """Deadline of one call, on top of ``fetch_wait_ms``."""
-    topic_wait_s: float = 5.0
-    """How long ``assign`` waits for a topic that the brokers do not know yet, and ``start`` for a broker."""
-    offsets_timeout_s: float = 30.0
-    """How long the search for first and last offsets may take, changes of leader included."""
-
-
-DECODED_ON_LOOP_MAX: Final = 16 * 1024
-"""Bytes of a chunk that is decoded without a thread: a few thousand records at most."""
-DECODED_RECORDS: Final = 2_000
-"""Records that a thread decodes before it hands them over, or one batch."""
 RECORDS_PER_TURN: Final = 500
 """Records of an iteration after which the event loop gets a turn."""
+BATCHES_PER_TURN: Final = 16
+"""The same for an iteration of batches."""
 RECORDS_PER_READ: Final = 5_000
 """Records that one read returns at most."""
-
-
-class _Reading:
-    """The chunk that is being read."""
-
-    __slots__ = (
-        "_batches",
-        "_decoding",
-        "_ended",
-        "_failure",
-        "_records",
-        "cursor",
-        "generation",
-        "next_offset",
-        "wants_thread",
-    )
-
-    def __init__(self, cursor: Cursor, chunk: Chunk) -> None:
-        self.cursor: Final = cursor
-        self.generation: Final = cursor.generation
-        self.next_offset: Final = chunk.next_offset
-        self.wants_thread = len(chunk.buffer) > DECODED_ON_LOOP_MAX
-        """Records have to be decoded, and there may be so many that a thread should do it."""
-        self._batches: Final = read_records(chunk.buffer, from_offset=chunk.from_offset)
-        self._records: Iterator[Record] = iter(()) if self.wants_thread else self._batches
-        self._ended = not self.wants_thread
-        self._failure: CorruptBatchError | None = None
-        self._decoding: asyncio.Future[tuple[Iterator[Record], CorruptBatchError | None, bool]] | None = None
-
-    async def decode(self) -> None:
-        """Decode more records on a thread. May be given up and called again."""
-        if self._decoding is None:
-            self._decoding = asyncio.ensure_future(asyncio.to_thread(self._decode))
-        # The thread goes on when the caller does not.
-        self._records, self._failure, self._ended = await asyncio.shield(self._decoding)
-        self._decoding = None
-        self.wants_thread = False
-
-    def _decode(self) -> tuple[Iterator[Record], CorruptBatchError | None, bool]:
-        some: list[Record] = []
-        try:
-            for record in self._batches:
-                some.append(record)
-                if len(some) == DECODED_RECORDS:
-                    return iter(some), None, False
-        except CorruptBatchError as error:
-            return iter(some), error, True
-        return iter(some), None, True
-
-    def next_record(self) -> Record | None:
-        """The next record; None at the end, or when more have to be decoded. Raises CorruptBatchError."""
-        record = next(self._records, None)
-        if record is None and self._failure is not None:
-            raise self._failure
-        self.wants_thread = record is None and not self._ended
-        return record
 
 
 class Consumer:
@@ -148,10 +64,9 @@ class Consumer:
         self._metadata: Metadata | None = None
         self._lookup: OffsetLookup | None = None
         self._fetcher: Fetcher | None = None
-        self._reading: _Reading | None = None
+        self._reader: Reader | None = None
         self._handed_out = 0
-        self._subscribed: dict[str, tuple[TopicId, set[int]]] = {}
-        """Topics of which all partitions are read: their ids, and partitions that were taken up."""
+        self._subscriptions: Final = Subscriptions()
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
@@ -186,6 +101,7 @@ class Consumer:
             buffer_bytes=settings.buffer_bytes,
             request_timeout_s=settings.request_timeout_s,
         )
+        self._reader = Reader(self._fetcher)
         metadata.listen(self._follow_topics)
         await metadata.start(timeout_s=settings.topic_wait_s)
         self._metadata = metadata
@@ -237,6 +153,10 @@ class Consumer:
             offsets = await self.beginning_offsets(chosen)
         elif start == LATEST:
             offsets = await self.end_offsets(chosen)
+        elif isinstance(start, AtTime):
+            found = await self.offsets_for_times(dict.fromkeys(chosen, start.timestamp_ms))
+            ends = await self.end_offsets(one for one, offset in found.items() if offset is None)
+            offsets = {one: ends[one] if offset is None else offset for one, offset in found.items()}
         else:
             offsets = dict.fromkeys(chosen, int(start))
         for partition in chosen:
@@ -255,26 +175,24 @@ class Consumer:
             assigned = await self.assign(topic, start=start)
             view = self._open()[0].view.topics.get(topic)
             if view is not None:
-                self._subscribed[topic] = (view.topic_id, {one.partition for one in assigned})
+                self._subscriptions.add(topic, view.topic_id, (one.partition for one in assigned))
             chosen.extend(assigned)
         self._follow_topics()
         return tuple(chosen)
 
     def _follow_topics(self) -> None:
-        """There may be news of topics: take partitions up that were added, and let go of those that were removed."""
-        metadata, fetcher = self._metadata, self._fetcher
-        if metadata is None or fetcher is None:
-            return
-        for topic, (id, known) in self._subscribed.items():
-            view = metadata.view.topics.get(topic)
-            if view is None or view.topic_id != id:
-                continue
-            for number in known - view.partitions.keys():
-                fetcher.unassign(TopicPartition(topic, number))
-                known.discard(number)
-            for number in sorted(view.partitions.keys() - known):
-                known.add(number)
-                fetcher.assign(Cursor(TopicPartition(topic, number), view.topic_id, 0))
+        if self._metadata is not None and self._fetcher is not None:
+            self._subscriptions.follow(self._metadata.view, self._fetcher)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Partitions that are read, paused ones among them."""
+        return frozenset(self._open()[1].cursors)
+
+    async def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
+        """All partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION for one that does not exist."""
+        view = await self._open()[0].topic(topic, timeout_s=self._settings.topic_wait_s)
+        return tuple(TopicPartition(topic, number) for number in sorted(view.partitions))
 
     def unassign(self, partition: TopicPartition) -> None:
         """Stop reading a partition; nothing happens when it is not assigned."""
@@ -285,6 +203,41 @@ class Consumer:
         cursor = self._cursor(partition)
         cursor.seek(offset)
         self._open()[1].go_on(cursor)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the first offset that the log has now, in these assigned partitions or in all."""
+        chosen = partitions or tuple(self.assignment)
+        self._seek_all(await self.beginning_offsets(chosen))
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on at the present high watermark, in these assigned partitions or in all."""
+        chosen = partitions or tuple(self.assignment)
+        self._seek_all(await self.end_offsets(chosen))
+
+    def _seek_all(self, offsets: Mapping[TopicPartition, int]) -> None:
+        # All or none: one may have been unassigned meanwhile.
+        for partition in offsets:
+            self._cursor(partition)
+        for partition, offset in offsets.items():
+            self.seek(partition, offset)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Read nothing from these assigned partitions until ``resume``; others go on, positions stay.
+
+        What was fetched of them and not read is let go of, and fetched again then.
+        """
+        for cursor in [self._cursor(partition) for partition in partitions]:
+            self._open()[1].pause(cursor)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on reading these assigned partitions, paused or not."""
+        for cursor in [self._cursor(partition) for partition in partitions]:
+            self._open()[1].resume(cursor)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """Assigned partitions that are paused."""
+        return frozenset(partition for partition, cursor in self._open()[1].cursors.items() if cursor.paused)
 
     def position(self, partition: TopicPartition) -> int:
         """Offset of the record that comes next from an assigned partition."""
@@ -303,18 +256,29 @@ class Consumer:
         """High watermark of each partition: records below it are committed."""
         return await self._offsets(partitions, HIGH_WATERMARK)
 
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | None]:
+        """Where to begin so as to miss no record at or after a moment, for each partition; None: none is so young.
+
+        It is the first offset of the batch that has the first such record: older ones of that batch come before it.
+        Moments are milliseconds since 1970, from 0 on; INVALID_REQUEST for others.
+        """
+        lookup = await self._lookup_of(timestamps_ms)
+        return await lookup.look_up_times(timestamps_ms, timeout_s=self._settings.offsets_timeout_s)
+
     async def read(self, *, records_max: int = 500, timeout_s: float = 1.0) -> list[ConsumedRecord]:
         """The next records, of any partition, in the order of each; empty when none came in the time."""
-        self._open()
+        reader = self._reading()
         records: list[ConsumedRecord] = []
         deadline_s = self._clock.monotonic() + timeout_s
         while not records:
             # Nothing is waited for once there are records: whoever gives a read up loses none.
-            if self._reading is not None and self._reading.wants_thread:
-                await self._reading.decode()
+            if reader.wants_thread:
+                await reader.decode()
             while len(records) < min(records_max, RECORDS_PER_READ):
                 try:
-                    record = self._next()
+                    record = reader.next_record()
                 except RegnumError:
                     if records:
                         # What was read is handed out first; the next call meets the error again.
@@ -323,12 +287,39 @@ class Consumer:
                 if record is None:
                     break
                 records.append(record)
-            if self._reading is not None and self._reading.wants_thread:
+            if reader.wants_thread:
                 continue
             left_s = deadline_s - self._clock.monotonic()
             if not records and (left_s <= 0 or not await self._something_arrives(left_s)):
                 break
         return records
+
+    async def read_batch(self, *, timeout_s: float = 1.0) -> RecordBatch | None:
+        """The next batch, of any partition, not decoded; None when none came in the time."""
+        reader = self._reading()
+        deadline_s = self._clock.monotonic() + timeout_s
+        while (batch := reader.next_batch()) is None:
+            left_s = deadline_s - self._clock.monotonic()
+            if left_s <= 0 or not await self._something_arrives(left_s):
+                return None
+        return batch
+
+    async def batches(self) -> AsyncIterator[RecordBatch]:
+        """Batches without end, not decoded: for those who take records on in bulk, or look at few of them.
+
+        They come as single records would, from the same positions; a position is behind a batch once it is handed
+        out. One may change between batches and records at any time.
+        """
+        handed_out = 0
+        while True:
+            batch = self._reading().next_batch()
+            if batch is None:
+                await self._something_arrives(None)
+                continue
+            yield batch
+            handed_out += 1
+            if handed_out % BATCHES_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
         """Records without end."""
@@ -338,12 +329,19 @@ class Consumer:
         self._handed_out += 1
         if self._handed_out % RECORDS_PER_TURN == 0:
             await asyncio.sleep(0)
-        while (record := self._next()) is None:
-            if self._reading is not None and self._reading.wants_thread:
-                await self._reading.decode()
+        reader = self._reading()
+        while (record := reader.next_record()) is None:
+            if reader.wants_thread:
+                await reader.decode()
             else:
                 await self._something_arrives(None)
         return record
+
+    def _reading(self) -> Reader:
+        self._open()
+        if self._reader is None:
+            raise ClientClosedError("consumer")
+        return self._reader
 
     def _open(self) -> tuple[Metadata, Fetcher]:
         if self._metadata is None or self._fetcher is None:
@@ -362,15 +360,20 @@ class Consumer:
         return cursor
 
     async def _offsets(self, partitions: Iterable[TopicPartition], query: int) -> Mapping[TopicPartition, int]:
-        metadata, _ = self._open()
         wanted = tuple(partitions)
-        topics = {partition.topic for partition in wanted}
+        lookup = await self._lookup_of(wanted)
+        return await lookup.look_up(wanted, query, timeout_s=self._settings.offsets_timeout_s)
+
+    async def _lookup_of(self, partitions: Iterable[TopicPartition]) -> OffsetLookup:
+        """The lookup, once the topics of these partitions are known."""
+        metadata, _ = self._open()
+        topics = {partition.topic for partition in partitions}
         await metadata.use(topics, timeout_s=max(self._settings.topic_wait_s, ANSWER_S))
         for topic in topics:
             await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
         if self._lookup is None:
             raise ClientClosedError("consumer")
-        return await self._lookup.look_up(wanted, query, timeout_s=self._settings.offsets_timeout_s)
+        return self._lookup
 
     async def _something_arrives(self, within_s: float | None) -> bool:
         _, fetcher = self._open()
@@ -383,49 +386,3 @@ class Consumer:
         except TimeoutError:
             return False
         return True
-
-    def _next(self) -> ConsumedRecord | None:
-        """The next record that is here; None: nothing is, or the one that is being read wants a thread."""
-        while True:
-            reading = self._reading
-            if reading is None:
-                reading = self._reading = self._begin()
-                if reading is None:
-                    return None
-            cursor = reading.cursor
-            if cursor.generation != reading.generation:
-                self._reading = None
-                continue
-            try:
-                if reading.wants_thread:
-                    return None
-                record = reading.next_record()
-            except CorruptBatchError as error:
-                self._reading = None
-                at = cursor.position if error.base_offset is None else max(error.base_offset, cursor.position)
-                cursor.seek(at)
-                self._open()[1].go_on(cursor)
-                raise UnreadableBatchError(
-                    cursor.partition, offset=at, next_offset=error.next_offset, reason=str(error)
-                ) from error
-            if record is None and reading.wants_thread:
-                return None
-            if record is None:
-                cursor.position = reading.next_offset
-                self._reading = None
-                continue
-            cursor.position = record.offset + 1
-            return ConsumedRecord(
-                cursor.partition.topic,
-                cursor.partition.partition,
-                record.offset,
-                record.timestamp_ms,
-                record.key,
-                record.value,
-                record.headers,
-            )
-
-    def _begin(self) -> _Reading | None:
-        """Begin with the next chunk, of the partition whose turn it is."""
-        begun = self._open()[1].begin_chunk()
-        return None if begun is None else _Reading(*begun)

@@ -37,6 +37,7 @@ class Cursor:
         "generation",
         "in_flight",
         "partition",
+        "paused",
         "position",
         "topic_id",
         "trouble",
@@ -52,6 +53,8 @@ class Cursor:
         self.generation = 0
         self.in_flight = False
         """A fetch is under way."""
+        self.paused = False
+        """Neither fetched nor read until it goes on."""
         self.error: RegnumError | None = None
         """Raised to the reader until a ``seek``; nothing is fetched meanwhile."""
         self.trouble: Final = Trouble()
@@ -61,7 +64,7 @@ class Cursor:
 
     def wants_more(self, chunks_max: int) -> bool:
         """A fetch should be sent."""
-        return not self.in_flight and self.error is None and len(self._chunks) < chunks_max
+        return not (self.in_flight or self.paused) and self.error is None and len(self._chunks) < chunks_max
 
     def seek(self, offset: int) -> None:
         """Go on at an offset; everything fetched is forgotten."""

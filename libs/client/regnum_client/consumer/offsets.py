@@ -71,6 +71,27 @@ class OffsetLookup:
                     raise error from None
         return found
 
+    async def look_up_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a moment of each partition; None: no record is so young.
+
+        Raises as ``look_up``, and INVALID_REQUEST for a moment before 1970.
+        """
+        by_time: dict[int, list[TopicPartition]] = {}
+        for partition, timestamp_ms in timestamps_ms.items():
+            if timestamp_ms < 0:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                    f"{timestamp_ms} is no moment: give milliseconds since 1970, or use beginning_offsets, end_offsets",
+                )
+            by_time.setdefault(timestamp_ms, []).append(partition)
+        found: dict[TopicPartition, int | None] = {}
+        for timestamp_ms, partitions in by_time.items():
+            for partition, offset in (await self.look_up(partitions, timestamp_ms, timeout_s=timeout_s)).items():
+                found[partition] = None if offset < 0 else offset
+        return {partition: found[partition] for partition in timestamps_ms}
+
     async def _round(
         self, partitions: Iterable[TopicPartition], query: int, found: dict[TopicPartition, int]
     ) -> RegnumError | None:

@@ -17,7 +17,6 @@ import random
 from collections import Counter
 from typing import Final
 
-from regnum.broker.v1.log_pb2 import RECORD_FORM_BATCHES, FetchPartition, FetchRequest
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
@@ -31,12 +30,12 @@ from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.arrivals import Arrivals
 from regnum_client.consumer.cursor import Chunk, Cursor
-from regnum_client.consumer.intake import Intake
+from regnum_client.consumer.fetching.intake import Intake
+from regnum_client.consumer.fetching.polls import Poll
+from regnum_client.consumer.fetching.read_ahead import ReadAhead
+from regnum_client.consumer.fetching.silence import QUIET_S, Comparisons, Silence
 from regnum_client.consumer.offsets import OffsetLookup
-from regnum_client.consumer.polls import Poll
 from regnum_client.consumer.positions import ResetPolicy
-from regnum_client.consumer.read_ahead import ReadAhead
-from regnum_client.consumer.silence import QUIET_S, Comparisons, Silence
 from regnum_client.producer.departures import Departures, Place
 from regnum_client.records import TopicPartition
 
@@ -144,6 +143,23 @@ class Fetcher:
         self.arrivals.discard(cursor)
         self._silence.forget(cursor)
         self._departures.leave(partition)
+
+    def pause(self, cursor: Cursor) -> None:
+        """Fetch for an assigned partition no more for a while; nothing happens when it is paused."""
+        if cursor.paused:
+            return
+        cursor.paused = True
+        # What is kept for nobody would take the room of those that are read.
+        cursor.seek(cursor.position)
+        self.arrivals.discard(cursor)
+        self._silence.forget(cursor)
+
+    def resume(self, cursor: Cursor) -> None:
+        """Fetch for it again; nothing happens when it is not paused."""
+        if cursor.paused:
+            cursor.paused = False
+            self._silence.heard(cursor, self._clock.monotonic())
+            self.go_on(cursor)
 
     def go_on(self, cursor: Cursor) -> None:
         """There may be room for what comes next from an assigned partition, or it is another offset."""
@@ -307,23 +323,11 @@ class Fetcher:
 
     async def _carry(self, poll: Poll) -> None:
         try:
-            request = FetchRequest(
-                header=self._header,
-                max_wait_ms=self._wait_ms,
+            request = poll.request(
+                self._header,
+                wait_ms=self._wait_ms,
                 min_bytes=self._min_bytes,
-                max_bytes=poll.share_bytes,
-                form=RECORD_FORM_BATCHES,
-                partitions=[
-                    FetchPartition(
-                        topic=cursor.partition.topic,
-                        topic_id=cursor.topic_id,
-                        partition=cursor.partition.partition,
-                        offset=cursor.fetch_offset,
-                        current_leader_epoch=term.epoch,
-                        max_bytes=min(self._partition_max_bytes, poll.share_bytes),
-                    )
-                    for cursor, _, term in poll.asked
-                ],
+                partition_max_bytes=self._partition_max_bytes,
             )
             try:
                 answer = await call(

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from regnum.broker.v1.log_pb2 import RECORD_FORM_BATCHES, FetchPartition, FetchRequest
+from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
 
@@ -35,6 +37,27 @@ class Poll:
         self._by_topic: dict[str, list[tuple[Cursor, LeaderTerm]]] = {}
         for cursor, _, term in asked:
             self._by_topic.setdefault(cursor.partition.topic, []).append((cursor, term))
+
+    def request(self, header: RequestHeader, *, wait_ms: int, min_bytes: int, partition_max_bytes: int) -> FetchRequest:
+        """What is asked of the leader."""
+        return FetchRequest(
+            header=header,
+            max_wait_ms=wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=self.share_bytes,
+            form=RECORD_FORM_BATCHES,
+            partitions=[
+                FetchPartition(
+                    topic=cursor.partition.topic,
+                    topic_id=cursor.topic_id,
+                    partition=cursor.partition.partition,
+                    offset=cursor.fetch_offset,
+                    current_leader_epoch=term.epoch,
+                    max_bytes=min(partition_max_bytes, self.share_bytes),
+                )
+                for cursor, _, term in self.asked
+            ],
+        )
 
     def has_moved(self, view: ClusterView, topics: Iterable[str] | None) -> bool:
         """A partition of one of these topics (None: of any) has another leader by now."""

@@ -85,7 +85,16 @@ class Intake:
                 self._arrived(cursor)
             return
         if cursor.generation == generation:
-            cursor.go_on_at(found[cursor.partition])
+            offset = found[cursor.partition]
+            _LOG.warning(
+                "%s-%d: offset %d is not in the log (%s); reading goes on at %d, as reset=%s asks for",
+                *cursor.partition,
+                cursor.fetch_offset,
+                result.error_message,
+                offset,
+                self._reset.value,
+            )
+            cursor.go_on_at(offset)
 
     def failed(self, cursor: Cursor, term: LeaderTerm, code: Code, message: str, *, whole_call: bool = False) -> None:
         """A partition could not be read, alone or with all of its call: a pause, or the reader's to know."""

@@ -1,0 +1,1 @@
+"""What a consumer asks of leaders, ahead of its reader."""

@@ -1,0 +1,185 @@
+"""From fetched chunks to records and batches in the reader's hand.
+
+Constraints: no event loop is held, so chunks that may have many records are decoded on a thread, in portions; a
+``seek`` takes effect at once, also in the middle of a chunk.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import iterate
+from regnum_records.read import decode_records
+
+from regnum_client.consumer.batches import RecordBatch
+from regnum_client.consumer.cursor import Chunk, Cursor
+from regnum_client.consumer.fetching.fetcher import Fetcher
+from regnum_client.errors import UnreadableBatchError
+from regnum_client.records import ConsumedRecord
+
+DECODED_ON_LOOP_MAX: Final = 16 * 1024
+"""Bytes of a chunk that is decoded without a thread: a few thousand records at most."""
+DECODED_RECORDS: Final = 2_000
+"""Records that a thread decodes before it hands them over, or one batch."""
+
+
+class _Reading:
+    """The chunk that is being read."""
+
+    __slots__ = (
+        "_batches",
+        "_chunk",
+        "_decoding",
+        "_ended",
+        "_failure",
+        "_records",
+        "_source",
+        "cursor",
+        "generation",
+        "next_offset",
+        "wants_thread",
+    )
+
+    def __init__(self, cursor: Cursor, chunk: Chunk) -> None:
+        self.cursor: Final = cursor
+        self.generation: Final = cursor.generation
+        self.next_offset: Final = chunk.next_offset
+        self.wants_thread = False
+        """Records have to be decoded, and there may be so many that a thread should do it."""
+        self._chunk: Final = chunk
+        self._source: Iterator[ConsumedRecord] | None = None
+        self._records: Iterator[ConsumedRecord] = iter(())
+        self._ended = False
+        self._failure: CorruptBatchError | None = None
+        self._batches: Iterator[RecordBatch] | None = None
+        self._decoding: asyncio.Future[tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]] | None = None
+
+    @property
+    def _from_offset(self) -> int:
+        return max(self._chunk.from_offset, self.cursor.position)
+
+    def next_record(self) -> ConsumedRecord | None:
+        """The next record; None at the end, or when more have to be decoded. Raises CorruptBatchError."""
+        if self._source is None:
+            make = partial(ConsumedRecord, *self.cursor.partition)
+            self._source = decode_records(self._chunk.buffer, make, from_offset=self._from_offset)
+            self._batches = self._failure = self._decoding = None
+            self.wants_thread = len(self._chunk.buffer) > DECODED_ON_LOOP_MAX
+            self._ended = not self.wants_thread
+            self._records = iter(()) if self.wants_thread else self._source
+        if self.wants_thread:
+            return None
+        record = next(self._records, None)
+        if record is None and self._failure is not None:
+            raise self._failure
+        self.wants_thread = record is None and not self._ended
+        return record
+
+    async def decode(self) -> None:
+        """Decode more records on a thread. May be given up and called again."""
+        if self._source is None:
+            return
+        if self._decoding is None:
+            self._decoding = asyncio.ensure_future(asyncio.to_thread(self._decode, self._source))
+        decoding = self._decoding
+        # The thread goes on when the caller does not.
+        self._records, self._failure, self._ended = await asyncio.shield(decoding)
+        self._decoding = None
+        self.wants_thread = False
+
+    @staticmethod
+    def _decode(source: Iterator[ConsumedRecord]) -> tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]:
+        some: list[ConsumedRecord] = []
+        try:
+            for record in source:
+                some.append(record)
+                if len(some) == DECODED_RECORDS:
+                    return iter(some), None, False
+        except CorruptBatchError as error:
+            return iter(some), error, True
+        return iter(some), None, True
+
+    def next_batch(self) -> RecordBatch | None:
+        """The next batch with something that was not read; None at the end."""
+        if self._batches is None:
+            self._batches = self._undecoded()
+            # Whoever reads records afterwards begins where the batches ended.
+            self._source = None
+            self.wants_thread = False
+        return next(self._batches, None)
+
+    def _undecoded(self) -> Iterator[RecordBatch]:
+        for at, header in iterate(self._chunk.buffer):
+            if header.next_offset > self._from_offset:
+                data = self._chunk.buffer[at : at + header.size_bytes]
+                yield RecordBatch(self.cursor.partition, header, data, from_offset=self._from_offset)
+
+
+class Reader:
+    """Hands out what the fetcher of one consumer brings."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        """Only assigns."""
+        self._fetcher: Final = fetcher
+        self._reading: _Reading | None = None
+
+    @property
+    def wants_thread(self) -> bool:
+        """There are records, and they have to be decoded first."""
+        return self._reading is not None and self._reading.wants_thread
+
+    async def decode(self) -> None:
+        """Decode some, on a thread. May be given up and called again."""
+        if self._reading is not None:
+            await self._reading.decode()
+
+    def next_record(self) -> ConsumedRecord | None:
+        """The next record that is here; None: nothing is, or the one that is being read wants a thread."""
+        while (reading := self._current()) is not None:
+            try:
+                record = reading.next_record()
+            except CorruptBatchError as error:
+                raise self._unreadable(reading.cursor, error) from error
+            if record is not None:
+                reading.cursor.position = record.offset + 1
+                return record
+            if reading.wants_thread:
+                return None
+            self._end(reading)
+        return None
+
+    def next_batch(self) -> RecordBatch | None:
+        """The next batch that is here; None: nothing is."""
+        while (reading := self._current()) is not None:
+            try:
+                batch = reading.next_batch()
+            except CorruptBatchError as error:
+                raise self._unreadable(reading.cursor, error) from error
+            if batch is not None:
+                reading.cursor.position = batch.next_offset
+                return batch
+            self._end(reading)
+        return None
+
+    def _current(self) -> _Reading | None:
+        """What is being read, or the next chunk, of the partition whose turn it is. Raises its error."""
+        reading = self._reading
+        if reading is not None and reading.cursor.generation == reading.generation:
+            return reading
+        begun = self._fetcher.begin_chunk()
+        self._reading = None if begun is None else _Reading(*begun)
+        return self._reading
+
+    def _end(self, reading: _Reading) -> None:
+        reading.cursor.position = reading.next_offset
+        self._reading = None
+
+    def _unreadable(self, cursor: Cursor, error: CorruptBatchError) -> UnreadableBatchError:
+        """The consumer stands before the bad batch from now on."""
+        self._reading = None
+        at = cursor.position if error.base_offset is None else max(error.base_offset, cursor.position)
+        cursor.seek(at)
+        self._fetcher.go_on(cursor)
+        return UnreadableBatchError(cursor.partition, offset=at, next_offset=error.next_offset, reason=str(error))
