@@ -31,6 +31,8 @@ class Target:
     """Folder of the generated code."""
     typed: bool
     """Whether ``.pyi`` files are made."""
+    beside: Path | None = None
+    """Folder of the files that these import and whose code is a library's."""
     called_only: bool = False
     """Whether its services are somebody else's: of their code only what calls them is kept."""
 
@@ -39,7 +41,11 @@ _ETCD_RPC: Final = Path("libs/coordination/regnum_coordination/drivers/etcd_rpc"
 
 TARGETS: Final = (
     Target(
-        sources=Path("proto"), below="regnum/*/v1/*.proto", generated=Path("proto/gen"), typed=True, called_only=False
+        sources=Path("proto"),
+        below="regnum/*/v1/*.proto",
+        generated=Path("proto/gen"),
+        typed=True,
+        beside=Path("proto/third_party"),
     ),
     Target(
         sources=_ETCD_RPC, below="etcd3/etcdrpc/*.proto", generated=_ETCD_RPC / "gen", typed=False, called_only=True
@@ -53,6 +59,8 @@ def generate(target: Target, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     sources = sorted((ROOT / target.sources).glob(target.below))
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / target.sources}"]
+    if target.beside is not None:
+        command.append(f"-I{ROOT / target.beside}")
     command += [f"--python_out={into}", f"--grpc_python_out={into}"]
     if target.typed:
         tools = Path(sys.executable).parent

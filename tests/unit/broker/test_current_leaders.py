@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from google.rpc import error_details_pb2
 from regnum.broker.v1 import log_pb2
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import BrokerId
+from regnum_service.errors import reason_of
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.waiting import eventually, within
@@ -40,10 +42,25 @@ async def seen(world: BrokerWorld, id: int) -> tuple[int, int, list[int]]:
 
 
 def named(result: log_pb2.ProduceResult | log_pb2.FetchResult | log_pb2.OffsetResult) -> tuple[int, int, str] | None:
+    """Whom a refusal names; the facts of its status are the same, for clients that read nothing else."""
+    assert result.HasField("status") == (result.error_code != errors_pb2.ERROR_CODE_NONE)
+    facts: dict[str, str] = {}
+    if result.HasField("status"):
+        info = error_details_pb2.ErrorInfo()
+        assert result.status.details[0].Unpack(info)
+        assert (info.reason, result.status.message) == (reason_of(result.error_code), result.error_message)
+        facts = dict(info.metadata)
     leader = result.current_leader
     if not result.HasField("current_leader"):
+        assert not facts
         return None
-    return leader.leader, leader.leader_epoch, f"{leader.client.host}:{leader.client.port}"
+    address = f"{leader.client.host}:{leader.client.port}"
+    assert facts == {
+        "leader_id": str(leader.leader),
+        "leader_epoch": str(leader.leader_epoch),
+        "leader_address": address,
+    }
+    return leader.leader, leader.leader_epoch, address
 
 
 async def test_brokers_with_a_replica_tell_of_a_failover_that_no_metadata_process_told_them(

@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_model.ids import NO_LEADER, BrokerId, PartitionKey, TopicId
-from regnum_model.nodes import LeaderAndIsr
+from regnum_model.nodes import Address, LeaderAndIsr
+from regnum_service.item_errors import item_status
 
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
@@ -53,10 +54,16 @@ class CurrentLeaders:
         ordered = _ordered(replica)
         return known if ordered is None else _overlaid(known, ordered, replica.version)
 
-    def name_in(self, result: Result) -> None:
-        """Add the leader to a refusal that sends its caller away."""
-        if result.error_code not in SENDS_AWAY:
+    def complete(self, result: Result) -> None:
+        """Add to a refusal what follows from its code: who leads, if it sends its caller away, and its status."""
+        if result.error_code == errors_pb2.ERROR_CODE_NONE:
             return
+        if result.error_code in SENDS_AWAY:
+            self._name_in(result)
+        facts = _facts(result.current_leader) if result.HasField("current_leader") else None
+        result.status.CopyFrom(item_status(result.error_code, result.error_message, facts=facts))
+
+    def _name_in(self, result: Result) -> None:
         leader, epoch = self._leader_of(result.topic, result.partition)
         if leader == self._replicas.broker or epoch < 0:
             # Metadata is behind, or this broker has been told to lead and does not yet: nobody knows better.
@@ -74,6 +81,13 @@ class CurrentLeaders:
         replica = self._replicas.named(topic, number) if view is None else None
         ordered = None if replica is None else _ordered(replica)
         return (NO_LEADER, -1) if ordered is None else (ordered.leader, ordered.leader_epoch)
+
+
+def _facts(leader: types_pb2.CurrentLeader) -> dict[str, str]:
+    facts = {"leader_id": str(leader.leader), "leader_epoch": str(leader.leader_epoch)}
+    if leader.HasField("client"):
+        facts["leader_address"] = str(Address(host=leader.client.host, port=leader.client.port))
+    return facts
 
 
 def _ordered(replica: Partition) -> LeaderAndIsr | None:

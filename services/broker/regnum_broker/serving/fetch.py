@@ -157,7 +157,7 @@ class FetchHandler:
         self._count(read)
         async for part in slices(results, SLICE):
             for result in part:
-                self._leaders.name_in(result)
+                self._leaders.complete(result)
         self._durations.record(self._clock.monotonic() - began_s)
         return response
 
@@ -184,7 +184,7 @@ class FetchHandler:
             found = self._admit(item)
             if isinstance(found, NotHere):
                 result.error_code, result.error_message = found.code, found.message
-                self._leaders.name_in(result)
+                self._leaders.complete(result)
                 yield log_pb2.ConsumeResponse(result=result)
                 return
             wanted = _Wanted(leadership=found, offset=offset, bytes_max=CONSUME_BYTES)
@@ -192,7 +192,7 @@ class FetchHandler:
                 if wanted.offset >= wanted.partition.high_watermark:
                     await poll.moved()
             next_offset = await self._step(wanted, result, form=request.form)
-            self._leaders.name_in(result)
+            self._leaders.complete(result)
             if result.error_code or next_offset > offset or (not answered and now_s() >= until_s):
                 answered = True
                 yield log_pb2.ConsumeResponse(result=result)
@@ -208,7 +208,7 @@ class FetchHandler:
         )
         if isinstance(found, NotHere):
             result.error_code, result.error_message = found.code, found.message
-            self._leaders.name_in(result)
+            self._leaders.complete(result)
             return result
         result.leader_epoch = found.state.leader_epoch
         match query.WhichOneof("offset"):
@@ -221,6 +221,7 @@ class FetchHandler:
             case _:
                 result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 result.error_message = "say which offset: earliest, latest or at_or_after"
+        self._leaders.complete(result)
         return result
 
     async def look_up(self, lookups: Sequence["OffsetLookup"]) -> None:
@@ -234,6 +235,7 @@ class FetchHandler:
                 lookup.result.offset = offset
             elif offset is not None and not lookup.leadership.knows_committed:
                 _refuse_end(lookup.result, lookup.leadership)
+            self._leaders.complete(lookup.result)
 
     def _admit(self, item: log_pb2.FetchPartition) -> Leadership | NotHere:
         found = self._replicas.find_leader(

@@ -144,7 +144,7 @@ class ProduceHandler:
         refused = 0
         async for part in slices(results, SLICE):
             for result in part:
-                self._leaders.name_in(result)
+                self._leaders.complete(result)
                 refused += result.error_code != errors_pb2.ERROR_CODE_NONE
         self._refused.add(refused)
         self._durations.record(self._clock.monotonic() - began_s)

@@ -7,6 +7,7 @@ from typing import Final
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.encoding import Encoding
+from regnum_service.item_errors import item_status
 
 from regnum_election.configs.calls import Entry, Source
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType, invalid
@@ -67,6 +68,7 @@ def alter_response(
                 resource=alteration.resource,
                 error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
                 error_message="" if refused is None else refused.message,
+                status=None if refused is None else item_status(refused.code, refused.message),
             )
             for alteration, refused in zip(alterations, outcomes, strict=True)
         ]
@@ -90,7 +92,12 @@ async def describe_response(
     for index, one in enumerate(found):
         await answer.took()
         if isinstance(one, Rejection):
-            answer.piece.results.add(resource=asked[index], error_code=one.code, error_message=one.message)
+            answer.piece.results.add(
+                resource=asked[index],
+                error_code=one.code,
+                error_message=one.message,
+                status=item_status(one.code, one.message),
+            )
             continue
         resource, entries = one
         answer.piece.results.add(

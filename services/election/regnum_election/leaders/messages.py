@@ -7,6 +7,7 @@ from typing import Final
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
+from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
 
 from regnum_election.brokers.description import DescribedBroker
@@ -70,6 +71,7 @@ def _result(one: Election) -> admin_pb2.ElectLeadersResult:
         partition=one.partition,
         error_code=one.code,
         error_message=one.message,
+        status=item_status(one.code, one.message),
         leader=one.leader,
         leader_epoch=one.leader_epoch,
         may_be_lost="" if one.loss is None else one.loss.may_be_lost,

@@ -6,6 +6,7 @@ from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
 
 from regnum_election.partitions.giving_up import LOST, GivenUp, Kind
@@ -32,6 +33,7 @@ async def give_up_response(found: Sequence[GivenUp]) -> admin_pb2.GiveUpPartitio
             partition=one.partition,
             error_code=errors_pb2.ERROR_CODE_NONE if one.rejection is None else one.rejection.code,
             error_message="" if one.rejection is None else one.rejection.message,
+            status=None if one.rejection is None else item_status(one.rejection.code, one.rejection.message),
             damage=admin_pb2.PARTITION_DAMAGE_UNSPECIFIED if one.kind is None else KINDS[one.kind],
             reason=one.reason,
             may_be_lost="" if one.kind is None else LOST[one.kind],

@@ -3,6 +3,7 @@
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_LEADER, BrokerId
+from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
 
 from regnum_election.decisions.cluster import Cluster
@@ -45,6 +46,7 @@ async def alter_response(
             partition=item.partition,
             error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
             error_message="" if refused is None else refused.message,
+            status=None if refused is None else item_status(refused.code, refused.message),
         )
     return response
 

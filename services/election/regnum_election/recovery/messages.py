@@ -6,6 +6,7 @@ from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerId
 from regnum_model.nodes import LeaderAndIsr
+from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
 
 from regnum_election.recovery.calls import Recovered, Recovery, RecoveryRequest
@@ -42,6 +43,7 @@ def _recovery(recovery: Recovery) -> admin_pb2.PartitionRecovery:
         partition=recovery.partition,
         error_code=errors_pb2.ERROR_CODE_NONE if rejection is None else rejection.code,
         error_message="" if rejection is None else rejection.message,
+        status=None if rejection is None else item_status(rejection.code, rejection.message),
         chosen=NO_LEADER,
         recovered=recovery.leader_epoch != NO_EPOCH,
         leader_epoch=recovery.leader_epoch,

@@ -1,13 +1,14 @@
 """AdminService on the client listener: turns messages into requests to the controller, and outcomes into messages."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, assert_never
+from collections.abc import Sequence
+from typing import Any, Final
 
 import grpc
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
 from regnum_service.errors import RegnumError
+from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns, slices
 
 from regnum_election.admission.quota_changes import EntityChange
@@ -16,8 +17,6 @@ from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.health.messages import describe_health, partitions_named
-from regnum_election.partitions.addition import Added
-from regnum_election.partitions.removal import Removed
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.reassignment import messages as reassignment_messages
 from regnum_election.reassignment.calls import PARTITIONS_MAX as REASSIGNED_MAX
@@ -25,8 +24,7 @@ from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.recovery.messages import recovery_request, recovery_response
 from regnum_election.servicers.callers import account_of, wait_s, who_asks
 from regnum_election.servicers.mending import MendingServicer
-from regnum_election.topics.creation import Created
-from regnum_election.topics.deletion import Deleted
+from regnum_election.servicers.topic_results import creation_results, deletion_results, partitions_results
 from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
 
 CREATE_STRICT_SINCE: Final = 6
@@ -67,27 +65,7 @@ class AdminServicer(MendingServicer):
             wait_s=wait_s(request.timeout_ms, context),
             account=account_of(request.header, strict_since=CREATE_STRICT_SINCE),
         )
-        results: list[admin_pb2.CreateTopicResult] = []
-        for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
-            await turns.took()
-            match outcome:
-                case Created():
-                    results.append(
-                        admin_pb2.CreateTopicResult(
-                            name=topic.name,
-                            topic_id=outcome.topic_id,
-                            partitions=outcome.partitions,
-                            replication_factor=outcome.replication_factor,
-                        )
-                    )
-                case Rejection():
-                    results.append(
-                        admin_pb2.CreateTopicResult(
-                            name=topic.name, error_code=outcome.code, error_message=outcome.message
-                        )
-                    )
-                case _:
-                    assert_never(outcome)
+        results = await creation_results(request.topics, answered, turns)
         return admin_pb2.CreateTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
 
     async def DeleteTopics(  # noqa: N802 - the name in the proto
@@ -108,23 +86,7 @@ class AdminServicer(MendingServicer):
             wait_s=wait_s(request.timeout_ms, context),
             account=account_of(request.header, strict_since=DELETE_STRICT_SINCE),
         )
-        results: list[admin_pb2.DeleteTopicResult] = []
-        for topic, outcome in zip(request.topics, answered.outcomes, strict=True):
-            await turns.took()
-            match outcome:
-                case Deleted():
-                    results.append(admin_pb2.DeleteTopicResult(name=outcome.name, topic_id=outcome.topic_id))
-                case Rejection():
-                    results.append(
-                        admin_pb2.DeleteTopicResult(
-                            name=topic.name,
-                            topic_id=topic.topic_id,
-                            error_code=outcome.code,
-                            error_message=outcome.message,
-                        )
-                    )
-                case _:
-                    assert_never(outcome)
+        results = await deletion_results(request.topics, answered, turns)
         return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
 
     async def CreatePartitions(  # noqa: N802 - the name in the proto
@@ -151,7 +113,7 @@ class AdminServicer(MendingServicer):
             who=who_asks(request.header, context),
         )
         return admin_pb2.CreatePartitionsResponse(
-            results=await _partitions_results(request.topics, answered.outcomes, turns),
+            results=await partitions_results(request.topics, answered, turns),
             throttle_time_ms=_throttle_ms(answered.throttle_ms),
         )
 
@@ -180,7 +142,7 @@ class AdminServicer(MendingServicer):
             who=who_asks(request.header, context),
         )
         return admin_pb2.DeletePartitionsResponse(
-            results=await _partitions_results(request.topics, answered.outcomes, turns),
+            results=await partitions_results(request.topics, answered, turns),
             throttle_time_ms=_throttle_ms(answered.throttle_ms),
         )
 
@@ -204,6 +166,7 @@ class AdminServicer(MendingServicer):
                 entity=alteration.entity,
                 error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
                 error_message="" if refused is None else refused.message,
+                status=None if refused is None else item_status(refused.code, refused.message),
             )
             await turns.took()
         return response
@@ -346,24 +309,3 @@ async def _assignment(
         assignment.append((item.partition, tuple(map(BrokerId, item.replicas))))
         await turns.took(1 + len(item.replicas))
     return assignment
-
-
-async def _partitions_results(
-    topics: Iterable[admin_pb2.NewPartitions | admin_pb2.DeletablePartitions],
-    outcomes: Sequence[Added | Removed | Rejection],
-    turns: Turns,
-) -> list[admin_pb2.PartitionsResult]:
-    """One for each topic."""
-    results: list[admin_pb2.PartitionsResult] = []
-    for topic, outcome in zip(topics, outcomes, strict=True):
-        await turns.took()
-        match outcome:
-            case Added(total=total) | Removed(total=total):
-                results.append(admin_pb2.PartitionsResult(name=topic.name, partitions=total))
-            case Rejection():
-                results.append(
-                    admin_pb2.PartitionsResult(name=topic.name, error_code=outcome.code, error_message=outcome.message)
-                )
-            case _:
-                assert_never(outcome)
-    return results

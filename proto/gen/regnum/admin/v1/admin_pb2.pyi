@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.rpc import status_pb2 as _status_pb2
 from regnum.metadata.v1 import metadata_pb2 as _metadata_pb2
 from regnum.types.v1 import errors_pb2 as _errors_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
@@ -412,6 +413,7 @@ class CreateTopicResult(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name as requested."""
     error_code: _errors_pb2.ErrorCode.ValueType
@@ -424,6 +426,12 @@ class CreateTopicResult(_message.Message):
     """Number of partitions."""
     replication_factor: _builtins.int
     """Replicas of each partition."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -433,10 +441,11 @@ class CreateTopicResult(_message.Message):
         topic_id: _builtins.str = ...,
         partitions: _builtins.int = ...,
         replication_factor: _builtins.int = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "partitions", b"partitions", "replication_factor", b"replication_factor", "status", b"status", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -544,6 +553,7 @@ class DeleteTopicResult(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the topic. Empty when only an unknown id was given."""
     topic_id: _builtins.str
@@ -552,6 +562,12 @@ class DeleteTopicResult(_message.Message):
     """Outcome."""
     error_message: _builtins.str
     """What is wrong and what to do next. Empty on success."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -559,10 +575,11 @@ class DeleteTopicResult(_message.Message):
         topic_id: _builtins.str = ...,
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "status", b"status", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -680,6 +697,7 @@ class PartitionsResult(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Topic name as requested."""
     error_code: _errors_pb2.ErrorCode.ValueType
@@ -688,6 +706,12 @@ class PartitionsResult(_message.Message):
     """What is wrong and what to do next. Empty on success."""
     partitions: _builtins.int
     """Number of partitions of the topic now, or on validate_only then. 0 on failure."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -695,10 +719,11 @@ class PartitionsResult(_message.Message):
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
         partitions: _builtins.int = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "name", b"name", "partitions", b"partitions", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -993,6 +1018,7 @@ class AlterClientQuotaResult(_message.Message):
     ENTITY_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     error_code: _errors_pb2.ErrorCode.ValueType
     """Outcome."""
     error_message: _builtins.str
@@ -1001,16 +1027,23 @@ class AlterClientQuotaResult(_message.Message):
     def entity(self) -> Global___QuotaEntity:
         """Whose quotas."""
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
         entity: Global___QuotaEntity | None = ...,
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "error_code", b"error_code", "error_message", b"error_message", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1212,6 +1245,7 @@ class PartitionRecovery(_message.Message):
     KNOWN_END_OFFSET_FIELD_NUMBER: _builtins.int
     RECOVERED_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
@@ -1244,6 +1278,12 @@ class PartitionRecovery(_message.Message):
         their logs are other ones than those recorded.
         """
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -1259,10 +1299,11 @@ class PartitionRecovery(_message.Message):
         known_end_offset: _builtins.int = ...,
         recovered: _builtins.bool = ...,
         leader_epoch: _builtins.int = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "error_code", b"error_code", "error_message", b"error_message", "known_end_offset", b"known_end_offset", "leader_epoch", b"leader_epoch", "lost_from_offset", b"lost_from_offset", "may_be_lost", b"may_be_lost", "partition", b"partition", "reason", b"reason", "recovered", b"recovered", "replicas", b"replicas", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "error_code", b"error_code", "error_message", b"error_message", "known_end_offset", b"known_end_offset", "leader_epoch", b"leader_epoch", "lost_from_offset", b"lost_from_offset", "may_be_lost", b"may_be_lost", "partition", b"partition", "reason", b"reason", "recovered", b"recovered", "replicas", b"replicas", "status", b"status", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1487,6 +1528,7 @@ class AlterConfigsResult(_message.Message):
     RESOURCE_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     error_code: _errors_pb2.ErrorCode.ValueType
     """Outcome. INVALID_CONFIG: no such setting, or no such value."""
     error_message: _builtins.str
@@ -1495,16 +1537,23 @@ class AlterConfigsResult(_message.Message):
     def resource(self) -> Global___ConfigResource:
         """Whose settings."""
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
         resource: Global___ConfigResource | None = ...,
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "resource", b"resource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "resource", b"resource", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1578,6 +1627,7 @@ class DescribeConfigsResult(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     error_code: _errors_pb2.ErrorCode.ValueType
     """Outcome."""
     error_message: _builtins.str
@@ -1590,6 +1640,12 @@ class DescribeConfigsResult(_message.Message):
     def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedConfig]:
         """Settings by name."""
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -1597,10 +1653,11 @@ class DescribeConfigsResult(_message.Message):
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
         configs: _abc.Iterable[Global___DescribedConfig] | None = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resource", b"resource", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error_code", b"error_code", "error_message", b"error_message", "resource", b"resource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error_code", b"error_code", "error_message", b"error_message", "resource", b"resource", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1820,6 +1877,7 @@ class ReassignedPartition(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -1828,6 +1886,12 @@ class ReassignedPartition(_message.Message):
     """Outcome: NONE also when nothing had to change."""
     error_message: _builtins.str
     """What to do about it."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -1835,10 +1899,11 @@ class ReassignedPartition(_message.Message):
         partition: _builtins.int = ...,
         error_code: _errors_pb2.ErrorCode.ValueType = ...,
         error_message: _builtins.str = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2474,6 +2539,7 @@ class ElectLeadersResult(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     MAY_BE_LOST_FIELD_NUMBER: _builtins.int
     UNKNOWN_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -2494,6 +2560,12 @@ class ElectLeadersResult(_message.Message):
     def unknown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """UNCLEAN: brokers whose records, as they are recorded, nobody knows."""
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -2505,10 +2577,11 @@ class ElectLeadersResult(_message.Message):
         leader_epoch: _builtins.int = ...,
         may_be_lost: _builtins.str = ...,
         unknown: _abc.Iterable[_builtins.int] | None = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader", b"leader", "leader_epoch", b"leader_epoch", "may_be_lost", b"may_be_lost", "partition", b"partition", "topic", b"topic", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "leader", b"leader", "leader_epoch", b"leader_epoch", "may_be_lost", b"may_be_lost", "partition", b"partition", "status", b"status", "topic", b"topic", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2907,6 +2980,7 @@ class GivenUpPartition(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MAY_BE_LOST_FIELD_NUMBER: _builtins.int
     GIVEN_UP_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Partition number."""
     error_code: _errors_pb2.ErrorCode.ValueType
@@ -2921,6 +2995,12 @@ class GivenUpPartition(_message.Message):
     """What giving it up does, for people."""
     given_up: _builtins.bool
     """Whether it was given up."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -2931,10 +3011,11 @@ class GivenUpPartition(_message.Message):
         reason: _builtins.str = ...,
         may_be_lost: _builtins.str = ...,
         given_up: _builtins.bool = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "error_code", b"error_code", "error_message", b"error_message", "given_up", b"given_up", "may_be_lost", b"may_be_lost", "partition", b"partition", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damage", b"damage", "error_code", b"error_code", "error_message", b"error_message", "given_up", b"given_up", "may_be_lost", b"may_be_lost", "partition", b"partition", "reason", b"reason", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

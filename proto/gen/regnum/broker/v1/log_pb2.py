@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb2
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aregnum/broker/v1/log.proto\x12\x10regnum.broker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x97\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12/\n\x07headers\x18\x03 \x03(\x0b\x32\x1e.regnum.broker.v1.RecordHeader\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x42\x06\n\x04_keyB\x08\n\x06_value\"9\n\x0cRecordHeader\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb2\x01\n\x0eProduceRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12$\n\x04\x61\x63ks\x18\x02 \x01(\x0e\x32\x16.regnum.broker.v1.Acks\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x36\n\npartitions\x18\x04 \x03(\x0b\x32\".regnum.broker.v1.ProducePartition\"\x97\x01\n\x10ProducePartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x16\n\x0crecord_batch\x18\x04 \x01(\x0cH\x00\x12/\n\x05plain\x18\x05 \x01(\x0b\x32\x1e.regnum.broker.v1.PlainRecordsH\x00\x42\x06\n\x04\x64\x61ta\"\xc1\x01\n\x0cPlainRecords\x12)\n\x07records\x18\x01 \x03(\x0b\x32\x18.regnum.broker.v1.Record\x12\x18\n\x0bproducer_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0eproducer_epoch\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x1a\n\rbase_sequence\x18\x04 \x01(\x05H\x02\x88\x01\x01\x42\x0e\n\x0c_producer_idB\x11\n\x0f_producer_epochB\x10\n\x0e_base_sequence\"]\n\x0fProduceResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ProduceResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xdf\x01\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\"\xdb\x01\n\x0c\x46\x65tchRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x11\n\tmin_bytes\x18\x03 \x01(\x05\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\x12*\n\x04\x66orm\x18\x05 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\x12\x34\n\npartitions\x18\x06 \x03(\x0b\x32 .regnum.broker.v1.FetchPartition\"\xa3\x01\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x42\x17\n\x15_current_leader_epoch\"Y\n\rFetchResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.regnum.broker.v1.FetchResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xb8\x02\n\x0b\x46\x65tchResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x16\n\x0erecord_batches\x18\x07 \x01(\x0c\x12)\n\x07records\x18\x08 \x03(\x0b\x32\x18.regnum.broker.v1.Record\x12\x36\n\x0e\x63urrent_leader\x18\t \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\x12\x13\n\x0bnext_offset\x18\n \x01(\x03\"\xb0\x01\n\x0e\x43onsumeRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12*\n\x04\x66orm\x18\x06 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\"@\n\x0f\x43onsumeResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.regnum.broker.v1.FetchResult\"t\n\x12ListOffsetsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12.\n\x07queries\x18\x02 \x03(\x0b\x32\x1d.regnum.broker.v1.OffsetQuery\"\xd4\x01\n\x0bOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x34\n\x08\x65\x61rliest\x18\x03 \x01(\x0b\x32 .regnum.broker.v1.EarliestOffsetH\x00\x12\x30\n\x06latest\x18\x04 \x01(\x0b\x32\x1e.regnum.broker.v1.LatestOffsetH\x00\x12\x31\n\x0b\x61t_or_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x08\n\x06offset\"\x10\n\x0e\x45\x61rliestOffset\"\x0e\n\x0cLatestOffset\"F\n\x13ListOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.regnum.broker.v1.OffsetResult\"\xd5\x01\n\x0cOffsetResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader*S\n\x04\x41\x63ks\x12\x14\n\x10\x41\x43KS_UNSPECIFIED\x10\x00\x12\x15\n\x08\x41\x43KS_ALL\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x12\x0f\n\x0b\x41\x43KS_LEADER\x10\x01\x12\r\n\tACKS_NONE\x10\x02*[\n\nRecordForm\x12\x1b\n\x17RECORD_FORM_UNSPECIFIED\x10\x00\x12\x17\n\x13RECORD_FORM_BATCHES\x10\x01\x12\x17\n\x13RECORD_FORM_RECORDS\x10\x02\x32\xd4\x02\n\nLogService\x12N\n\x07Produce\x12 .regnum.broker.v1.ProduceRequest\x1a!.regnum.broker.v1.ProduceResponse\x12H\n\x05\x46\x65tch\x12\x1e.regnum.broker.v1.FetchRequest\x1a\x1f.regnum.broker.v1.FetchResponse\x12P\n\x07\x43onsume\x12 .regnum.broker.v1.ConsumeRequest\x1a!.regnum.broker.v1.ConsumeResponse0\x01\x12Z\n\x0bListOffsets\x12$.regnum.broker.v1.ListOffsetsRequest\x1a%.regnum.broker.v1.ListOffsetsResponseBB\n\x10regnum.broker.v1P\x01Z\x19regnum/broker/v1;brokerv1\xaa\x02\x10Regnum.Broker.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aregnum/broker/v1/log.proto\x12\x10regnum.broker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"\x97\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12/\n\x07headers\x18\x03 \x03(\x0b\x32\x1e.regnum.broker.v1.RecordHeader\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x42\x06\n\x04_keyB\x08\n\x06_value\"9\n\x0cRecordHeader\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb2\x01\n\x0eProduceRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12$\n\x04\x61\x63ks\x18\x02 \x01(\x0e\x32\x16.regnum.broker.v1.Acks\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x36\n\npartitions\x18\x04 \x03(\x0b\x32\".regnum.broker.v1.ProducePartition\"\x97\x01\n\x10ProducePartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x16\n\x0crecord_batch\x18\x04 \x01(\x0cH\x00\x12/\n\x05plain\x18\x05 \x01(\x0b\x32\x1e.regnum.broker.v1.PlainRecordsH\x00\x42\x06\n\x04\x64\x61ta\"\xc1\x01\n\x0cPlainRecords\x12)\n\x07records\x18\x01 \x03(\x0b\x32\x18.regnum.broker.v1.Record\x12\x18\n\x0bproducer_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0eproducer_epoch\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\x1a\n\rbase_sequence\x18\x04 \x01(\x05H\x02\x88\x01\x01\x42\x0e\n\x0c_producer_idB\x11\n\x0f_producer_epochB\x10\n\x0e_base_sequence\"]\n\x0fProduceResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.regnum.broker.v1.ProduceResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\x83\x02\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\x12\"\n\x06status\x18\x08 \x01(\x0b\x32\x12.google.rpc.Status\"\xdb\x01\n\x0c\x46\x65tchRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x11\n\tmin_bytes\x18\x03 \x01(\x05\x12\x11\n\tmax_bytes\x18\x04 \x01(\x05\x12*\n\x04\x66orm\x18\x05 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\x12\x34\n\npartitions\x18\x06 \x03(\x0b\x32 .regnum.broker.v1.FetchPartition\"\xa3\x01\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tmax_bytes\x18\x06 \x01(\x05\x42\x17\n\x15_current_leader_epoch\"Y\n\rFetchResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.regnum.broker.v1.FetchResult\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xdc\x02\n\x0b\x46\x65tchResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x16\n\x0erecord_batches\x18\x07 \x01(\x0c\x12)\n\x07records\x18\x08 \x03(\x0b\x32\x18.regnum.broker.v1.Record\x12\x36\n\x0e\x63urrent_leader\x18\t \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\x12\x13\n\x0bnext_offset\x18\n \x01(\x03\x12\"\n\x06status\x18\x0b \x01(\x0b\x32\x12.google.rpc.Status\"\xb0\x01\n\x0e\x43onsumeRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12*\n\x04\x66orm\x18\x06 \x01(\x0e\x32\x1c.regnum.broker.v1.RecordForm\"@\n\x0f\x43onsumeResponse\x12-\n\x06result\x18\x01 \x01(\x0b\x32\x1d.regnum.broker.v1.FetchResult\"t\n\x12ListOffsetsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12.\n\x07queries\x18\x02 \x03(\x0b\x32\x1d.regnum.broker.v1.OffsetQuery\"\xd4\x01\n\x0bOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x34\n\x08\x65\x61rliest\x18\x03 \x01(\x0b\x32 .regnum.broker.v1.EarliestOffsetH\x00\x12\x30\n\x06latest\x18\x04 \x01(\x0b\x32\x1e.regnum.broker.v1.LatestOffsetH\x00\x12\x31\n\x0b\x61t_or_after\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x08\n\x06offset\"\x10\n\x0e\x45\x61rliestOffset\"\x0e\n\x0cLatestOffset\"F\n\x13ListOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.regnum.broker.v1.OffsetResult\"\xf9\x01\n\x0cOffsetResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12.\n\nerror_code\x18\x03 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x36\n\x0e\x63urrent_leader\x18\x07 \x01(\x0b\x32\x1e.regnum.types.v1.CurrentLeader\x12\"\n\x06status\x18\x08 \x01(\x0b\x32\x12.google.rpc.Status*S\n\x04\x41\x63ks\x12\x14\n\x10\x41\x43KS_UNSPECIFIED\x10\x00\x12\x15\n\x08\x41\x43KS_ALL\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x12\x0f\n\x0b\x41\x43KS_LEADER\x10\x01\x12\r\n\tACKS_NONE\x10\x02*[\n\nRecordForm\x12\x1b\n\x17RECORD_FORM_UNSPECIFIED\x10\x00\x12\x17\n\x13RECORD_FORM_BATCHES\x10\x01\x12\x17\n\x13RECORD_FORM_RECORDS\x10\x02\x32\xd4\x02\n\nLogService\x12N\n\x07Produce\x12 .regnum.broker.v1.ProduceRequest\x1a!.regnum.broker.v1.ProduceResponse\x12H\n\x05\x46\x65tch\x12\x1e.regnum.broker.v1.FetchRequest\x1a\x1f.regnum.broker.v1.FetchResponse\x12P\n\x07\x43onsume\x12 .regnum.broker.v1.ConsumeRequest\x1a!.regnum.broker.v1.ConsumeResponse0\x01\x12Z\n\x0bListOffsets\x12$.regnum.broker.v1.ListOffsetsRequest\x1a%.regnum.broker.v1.ListOffsetsResponseBB\n\x10regnum.broker.v1P\x01Z\x19regnum/broker/v1;brokerv1\xaa\x02\x10Regnum.Broker.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,48 +36,48 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.broker.v1.log_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020regnum.broker.v1P\001Z\031regnum/broker/v1;brokerv1\252\002\020Regnum.Broker.V1'
-  _globals['_ACKS']._serialized_start=2899
-  _globals['_ACKS']._serialized_end=2982
-  _globals['_RECORDFORM']._serialized_start=2984
-  _globals['_RECORDFORM']._serialized_end=3075
-  _globals['_RECORD']._serialized_start=141
-  _globals['_RECORD']._serialized_end=292
-  _globals['_RECORDHEADER']._serialized_start=294
-  _globals['_RECORDHEADER']._serialized_end=351
-  _globals['_PRODUCEREQUEST']._serialized_start=354
-  _globals['_PRODUCEREQUEST']._serialized_end=532
-  _globals['_PRODUCEPARTITION']._serialized_start=535
-  _globals['_PRODUCEPARTITION']._serialized_end=686
-  _globals['_PLAINRECORDS']._serialized_start=689
-  _globals['_PLAINRECORDS']._serialized_end=882
-  _globals['_PRODUCERESPONSE']._serialized_start=884
-  _globals['_PRODUCERESPONSE']._serialized_end=977
-  _globals['_PRODUCERESULT']._serialized_start=980
-  _globals['_PRODUCERESULT']._serialized_end=1203
-  _globals['_FETCHREQUEST']._serialized_start=1206
-  _globals['_FETCHREQUEST']._serialized_end=1425
-  _globals['_FETCHPARTITION']._serialized_start=1428
-  _globals['_FETCHPARTITION']._serialized_end=1591
-  _globals['_FETCHRESPONSE']._serialized_start=1593
-  _globals['_FETCHRESPONSE']._serialized_end=1682
-  _globals['_FETCHRESULT']._serialized_start=1685
-  _globals['_FETCHRESULT']._serialized_end=1997
-  _globals['_CONSUMEREQUEST']._serialized_start=2000
-  _globals['_CONSUMEREQUEST']._serialized_end=2176
-  _globals['_CONSUMERESPONSE']._serialized_start=2178
-  _globals['_CONSUMERESPONSE']._serialized_end=2242
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=2244
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=2360
-  _globals['_OFFSETQUERY']._serialized_start=2363
-  _globals['_OFFSETQUERY']._serialized_end=2575
-  _globals['_EARLIESTOFFSET']._serialized_start=2577
-  _globals['_EARLIESTOFFSET']._serialized_end=2593
-  _globals['_LATESTOFFSET']._serialized_start=2595
-  _globals['_LATESTOFFSET']._serialized_end=2609
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2611
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2681
-  _globals['_OFFSETRESULT']._serialized_start=2684
-  _globals['_OFFSETRESULT']._serialized_end=2897
-  _globals['_LOGSERVICE']._serialized_start=3078
-  _globals['_LOGSERVICE']._serialized_end=3418
+  _globals['_ACKS']._serialized_start=3032
+  _globals['_ACKS']._serialized_end=3115
+  _globals['_RECORDFORM']._serialized_start=3117
+  _globals['_RECORDFORM']._serialized_end=3208
+  _globals['_RECORD']._serialized_start=166
+  _globals['_RECORD']._serialized_end=317
+  _globals['_RECORDHEADER']._serialized_start=319
+  _globals['_RECORDHEADER']._serialized_end=376
+  _globals['_PRODUCEREQUEST']._serialized_start=379
+  _globals['_PRODUCEREQUEST']._serialized_end=557
+  _globals['_PRODUCEPARTITION']._serialized_start=560
+  _globals['_PRODUCEPARTITION']._serialized_end=711
+  _globals['_PLAINRECORDS']._serialized_start=714
+  _globals['_PLAINRECORDS']._serialized_end=907
+  _globals['_PRODUCERESPONSE']._serialized_start=909
+  _globals['_PRODUCERESPONSE']._serialized_end=1002
+  _globals['_PRODUCERESULT']._serialized_start=1005
+  _globals['_PRODUCERESULT']._serialized_end=1264
+  _globals['_FETCHREQUEST']._serialized_start=1267
+  _globals['_FETCHREQUEST']._serialized_end=1486
+  _globals['_FETCHPARTITION']._serialized_start=1489
+  _globals['_FETCHPARTITION']._serialized_end=1652
+  _globals['_FETCHRESPONSE']._serialized_start=1654
+  _globals['_FETCHRESPONSE']._serialized_end=1743
+  _globals['_FETCHRESULT']._serialized_start=1746
+  _globals['_FETCHRESULT']._serialized_end=2094
+  _globals['_CONSUMEREQUEST']._serialized_start=2097
+  _globals['_CONSUMEREQUEST']._serialized_end=2273
+  _globals['_CONSUMERESPONSE']._serialized_start=2275
+  _globals['_CONSUMERESPONSE']._serialized_end=2339
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=2341
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=2457
+  _globals['_OFFSETQUERY']._serialized_start=2460
+  _globals['_OFFSETQUERY']._serialized_end=2672
+  _globals['_EARLIESTOFFSET']._serialized_start=2674
+  _globals['_EARLIESTOFFSET']._serialized_end=2690
+  _globals['_LATESTOFFSET']._serialized_start=2692
+  _globals['_LATESTOFFSET']._serialized_end=2706
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2708
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2778
+  _globals['_OFFSETRESULT']._serialized_start=2781
+  _globals['_OFFSETRESULT']._serialized_end=3030
+  _globals['_LOGSERVICE']._serialized_start=3211
+  _globals['_LOGSERVICE']._serialized_end=3551
 # @@protoc_insertion_point(module_scope)

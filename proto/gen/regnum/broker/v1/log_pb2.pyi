@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.rpc import status_pb2 as _status_pb2
 from regnum.types.v1 import errors_pb2 as _errors_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
@@ -323,6 +324,7 @@ class ProduceResult(_message.Message):
     BASE_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -341,6 +343,12 @@ class ProduceResult(_message.Message):
         NOT_ENOUGH_REPLICAS_AFTER_APPEND: who leads instead. Absent means not known here.
         """
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -351,10 +359,11 @@ class ProduceResult(_message.Message):
         base_offset: _builtins.int = ...,
         log_start_offset: _builtins.int = ...,
         current_leader: _types_pb2.CurrentLeader | None = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -494,6 +503,7 @@ class FetchResult(_message.Message):
     RECORDS_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -518,6 +528,12 @@ class FetchResult(_message.Message):
     def current_leader(self) -> _types_pb2.CurrentLeader:
         """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -531,10 +547,11 @@ class FetchResult(_message.Message):
         records: _abc.Iterable[Global___Record] | None = ...,
         current_leader: _types_pb2.CurrentLeader | None = ...,
         next_offset: _builtins.int = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition", b"partition", "record_batches", b"record_batches", "records", b"records", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition", b"partition", "record_batches", b"record_batches", "records", b"records", "status", b"status", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -755,6 +772,7 @@ class OffsetResult(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -773,6 +791,12 @@ class OffsetResult(_message.Message):
     def current_leader(self) -> _types_pb2.CurrentLeader:
         """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
 
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
+        code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
     def __init__(
         self,
         *,
@@ -783,10 +807,11 @@ class OffsetResult(_message.Message):
         offset: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         current_leader: _types_pb2.CurrentLeader | None = ...,
+        status: _status_pb2.Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
