@@ -12,7 +12,6 @@ from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.rotation import SUSPECT_S, Rotation
 from regnum_client.cluster.view import ClusterView, Hint, LeaderTerm, merge, with_leaders
 from regnum_client.consumer.fetching.read_ahead import ReadAhead
-from regnum_client.consumer.positions import starting_offset
 from regnum_client.errors import BootstrapMissingError
 from regnum_client.producer.batches.content import BuiltContent
 from regnum_client.producer.batches.lane import Identity
@@ -145,13 +144,6 @@ def test_the_pace_is_a_twentieth_of_the_trouble_within_bounds() -> None:
     assert retry_delay_ms(1e9, 0.5) == 500
     assert retry_delay_ms(0, 0.0) == pytest.approx(16)
     assert retry_delay_ms(0, 1.0) == pytest.approx(24)
-
-
-def test_places_to_start() -> None:
-    assert [starting_offset(text) for text in ("earliest", "latest", "17")] == ["earliest", "latest", 17]
-    for text in ("-1", "soon", "", "\u0661", str(2**63)):
-        with pytest.raises(ValueError, match="give earliest, latest, or an offset"):
-            starting_offset(text)
 
 
 def test_bootstrap_addresses(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from regnum_client.commands.invocation import Failure, Output
@@ -60,14 +60,24 @@ def emit_failure(failure: Failure, output: Output) -> None:
 class RecordPrinter:
     """Records on stdout, one after another. ``close`` ends the document."""
 
-    def __init__(self, output: Output, *, key_separator: str | None) -> None:
+    def __init__(
+        self,
+        output: Output,
+        *,
+        key_separator: str | None,
+        render: "Callable[[ConsumedRecord], bytes] | None" = None,
+    ) -> None:
+        """``render`` makes the bytes of a record in place of what people see by default."""
         self._output = output
+        self._render = render
         self._key_separator = None if key_separator is None else key_separator.encode()
         self._count = 0
 
     def print(self, record: "ConsumedRecord") -> None:
         """One record; for people its value (and key, when a separator is given) and nothing else."""
         match self._output:
+            case Output.TABLE if self._render is not None:
+                sys.stdout.buffer.write(self._render(record))
             case Output.TABLE:
                 if self._key_separator is not None:
                     _bytes((record.key or b"") + self._key_separator)

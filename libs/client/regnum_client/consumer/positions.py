@@ -43,14 +43,3 @@ class ResetPolicy(Enum):
     """Go on at the first offset that is there."""
     LATEST = "latest"
     """Go on at the high watermark."""
-
-
-def starting_offset(text: str) -> Start:
-    """``earliest``, ``latest`` or an offset, as people write it. Raises ValueError that says what is allowed."""
-    if text == "earliest":
-        return EARLIEST
-    if text == "latest":
-        return LATEST
-    if text.isascii() and text.isdigit() and int(text) <= OFFSET_MAX:
-        return int(text)
-    raise ValueError(f"{text!r} is no place to start: give earliest, latest, or an offset such as 0 or 1500")

@@ -4,7 +4,6 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -22,6 +21,7 @@ from regnum_client.commands.invocation import (
 )
 from regnum_client.commands.looking.event_words import COLUMNS, document_of, row_of, why
 from regnum_client.commands.looking.row_stream import RowStream
+from regnum_client.commands.moments import moment_ms
 from regnum_client.commands.rendering import emit_one
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ FOLLOWED_LIMIT: Final = 10
 CHANGES: Final = 10
 """Changes of a partition that its explanation shows."""
 
-_AGE: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PARTITION: Final = re.compile(r"(.+)[/](\d{1,9})")
 
 LimitOption = Annotated[
@@ -215,11 +213,7 @@ def _chosen(topic: str | None, broker: int | None, kinds: list[str] | None, sinc
 
 def since_ms(text: str, now_unix_ms: int) -> int:
     """The moment that an age (90s, 15m, 2h, 3d) or an ISO 8601 time names, milliseconds since 1970; wrong use else."""
-    age = _AGE.fullmatch(text)
-    if age is not None:
-        return max(0, now_unix_ms - round(float(age[1]) * _UNIT_MS[age[2]]))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise wrong_use(f"--since {text!r} is neither an age nor a time; write 15m, or 2026-01-31T12:00:00Z") from None
-    return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    moment = moment_ms(text, now_unix_ms)
+    if moment is None:
+        raise wrong_use(f"--since {text!r} is neither an age nor a time; write 15m, or 2026-01-31T12:00:00Z")
+    return moment

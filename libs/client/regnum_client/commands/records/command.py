@@ -1,6 +1,9 @@
 """`regnum produce` and `regnum consume`."""
 
-from typing import Annotated, Final
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +15,9 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
+
+if TYPE_CHECKING:
+    from regnum_client.consumer.positions import Start
 
 DELIVERY_TIMEOUT_S: Final = 120.0
 """How long each record may take."""
@@ -55,6 +61,13 @@ def produce(
         str | None,
         typer.Option("--key-separator", "-k", help="What parts key and value in a line. Default: lines have no key."),
     ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Give each record this header; may be repeated."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Send the lines of this file. Default: stdin.")
+    ] = None,
     acks: Annotated[str, typer.Option("--acks", help="all, 1 or 0.")] = "all",
     compression: Annotated[str, typer.Option("--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
     linger_ms: Annotated[float, typer.Option("--linger-ms", min=0, help="How long a record waits for company.")] = 5.0,
@@ -63,9 +76,10 @@ def produce(
     timeout: DeliveryTimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Send the lines of stdin as records. Ends when every one is acknowledged, or with the first that is not.
+    """Send the lines of stdin, or of a file, as records.
 
-    With -o jsonl, partition and offset of each record go to stdout as it is acknowledged.
+    Ends when every one is acknowledged, or with the first that is not. With -o jsonl, partition and offset of each
+    record go to stdout as it is acknowledged.
     """
     acks_number = {"all": -1, "-1": -1, "1": 1, "0": 0}.get(acks)
     if acks_number is None:
@@ -74,6 +88,9 @@ def produce(
         raise wrong_use(f"--compression {compression!r} is none of none, gzip, snappy, lz4 and zstd")
     if key_separator == "":
         raise wrong_use("--key-separator must not be empty; leave it out for lines without a key")
+    headers = tuple(_header(text) for text in header or ())
+    # Before there is an event loop: it may be a pipe whose writer comes later.
+    descriptor = None if file is None else os.open(file, os.O_RDONLY)
 
     async def work() -> None:
         from regnum_client.commands.records.line_producer import produce_lines  # noqa: PLC0415
@@ -93,58 +110,113 @@ def produce(
             settings=settings,
             partition=partition,
             key_separator=key_separator,
+            headers=headers,
+            descriptor=descriptor,
             output=output,
         )
 
     run(work())
 
 
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise wrong_use(f"--header {text!r} is not NAME=VALUE; give for example --header source=import")
+    return name, os.fsencode(value)
+
+
 def consume(
     *,
     topic: TopicArgument,
     start: Annotated[
-        str, typer.Option("--from", "-f", metavar="earliest|latest|OFFSET", help="Where to begin.")
-    ] = "earliest",
+        str,
+        typer.Option(
+            "--from",
+            "-f",
+            metavar="PLACE",
+            help="Where to begin: begin, end, an offset, an age (-1h) or a time (2026-01-31T12:00:00Z).",
+        ),
+    ] = "begin",
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            "-u",
+            metavar="PLACE",
+            help="Where to end: before an offset, an age or a time, or at the end that partitions have now (end).",
+        ),
+    ] = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated.")
     ] = None,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="End after so many records.")
     ] = None,
-    until_end: Annotated[
-        bool, typer.Option("--until-end", help="End where the partitions ended when the command began.")
-    ] = False,
+    until_end: Annotated[bool, typer.Option("--until-end", help="The same as --until end.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more until Ctrl-C (the default).")] = False,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="Print the key and this before each value.")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="json: an object a line; raw: values with nothing between; or a template such as '%p %o %k %v\\n': "
+            "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp in ms, %K and %V bytes of "
+            "key and value, %%; \\n \\t \\r \\0 \\xNN.",
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: IdleTimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Print records: each value on a line, or with -o json everything about each record."""
-    if until_end and follow:
-        raise wrong_use("--until-end and --follow exclude one another; give one of them")
+    """Print records: each value on a line, or with -o json everything about each record.
+
+    Ages and times choose by the records' timestamps, which are UTC where no zone is given.
+    """
+    if follow and (until_end or until is not None):
+        raise wrong_use("--follow excludes --until and --until-end; give one of them")
+    if until_end and until not in {None, "end"}:
+        raise wrong_use("--until-end is --until end; give one of them")
+    if form is not None and (output is not Output.TABLE or key_separator is not None):
+        raise wrong_use("--format says all about the form; leave -o and --key-separator out")
 
     async def work() -> None:
+        from regnum_client.commands.records.places import place_of  # noqa: PLC0415
         from regnum_client.commands.records.reader import print_records  # noqa: PLC0415
-        from regnum_client.consumer.positions import starting_offset  # noqa: PLC0415
+        from regnum_client.commands.records.template import Template  # noqa: PLC0415
+        from regnum_client.consumer.positions import AtTime  # noqa: PLC0415
 
+        now_unix_ms = time.time_ns() // 1_000_000
+
+        def place(text: str, option: str) -> "Start":
+            try:
+                return place_of(text, now_unix_ms)
+            except ValueError as error:
+                raise wrong_use(f"{option} {error}") from None
+
+        begin = place(start, "--from")
+        wanted_end = "end" if until_end else until
+        end = None if wanted_end is None else place(wanted_end, "--until")
+        if isinstance(end, AtTime) and end.timestamp_ms > now_unix_ms:
+            raise wrong_use("--until is in the future; leave it out and end with Ctrl-C, -n or --timeout")
         try:
-            begin = starting_offset(start)
+            template = None if form is None or form == "json" else Template("%v" if form == "raw" else form)
         except ValueError as error:
-            raise wrong_use(f"--from {error}") from None
+            raise wrong_use(f"--format: {error}") from None
         await print_records(
             topic,
             bootstrap=bootstrap,
             partitions=partition,
             start=begin,
+            until=end,
             records_max=max_messages,
-            until_end=until_end,
             idle_s=timeout,
             key_separator=key_separator,
-            output=output,
+            template=template,
+            output=Output.JSONL if form == "json" else output,
         )
 
     run(work())

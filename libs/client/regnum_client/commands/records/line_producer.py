@@ -86,10 +86,15 @@ async def produce_lines(
     settings: ProducerSettings,
     partition: int | None,
     key_separator: str | None,
+    headers: tuple[tuple[str, bytes], ...],
+    descriptor: int | None,
     output: Output,
 ) -> None:
-    """Send stdin line by line. Raises what the first failed record failed with."""
-    if sys.stdin is None:
+    """Send what can be read from a descriptor (None: stdin) line by line.
+
+    Raises what the first failed record failed with, or OSError of the descriptor.
+    """
+    if descriptor is None and sys.stdin is None:
         raise wrong_use("stdin is closed; give lines to it, for example: seq 10 | regnum produce " + topic)
     separator = None if key_separator is None else key_separator.encode()
     count = _Count(output)
@@ -99,9 +104,9 @@ async def produce_lines(
             # Also when stdin is empty: a topic that does not exist is an error.
             await producer.check_topic(topic, partition=partition)
             topic_known = True
-            async for line in _lines(sys.stdin.fileno()):
+            async for line in _lines(sys.stdin.fileno() if descriptor is None else descriptor):
                 key, value = _split(line, separator)
-                delivery = await producer.send(topic, value, key=key, partition=partition)
+                delivery = await producer.send(topic, value, key=key, partition=partition, headers=headers)
                 delivery.add_done_callback(count.ended)
                 count.sent += 1
                 if count.failure is not None:
