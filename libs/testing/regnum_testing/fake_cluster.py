@@ -55,6 +55,8 @@ class FakePartition:
     known: dict[int, deque[BatchHeader]] = field(default_factory=dict)
     """Last five batches of each producer id."""
     grown: asyncio.Event = field(default_factory=asyncio.Event)
+    bytes_max: int = 2**31
+    """Larger batches are refused (``max.message.bytes``)."""
     end_questions_refused: int = 0
     """How many more questions for the end a new leader refuses: it does not know what is committed yet."""
 
@@ -71,6 +73,8 @@ class FakePartition:
     def append(self, batch: bytes) -> tuple[Code, int]:
         """The check of sequence numbers, and the append."""
         header = read_header(batch)
+        if len(batch) > self.bytes_max:
+            return errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, -1
         if header.producer_id >= 0:
             last_five = self.known.setdefault(header.producer_id, deque(maxlen=5))
             for earlier in last_five:
@@ -378,7 +382,7 @@ class FakeBroker(
             else:
                 code, base_offset = found.append(part.record_batch)
                 lies = cluster.answers_after_append.get(where)
-                if lies:
+                if lies and code == NONE:
                     code, base_offset = lies.popleft(), -1
             message = "" if code == NONE else "said the test"
             answer.results.add(

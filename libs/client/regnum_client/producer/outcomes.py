@@ -29,6 +29,8 @@ class Outcomes:
         self._open: dict[Batch[Receipt], asyncio.Future[None] | None] = {}
         self._failure: BaseException | None = None
         self._event: Final = asyncio.Event()
+        self.batches_split = 0
+        """Batches in whose place two others went."""
 
     @property
     def failure(self) -> BaseException | None:
@@ -102,6 +104,7 @@ class Outcomes:
 
     def split(self, batch: Batch[Receipt], parts: Sequence[Batch[Receipt]]) -> None:
         """These batches have taken its place: it has ended when all of them have."""
+        self.batches_split += 1
         ending = self._open.pop(batch, None)
         left = len(parts)
 

@@ -246,6 +246,14 @@ class Producer:
         self._outcomes.wake()
         await self._outcomes.all_ended()
 
+    @property
+    def batches_split(self) -> int:
+        """Batches that were too large for their topics and went as two; a smaller batch_bytes avoids it.
+
+        Nothing is lost or doubled by it. A record that is too large by itself fails with MESSAGE_TOO_LARGE, alone.
+        """
+        return self._outcomes.batches_split
+
     def _choose(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
         if partition is not None:
             if not 0 <= partition < partitions:

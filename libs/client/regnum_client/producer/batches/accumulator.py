@@ -96,9 +96,12 @@ class Accumulator(Generic[R]):
             self._close(partition)
         return current.batch
 
-    def limit(self, topic: str, size_bytes: int) -> None:
-        """From now on close batches of a topic at that size, if it is less than so far."""
-        self._limits[topic] = max(1, min(size_bytes, self._limit_of(topic)))
+    def limit(self, topic: str, size_bytes: int) -> int | None:
+        """From now on close batches of a topic at that size, and return it; None if it is not less than so far."""
+        if size_bytes >= self._limit_of(topic):
+            return None
+        self._limits[topic] = max(1, size_bytes)
+        return self._limits[topic]
 
     def _limit_of(self, topic: str) -> int:
         return self._limits.get(topic, self._batch_bytes) if self._limits else self._batch_bytes
