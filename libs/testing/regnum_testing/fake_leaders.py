@@ -26,6 +26,8 @@ class LeaderAnswers:
     """Partitions of one answer, where none are named."""
     offline: Sequence[admin_pb2.OfflinePartition] = ()
     """Partitions without a leader."""
+    offline_page: int = 10_000
+    """So many of them in one answer at most."""
     brokers: Sequence[admin_pb2.DescribedBroker] = ()
     """What is known of each that is live or assigned."""
     requests: list[admin_pb2.ElectLeadersRequest] = field(default_factory=list)
@@ -87,8 +89,12 @@ class FakeLeaders(ABC):
         """List."""
         self._authority()
         found = [one for one in self.cluster.leaders.offline if not request.topics or one.topic in request.topics]
+        first, page = int(request.page_token or 0), self.cluster.leaders.offline_page
+        behind = first + min(request.page_size or page, page)
         return admin_pb2.ListOfflinePartitionsResponse(
-            partitions=found[: request.limit or len(found)], total=len(found)
+            partitions=found[first:behind],
+            total=len(found),
+            next_page_token=str(behind) if behind < len(found) else "",
         )
 
     async def DescribeBrokers(  # noqa: N802

@@ -46,9 +46,9 @@ class FakeReassignments:
             if self.looks_until_done < 0:
                 self.open.clear()
         meant = [one for one in self.open if not request.topics or one.topic in request.topics]
-        first = int(request.page or 0)
+        first = int(request.page_token or 0)
         page = meant[first : first + self.page]
         more = first + self.page < len(meant)
         return admin_pb2.ListPartitionReassignmentsResponse(
-            reassignments=page, next_page=str(first + self.page) if more else "", total=len(meant)
+            reassignments=page, next_page_token=str(first + self.page) if more else "", total=len(meant)
         )

@@ -152,6 +152,9 @@ async def test_partitions_without_a_leader_are_listed_with_their_reasons(
     shown = await regnum("partitions", "list", "--offline", "--limit", "1")
     assert "no live broker: 2, 3" in shown.out
     assert "1 of 2" in shown.err
+    cluster.leaders.offline_page = 1
+    everything = json.loads((await regnum("partitions", "list", "--offline", "-o", "json")).out)
+    assert [row["topic"] for row in everything] == ["orders", "payments"]
     rows = json.loads((await regnum("partitions", "list", "--offline", "payments", "-o", "json")).out)
     assert [(row["topic"], row["reason"], row["isr"]) for row in rows] == [("payments", "members away", [2, 3])]
     assert (await regnum("partitions", "list")).status == 2

@@ -18,6 +18,7 @@ from regnum.admin.v1 import admin_pb2, events_pb2
 from regnum.election.v1 import controller_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.brokers.lifeline import Lifelines
+from regnum_election.configs.calls import PAGE_MAX as CONFIGS_MAX
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Cluster, HeldState, Partition, Topic
@@ -58,6 +59,7 @@ from regnum_model.quotas import RATE_KEY
 from regnum_model.topic_filter import Trouble
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
+from regnum_service.page_tokens import page_token
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.reigning import FakeCluster, until
 from regnum_testing.served import Caller, served
@@ -301,14 +303,20 @@ def test_settings_of_many_topics_are_altered_and_described() -> None:
         assert [result.error_code for result in altered.results] == [NONE] * RESOURCES_MAX
         context = reign.controller._context
         before, context.picture = context.picture, with_settings(context.picture, 100_000)
-        for what, named, count in (("named", resources, RESOURCES_MAX), ("all", [], 1 + RESOURCES_MAX + 100_000)):
+        behind = page_token(("t5",))
+        for what, named, count, token in (
+            ("named", resources, RESOURCES_MAX, ""),
+            ("all", [], CONFIGS_MAX, ""),
+            ("all, a later page", [], CONFIGS_MAX, behind),
+        ):
             described = await reign.call(
                 f"DescribeConfigs, {what}",
                 reign.admin.DescribeConfigs,
-                admin_pb2.DescribeConfigsRequest(resources=named),
+                admin_pb2.DescribeConfigsRequest(resources=named, page_token=token),
                 admin_pb2.DescribeConfigsResponse,
             )
             assert len(described.results) == count
+            assert bool(described.next_page_token) is not bool(named)
         context.picture = before
 
     in_a_reign(scenario)

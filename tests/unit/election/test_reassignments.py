@@ -45,7 +45,7 @@ async def test_a_partition_moves_grown_caught_up_switched_and_the_old_replicas_g
     assert list(cluster.told(4)[key].state.replicas) == [1, 2, 3, 4, 5, 6]
     assert cluster.told(1)[key].min_insync_replicas == 2
     await catch_up(cluster, "t", 0, 4, 5)
-    (one,) = (await controller.reassignments.ongoing((), page="")).reassignments
+    (one,) = (await controller.reassignments.ongoing(())).reassignments
     assert one.key == key
     await catch_up(cluster, "t", 0, 6)
     await arrived(cluster, "t", 0, 4, 5, 6)
@@ -55,7 +55,7 @@ async def test_a_partition_moves_grown_caught_up_switched_and_the_old_replicas_g
     assert list(cluster.told(4)[key].state.replicas) == [4, 5, 6]
     await until(lambda: all(stopped(cluster, id) == {("t", 0)} for id in (1, 2, 3)))
     assert not any(stopped(cluster, id) for id in (4, 5, 6))
-    page = await controller.reassignments.ongoing((), page="")
+    page = await controller.reassignments.ongoing(())
     assert (page.reassignments, page.total) == ((), 0)
     assert controller.picture.partitions[key].replicas == ids(4, 5, 6)
     assert key not in controller.picture.of_broker(BrokerId(1))
@@ -133,7 +133,7 @@ async def test_a_dead_target_is_waited_for_and_named_and_can_be_called_back(clus
     await grown(cluster, "t", 0, 1, 2, 3)
     cluster.kill(3)
     await until(lambda: BrokerId(3) not in controller.picture.brokers)
-    (one,) = (await controller.reassignments.ongoing(["t"], page="")).reassignments
+    (one,) = (await controller.reassignments.ongoing(["t"])).reassignments
     assert one.waits_for == "brokers [3] are not live; start them, or cancel it"
     assert await ask(controller, "t", {0: None}) == [None]
     await arrived(cluster, "t", 0, 1, 2)
@@ -197,15 +197,15 @@ async def test_how_far_a_move_is_comes_from_what_its_brokers_say(cluster: FakeCl
     await ask(controller, "t", {0: (2, 3)})
     await grown(cluster, "t", 0, 1, 2, 3)
     await until(lambda: len(controller.picture.partitions[key].replicas) == 3)
-    (one,) = (await controller.reassignments.ongoing((), page="")).reassignments
+    (one,) = (await controller.reassignments.ongoing(())).reassignments
     assert (one.moved.total, one.moved.done) == (None, 0)
     for id, size in ((1, 200), (3, 50), (9, 7)):
         said = ReplicasMoving(broker=BrokerId(id), sizes=((key, LogSize(log_end_offset=size, size_bytes=size)),))
         controller.reassignments.heard_of(said)
-    (one,) = (await controller.reassignments.ongoing((), page="")).reassignments
+    (one,) = (await controller.reassignments.ongoing(())).reassignments
     assert (one.moved.total, one.moved.done) == (200, 50)
     assert set(one.sizes) == {1, 3}, "who has no part in it is not heard"
-    response = await list_response(await controller.reassignments.ongoing((), page=""), controller.picture)
+    response = await list_response(await controller.reassignments.ongoing(()), controller.picture)
     (message,) = response.reassignments
     assert (message.bytes_total, message.bytes_done, message.added[0].log_end_offset) == (200, 50, 50)
 
@@ -301,9 +301,7 @@ async def test_a_place_is_not_held_by_one_that_waits_for_a_dead_broker(cluster: 
     assert await ask(controller, "t", {1: (2, 3), 2: (2, 4)}) == [None, None]
     cluster.kill(3)
     await grown(cluster, "t", 2, 1, 2, 4)
-    waiting = {
-        one.key.partition: one.waits_for for one in (await controller.reassignments.ongoing((), page="")).reassignments
-    }
+    waiting = {one.key.partition: one.waits_for for one in (await controller.reassignments.ongoing(())).reassignments}
     assert waiting[0] == waiting[1] == "brokers [3] are not live; start them, or cancel it"
     assert (await cluster.topic("t")).partitions[1] == ids(1, 2), "it would be filled by nobody"
     assert await ask(controller, "t", {0: None, 1: None}) == [None, None]

@@ -55,7 +55,7 @@ def test_many_partitions_are_moved_listed_and_called_back(topics: int, each: int
             )
         page = admin_pb2.ListPartitionReassignmentsResponse.FromString(encoded)
         assert (len(page.reassignments), page.total) == (PAGE_PARTITIONS, count)
-        assert page.next_page
+        assert page.next_page_token
         back = admin_pb2.AlterPartitionReassignmentsRequest(
             partitions=[
                 admin_pb2.ReassignablePartition(topic=topic, partition=number, cancel=True) for topic, number in places

@@ -73,6 +73,7 @@ class ConfigAdmin(AdminSession):
             include_documentation=bool(resources),
         )
         search = self._search()
+        found: dict[ConfigResource, tuple[ConfigEntry, ...] | RegnumError] = {}
         while True:
             address = await search.address()
             try:
@@ -80,7 +81,10 @@ class ConfigAdmin(AdminSession):
             except RegnumError as error:
                 await search.failed(address, error)
                 continue
-            return dict(described_from_wire(result) for result in answer.results)
+            found.update(described_from_wire(result) for result in answer.results)
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return found
 
     async def describe_config(self, resource: ConfigResource) -> tuple[ConfigEntry, ...]:
         """Settings of one resource. Raises UNKNOWN_TOPIC_OR_PARTITION."""

@@ -72,6 +72,7 @@ class QuotaAdmin(AdminSession):
             header=RequestHeader(client_id=self._client_id), entity=None if entity is None else entity_to_wire(entity)
         )
         search = self._search()
+        found: list[ClientQuota] = []
         while True:
             address = await search.address()
             try:
@@ -81,4 +82,7 @@ class QuotaAdmin(AdminSession):
             except RegnumError as error:
                 await search.failed(address, error)
                 continue
-            return tuple(sorted((quota_from_wire(one) for one in answer.quotas), key=lambda one: str(one.entity)))
+            found.extend(map(quota_from_wire, answer.quotas))
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return tuple(sorted(found, key=lambda one: str(one.entity)))

@@ -65,7 +65,9 @@ def list_partitions(
     offline: Annotated[
         bool, typer.Option("--offline", help="Those without a leader, with the reason of each.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="So many at most. Default: 10,000.")] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, show_default=False, metavar="N", help="So many at most. Default: 10,000.")
+    ] = 10_000,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -98,7 +100,7 @@ def list_partitions(
     columns = ("topic", "partition", "reason", "isr", "elr", "replicas", "message")
     emit_rows(rows, output, columns=columns, empty="every partition has a leader")
     if found.total > len(rows):
-        note(f"{len(rows)} of {found.total}; name topics, or give --limit up to 10000")
+        note(f"{len(rows)} of {found.total}; name topics, or give a larger --limit")
 
 
 @group.command("elect-leaders")

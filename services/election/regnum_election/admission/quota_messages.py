@@ -1,11 +1,24 @@
 """Quotas between messages of AdminService and the controller's own words."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+from typing import Final
+
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.quotas import DEFAULT, Default, QuotaEntity, Subject
+from regnum_service.page_tokens import page_size, page_token, place_of
+from regnum_service.slices import slices
 
 from regnum_election.admission.quota_changes import EntityChange, LimitChange
 from regnum_election.decisions.rejection import Rejection
+
+ENTITIES_MAX: Final = 5_000
+"""Entities of one call that changes quotas, and of one page."""
+
+ENTITIES_PER_TURN: Final = 2_000
+"""Entities looked at between two turns of the event loop (safety rule S22)."""
 
 
 def entity_change(alteration: admin_pb2.QuotaAlteration) -> EntityChange | Rejection:
@@ -31,6 +44,25 @@ def entity_of(message: admin_pb2.QuotaEntity) -> QuotaEntity | Rejection:
     if isinstance(client_id, Rejection):
         return _reject(f"client id: {client_id.message}")
     return QuotaEntity(user=user, client_id=client_id)
+
+
+async def page_of_quotas(
+    found: Sequence[tuple[QuotaEntity, Mapping[str, float]]], *, token: str, size: int
+) -> tuple[list[tuple[QuotaEntity, Mapping[str, float]]], str]:
+    """A page of quotas in the order of their nodes' paths, and the token of the next one; empty: there is none.
+
+    Raises:
+        RegnumError: INVALID_REQUEST, no answer gave that token, or the size is negative.
+    """
+    behind = place_of(token, str)
+    size = page_size(size, default=ENTITIES_MAX, maximum=ENTITIES_MAX)
+    places: list[tuple[str, int]] = []
+    async for some in slices(enumerate(found), ENTITIES_PER_TURN):
+        places += [(entity.path, index) for index, (entity, _) in some]
+    rest = places if behind is None else [one for one in places if one[:1] > behind]
+    # Beside the loop: it compares all of them (safety rule S22).
+    page = await asyncio.to_thread(nsmallest, size, rest)
+    return [found[index] for _, index in page], page_token(page[-1][:1]) if len(page) < len(rest) else ""
 
 
 def entity_message(entity: QuotaEntity) -> admin_pb2.QuotaEntity:

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from heapq import nsmallest
 from itertools import chain
-from typing import Final
+from typing import Final, cast
 
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
@@ -27,6 +28,7 @@ from regnum_model.configs import (
     topic_config,
 )
 from regnum_model.nodes import MalformedNodeError
+from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
 from regnum_election.configs.book import ConfigBook
@@ -54,6 +56,12 @@ RESOURCES_PER_TURN: Final = 100
 RESOURCES_MAX: Final = 1_000
 """Resources of one call."""
 
+PAGE_MAX: Final = 10_000
+"""Resources of one answer to a call that names none."""
+
+NAMES_PER_TURN: Final = 10_000
+"""Names of topics looked at between two turns of the event loop."""
+
 
 class Source(Enum):
     """Where a value comes from."""
@@ -76,6 +84,16 @@ class Entry:
     """Its value."""
     source: Source
     """Where it comes from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A page of resources and their settings."""
+
+    resources: Sequence[tuple[Resource, tuple[Entry, ...]] | Rejection]
+    """In the order of the request, or the cluster and topics by name."""
+    next_page_token: str
+    """Where the next page begins; empty: this is the last."""
 
 
 class ConfigCalls:
@@ -121,23 +139,28 @@ class ConfigCalls:
         self._requests.submit("alter configs", steps(), result, begun=lambda: begun)
         return await self._requests.answer(result, wait_s)
 
-    async def describe(
-        self, resources: Sequence[Resource | Rejection]
-    ) -> list[tuple[Resource, tuple[Entry, ...]] | Rejection]:
-        """What is in force; when nothing is named, of the cluster, and what topics have of their own.
+    async def describe(self, resources: Sequence[Resource | Rejection], *, token: str = "", size: int = 0) -> Described:
+        """What is in force; when nothing is named, a page of the cluster, and of what topics have of their own.
 
-        Raises RegnumError.
+        Raises RegnumError INVALID_REQUEST for a token that no answer gave.
         """
+        size = page_size(size, default=PAGE_MAX, maximum=PAGE_MAX)
+        behind = cast("tuple[str] | None", place_of(token, str))
         picture = self._context.picture
-        wanted: Iterable[Resource | Rejection] = resources or chain(
-            (Resource(type=ResourceType.CLUSTER),),
-            (Resource(type=ResourceType.TOPIC, name=name) for name in picture.settings.topics if name in picture.names),
-        )
-        settings = picture.settings
+        settings, following = picture.settings, ""
+        wanted: Iterable[Resource | Rejection] = resources
+        if not resources:
+            names = await _names_behind("" if behind is None else behind[0], picture)
+            cluster = () if behind is not None else (Resource(type=ResourceType.CLUSTER),)
+            # Beside the loop: it compares all of them (safety rule S22).
+            page = await asyncio.to_thread(nsmallest, size - len(cluster), names)
+            wanted = chain(cluster, (Resource(type=ResourceType.TOPIC, name=name) for name in page))
+            if len(page) < len(names):
+                following = page_token((page[-1] if page else "",))
         found: list[tuple[Resource, tuple[Entry, ...]] | Rejection] = []
         async for some in slices(wanted, RESOURCES_PER_TURN):
             found.extend(_described(one, picture, settings, own_only=not resources) for one in some)
-        return found
+        return Described(resources=found, next_page_token=following)
 
     async def _write(self, alteration: Alteration, settings: Settings, *, validate_only: bool) -> Settings | Rejection:
         """Write one node; returns what is in force then."""
@@ -179,6 +202,14 @@ class ConfigCalls:
             code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
             message=f"{path} cannot be written ({reason}); look at the store and try again",
         )
+
+
+async def _names_behind(name: str, picture: Cluster) -> list[str]:
+    """Topics with settings of their own whose names come after one."""
+    names: list[str] = []
+    async for some in slices(picture.settings.topics, NAMES_PER_TURN):
+        names += [one for one in some if one > name and one in picture.names]
+    return names
 
 
 def _described(

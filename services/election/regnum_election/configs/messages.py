@@ -9,7 +9,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_service.encoding import Encoding
 from regnum_service.item_errors import item_status
 
-from regnum_election.configs.calls import Entry, Source
+from regnum_election.configs.calls import Described, Source
 from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType, invalid
 from regnum_election.decisions.rejection import Rejection
 
@@ -77,7 +77,7 @@ def alter_response(
 
 async def describe_response(
     asked: Sequence[admin_pb2.ConfigResource],
-    found: Sequence[tuple[Resource, tuple[Entry, ...]] | Rejection],
+    found: Described,
     *,
     documented: bool,
 ) -> bytes:
@@ -88,8 +88,8 @@ async def describe_response(
         found: what there is.
         documented: whether each setting comes with its meaning and its range.
     """
-    answer = Encoding(admin_pb2.DescribeConfigsResponse(), size=RESOURCES_PER_TURN)
-    for index, one in enumerate(found):
+    answer = Encoding(admin_pb2.DescribeConfigsResponse(next_page_token=found.next_page_token), size=RESOURCES_PER_TURN)
+    for index, one in enumerate(found.resources):
         await answer.took()
         if isinstance(one, Rejection):
             answer.piece.results.add(

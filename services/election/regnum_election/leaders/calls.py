@@ -30,9 +30,9 @@ class LeaderCalls:
         self.elections: Final = LeaderElections(context, requests, self.unclean)
         """Elections by request."""
 
-    async def offline(self, topics: Sequence[str], limit: int) -> OfflineList:
+    async def offline(self, topics: Sequence[str], *, token: str, size: int) -> OfflineList:
         """Partitions without a leader. Raises RegnumError: INVALID_REQUEST."""
-        return await list_offline(self._context, topics, limit)
+        return await list_offline(self._context, topics, token=token, size=size)
 
     async def brokers(self, ids: Sequence[BrokerId]) -> tuple[DescribedBroker, ...]:
         """Brokers. Raises RegnumError: INVALID_REQUEST."""

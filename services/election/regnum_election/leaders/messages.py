@@ -81,7 +81,7 @@ def _result(one: Election) -> admin_pb2.ElectLeadersResult:
 
 async def offline_response(found: OfflineList) -> admin_pb2.ListOfflinePartitionsResponse:
     """What a client is answered."""
-    response = admin_pb2.ListOfflinePartitionsResponse(total=found.total)
+    response = admin_pb2.ListOfflinePartitionsResponse(total=found.total, next_page_token=found.next_page_token)
     turns = Turns(ITEMS_PER_TURN)
     for one in found.partitions:
         await turns.took()

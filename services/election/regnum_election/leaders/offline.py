@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import Final
+from typing import Final, cast
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import PartitionKey
 from regnum_service.errors import RegnumError
+from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import Turns, slices
 
 from regnum_election.decisions.cluster import Partition
@@ -49,34 +50,42 @@ class OfflineList:
     """By topic name and number."""
     total: int
     """How many there are in all."""
+    next_page_token: str
+    """Where the next page begins; empty: this is the last."""
 
 
-async def list_offline(context: ControllerContext, topics: Sequence[str], limit: int) -> OfflineList:
-    """Partitions that nobody leads.
+async def list_offline(
+    context: ControllerContext, topics: Sequence[str], *, token: str = "", size: int = 0
+) -> OfflineList:
+    """A page of partitions that nobody leads.
 
     Args:
         context: the reign.
         topics: only those of these; empty: of all.
-        limit: how many at most; 0: PAGE_MAX.
+        token: where the page begins, as an answer said; empty: the first.
+        size: partitions of the page; 0: PAGE_MAX.
 
     Raises:
         RegnumError: INVALID_REQUEST.
     """
     if len(topics) > TOPICS_MAX:
         raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {TOPICS_MAX} topics: split the request")
-    if limit < 0:
-        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "limit is negative; give a positive one, or 0")
+    size = page_size(size, default=PAGE_MAX, maximum=PAGE_MAX)
+    behind = cast("tuple[str, int] | None", place_of(token, str, int))
     picture, wanted = context.picture, frozenset(topics)
     named: list[tuple[str, int, PartitionKey]] = []
+    total = 0
     async for some in slices(picture.unled, PARTITIONS_PER_TURN):
         for key in some:
             name = picture.topics[key.topic_id].name
             if not wanted or name in wanted:
-                named.append((name, key.partition, key))
+                total += 1
+                if behind is None or (name, key.partition) > behind:
+                    named.append((name, key.partition, key))
     found: list[OfflinePartition] = []
     turns = Turns(PARTITIONS_PER_TURN)
     # Beside the loop: it compares all of them (safety rule S22).
-    page = await asyncio.to_thread(nsmallest, min(limit or PAGE_MAX, PAGE_MAX), named)
+    page = await asyncio.to_thread(nsmallest, size, named)
     for name, number, key in page:
         await turns.took()
         partition = picture.partitions[key]
@@ -89,4 +98,5 @@ async def list_offline(context: ControllerContext, topics: Sequence[str], limit:
                 unclean_allowed=picture.settings.unclean_allowed(name),
             )
         )
-    return OfflineList(partitions=tuple(found), total=len(named))
+    following = "" if len(named) <= size else page_token((found[-1].topic, found[-1].number))
+    return OfflineList(partitions=tuple(found), total=total, next_page_token=following)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
-from regnum_service.errors import RegnumError
+from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import Turns
 from regnum_telemetry import tracing
 
@@ -82,7 +82,7 @@ class OngoingPage:
 
     reassignments: tuple[Ongoing, ...]
     """By topic name and partition."""
-    next_page: str
+    next_page_token: str
     """Where the next page begins; empty: nowhere."""
     total: int
     """On all pages."""
@@ -206,17 +206,18 @@ class PartitionReassignments:
         picture, now_ms = self._context.picture, self._context.clock.wall_ms()
         return requested(partition, target, brokers=picture.brokers, now_ms=now_ms, draining=picture.draining)
 
-    async def ongoing(self, topics: Sequence[str], *, page: str) -> OngoingPage:
-        """Open reassignments. Raises RegnumError INVALID_REQUEST for a page that no answer named."""
+    async def ongoing(self, topics: Sequence[str], *, token: str = "", size: int = 0) -> OngoingPage:
+        """A page of open reassignments. Raises RegnumError INVALID_REQUEST for a token that no answer gave."""
         picture = self._context.picture
-        after = _place(page)
+        after = cast("tuple[str, int] | None", place_of(token, str, int))
+        size = page_size(size, default=PAGE_PARTITIONS, maximum=PAGE_PARTITIONS)
         ordered = await beside(
             partial(_ordered, picture, frozenset(topics)), weight=PARTITION_WEIGHT * len(picture.reassigning)
         )
         rest = [one for one in ordered if one > after] if after is not None else ordered
         shown: list[Ongoing] = []
         turns = Turns(PARTITIONS_PER_TURN)
-        for name, number in rest[:PAGE_PARTITIONS]:
+        for name, number in rest[:size]:
             await turns.took()
             key = PartitionKey(picture.names[name], number)
             partition = picture.partitions[key]
@@ -231,8 +232,8 @@ class PartitionReassignments:
                     sizes=dict(self._progress.sizes(key)),
                 )
             )
-        next_page = "" if len(rest) <= PAGE_PARTITIONS else f"{shown[-1].topic}/{shown[-1].key.partition}"
-        return OngoingPage(reassignments=tuple(shown), next_page=next_page, total=len(ordered))
+        following = "" if len(rest) <= size else page_token((shown[-1].topic, shown[-1].key.partition))
+        return OngoingPage(reassignments=tuple(shown), next_page_token=following, total=len(ordered))
 
 
 def waits_for_place(partition: Partition) -> bool:
@@ -257,17 +258,6 @@ def _by_topic(requests: Sequence[ReassignmentRequest], outcomes: list[Rejection 
 def _ordered(picture: Cluster, topics: frozenset[str]) -> list[tuple[str, int]]:
     named = ((picture.topics[key.topic_id].name, key.partition) for key in picture.reassigning)
     return sorted(place for place in named if not topics or place[0] in topics)
-
-
-def _place(page: str) -> tuple[str, int] | None:
-    if not page:
-        return None
-    name, slash, number = page.rpartition("/")
-    if not slash or not number.isascii() or not number.isdigit() or len(number) > 9:
-        raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST, "page is not what an answer named; begin with an empty one"
-        )
-    return name, int(number)
 
 
 def _too_large(picture: Cluster, topic_id: TopicId, changes: dict[int, AssignmentChange]) -> Rejection | None:

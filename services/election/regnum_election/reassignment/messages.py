@@ -54,7 +54,7 @@ async def alter_response(
 async def list_response(found: OngoingPage, picture: Cluster) -> admin_pb2.ListPartitionReassignmentsResponse:
     """A page of open reassignments."""
     turns = Turns(ITEMS_PER_TURN)
-    response = admin_pb2.ListPartitionReassignmentsResponse(next_page=found.next_page, total=found.total)
+    response = admin_pb2.ListPartitionReassignmentsResponse(next_page_token=found.next_page_token, total=found.total)
     for one in found.reassignments:
         await turns.took()
         response.reassignments.append(_ongoing(one, picture))

@@ -12,7 +12,13 @@ from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns, slices
 
 from regnum_election.admission.quota_changes import EntityChange
-from regnum_election.admission.quota_messages import entity_change, entity_message, entity_of
+from regnum_election.admission.quota_messages import (
+    ENTITIES_MAX,
+    entity_change,
+    entity_message,
+    entity_of,
+    page_of_quotas,
+)
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.decisions.rejection import Rejection
@@ -38,9 +44,6 @@ CREATE_PARTITIONS_STRICT_SINCE: Final = 3
 
 TOPICS_MAX: Final = 10_000
 """Topics of one call."""
-
-ENTITIES_MAX: Final = 5_000
-"""Entities of one call that changes quotas."""
 
 ITEMS_PER_TURN: Final = 2_000
 """Topics, entities or replicas put into other words between two turns of the event loop (safety rule S22)."""
@@ -180,8 +183,9 @@ class AdminServicer(MendingServicer):
         if isinstance(entity, Rejection):
             raise RegnumError(entity.code, entity.message)
         found = await controller.quota_calls.describe(entity, wait_s=wait_s(0, context))
-        response = admin_pb2.DescribeClientQuotasResponse()
-        async for some in slices(found, ITEMS_PER_TURN):
+        page, following = await page_of_quotas(found, token=request.page_token, size=request.page_size)
+        response = admin_pb2.DescribeClientQuotasResponse(next_page_token=following)
+        async for some in slices(page, ITEMS_PER_TURN):
             response.quotas.extend(
                 admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in some
             )
@@ -223,7 +227,7 @@ class AdminServicer(MendingServicer):
         """Partitions that move, and how far they are."""
         controller = await self._role.controller()
         _check_count(len(request.topics), TOPICS_MAX, "topics")
-        found = await controller.reassignments.ongoing(request.topics, page=request.page)
+        found = await controller.reassignments.ongoing(request.topics, token=request.page_token, size=request.page_size)
         return await reassignment_messages.list_response(found, controller.picture)
 
     async def ForgetBroker(  # noqa: N802 - the name in the proto
@@ -264,7 +268,11 @@ class AdminServicer(MendingServicer):
         """Settings as they are in force: a DescribeConfigsResponse."""
         controller = await self._role.controller()
         _check_count(len(request.resources), RESOURCES_MAX, "resources")
-        found = await controller.configs.describe([resource_of(resource) for resource in request.resources])
+        found = await controller.configs.describe(
+            [resource_of(resource) for resource in request.resources],
+            token=request.page_token,
+            size=request.page_size,
+        )
         return await describe_response(request.resources, found, documented=request.include_documentation)
 
     async def DescribeHealth(  # noqa: N802 - the name in the proto

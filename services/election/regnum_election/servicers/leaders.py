@@ -36,7 +36,8 @@ class LeaderServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.ListOfflinePartitionsResponse:
         """Partitions without a leader, and why."""
         controller = await self._role.controller()
-        return await offline_response(await controller.leaders.offline(request.topics, request.limit))
+        found = await controller.leaders.offline(request.topics, token=request.page_token, size=request.page_size)
+        return await offline_response(found)
 
     async def DescribeBrokers(  # noqa: N802 - the name in the proto
         self,

@@ -139,19 +139,15 @@ def election_from_wire(result: admin_pb2.ElectLeadersResult) -> ElectionResult:
     )
 
 
-def offline_from_wire(answer: admin_pb2.ListOfflinePartitionsResponse) -> OfflinePartitions:
-    """Partitions without a leader."""
-    found = tuple(
-        OfflinePartition(
-            topic=one.topic,
-            partition=one.partition,
-            reason=_REASONS.get(one.reason, OfflineReason.UNKNOWN),
-            message=one.message,
-            replicas=tuple(one.replicas),
-            isr=tuple(one.isr),
-            elr=tuple(one.elr),
-            unclean_allowed=one.unclean_allowed,
-        )
-        for one in answer.partitions
+def offline_from_wire(one: admin_pb2.OfflinePartition) -> OfflinePartition:
+    """A partition without a leader."""
+    return OfflinePartition(
+        topic=one.topic,
+        partition=one.partition,
+        reason=_REASONS.get(one.reason, OfflineReason.UNKNOWN),
+        message=one.message,
+        replicas=tuple(one.replicas),
+        isr=tuple(one.isr),
+        elr=tuple(one.elr),
+        unclean_allowed=one.unclean_allowed,
     )
-    return OfflinePartitions(partitions=found, total=answer.total)

@@ -13,6 +13,7 @@ from regnum_client.admin.leaders.brokers import BrokerDescription, Resignation, 
 from regnum_client.admin.leaders.elections import (
     ElectionResult,
     ElectionType,
+    OfflinePartition,
     OfflinePartitions,
     election_from_wire,
     election_to_wire,
@@ -67,16 +68,21 @@ class LeaderAdmin(AdminSession):
 
         Args:
             topics: only those of these; empty: of all.
-            limit: how many at most; 0: as many as one answer holds.
+            limit: how many at most; 0: all.
         """
-        request = admin_pb2.ListOfflinePartitionsRequest(
-            header=RequestHeader(client_id=self._client_id), topics=topics, limit=limit
-        )
+        request = admin_pb2.ListOfflinePartitionsRequest(header=RequestHeader(client_id=self._client_id), topics=topics)
+        found: list[OfflinePartition] = []
 
         async def ask(address: Address, timeout_s: float) -> admin_pb2.ListOfflinePartitionsResponse:
             return await call(self._connections.admin(address).ListOfflinePartitions, request, timeout_s=timeout_s)
 
-        return offline_from_wire(await self._ask(ask))
+        while True:
+            request.page_size = max(0, limit - len(found))
+            answer = await self._ask(ask)
+            found.extend(map(offline_from_wire, answer.partitions))
+            request.page_token = answer.next_page_token
+            if not request.page_token or 0 < limit <= len(found):
+                return OfflinePartitions(partitions=tuple(found), total=answer.total)
 
     async def describe_brokers(self, ids: Sequence[int] = ()) -> tuple[BrokerDescription, ...]:
         """Brokers by id: these, or all that are live or that partitions are assigned to."""

@@ -59,13 +59,13 @@ class ReassignmentAdmin(AdminSession):
     async def list_partition_reassignments(self, topics: Sequence[str] = ()) -> tuple[OngoingReassignment, ...]:
         """Open reassignments, by topic and partition; of these topics, or of all."""
         found: list[OngoingReassignment] = []
-        page = ""
+        token = ""
         while True:
             search = self._search()
             while True:
                 address = await search.address()
                 request = admin_pb2.ListPartitionReassignmentsRequest(
-                    header=RequestHeader(client_id=self._client_id), topics=topics, page=page
+                    header=RequestHeader(client_id=self._client_id), topics=topics, page_token=token
                 )
                 try:
                     answer = await call(
@@ -78,6 +78,6 @@ class ReassignmentAdmin(AdminSession):
                     continue
                 break
             found.extend(map(ongoing_from_wire, answer.reassignments))
-            page = answer.next_page
-            if not page:
+            token = answer.next_page_token
+            if not token:
                 return tuple(found)

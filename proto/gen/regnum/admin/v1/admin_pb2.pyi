@@ -1057,6 +1057,12 @@ class DescribeClientQuotasRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     ENTITY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Entities of a page at most. 0, and above 5,000: 5,000."""
+    page_token: _builtins.str
+    """Where this page begins: next_page_token of the page before, to the same question; empty for the first."""
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -1070,10 +1076,12 @@ class DescribeClientQuotasRequest(_message.Message):
         *,
         header: _types_pb2.RequestHeader | None = ...,
         entity: Global___QuotaEntity | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "header", b"header", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1086,6 +1094,9 @@ class DescribeClientQuotasResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUOTAS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where the next page begins; empty: this is the last."""
     @_builtins.property
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaDescription]:
         """Entities that have quotas."""
@@ -1094,10 +1105,11 @@ class DescribeClientQuotasResponse(_message.Message):
         self,
         *,
         quotas: _abc.Iterable[Global___QuotaDescription] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["quotas", b"quotas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "quotas", b"quotas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1568,15 +1580,21 @@ class DescribeConfigsRequest(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     INCLUDE_DOCUMENTATION_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     include_documentation: _builtins.bool
     """Whether each setting comes with its meaning and its range."""
+    page_size: _builtins.int
+    """Where none is named, resources of a page at most. 0, and above 10,000: 10,000."""
+    page_token: _builtins.str
+    """Where none is named, where this page begins: next_page_token of the page before; empty for the first."""
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
 
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigResource]:
-        """Whose; at most 1,000. None: of the cluster, and of every topic those that it has of its own."""
+        """Whose; at most 1,000, and all on one page. None: of the cluster, and of every topic those that it has of its own."""
 
     def __init__(
         self,
@@ -1584,10 +1602,12 @@ class DescribeConfigsRequest(_message.Message):
         header: _types_pb2.RequestHeader | None = ...,
         resources: _abc.Iterable[Global___ConfigResource] | None = ...,
         include_documentation: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "include_documentation", b"include_documentation", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "include_documentation", b"include_documentation", "page_size", b"page_size", "page_token", b"page_token", "resources", b"resources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1600,18 +1620,22 @@ class DescribeConfigsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where the next page begins; empty: this is the last."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeConfigsResult]:
-        """One result for each resource."""
+        """One result for each resource: those that were named, in that order, or the cluster and topics by name."""
 
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___DescribeConfigsResult] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1917,9 +1941,12 @@ class ListPartitionReassignmentsRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
-    PAGE_FIELD_NUMBER: _builtins.int
-    page: _builtins.str
-    """Where this page begins, as the page before said; empty for the first."""
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    page_token: _builtins.str
+    """Where this page begins: next_page_token of the page before, to the same question; empty for the first."""
+    page_size: _builtins.int
+    """Reassignments of a page at most. 0, and above 1,000: 1,000."""
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -1933,11 +1960,12 @@ class ListPartitionReassignmentsRequest(_message.Message):
         *,
         header: _types_pb2.RequestHeader | None = ...,
         topics: _abc.Iterable[_builtins.str] | None = ...,
-        page: _builtins.str = ...,
+        page_token: _builtins.str = ...,
+        page_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "page", b"page", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "page_size", b"page_size", "page_token", b"page_token", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1950,10 +1978,10 @@ class ListPartitionReassignmentsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASSIGNMENTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
-    next_page: _builtins.str
-    """Where the next page begins; empty: nowhere."""
+    next_page_token: _builtins.str
+    """Where the next page begins; empty: this is the last."""
     total: _builtins.int
     """All open reassignments that the request means, on whatever page."""
     @_builtins.property
@@ -1964,12 +1992,12 @@ class ListPartitionReassignmentsResponse(_message.Message):
         self,
         *,
         reassignments: _abc.Iterable[Global___OngoingReassignment] | None = ...,
-        next_page: _builtins.str = ...,
+        next_page_token: _builtins.str = ...,
         total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page", b"next_page", "reassignments", b"reassignments", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "reassignments", b"reassignments", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2595,9 +2623,12 @@ class ListOfflinePartitionsRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
-    LIMIT_FIELD_NUMBER: _builtins.int
-    limit: _builtins.int
-    """How many at most, and no more than 10,000. 0 means 10,000."""
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Partitions of a page at most. 0, and above 10,000: 10,000."""
+    page_token: _builtins.str
+    """Where this page begins: next_page_token of the page before, to the same question; empty for the first."""
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -2611,11 +2642,12 @@ class ListOfflinePartitionsRequest(_message.Message):
         *,
         header: _types_pb2.RequestHeader | None = ...,
         topics: _abc.Iterable[_builtins.str] | None = ...,
-        limit: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "limit", b"limit", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "page_size", b"page_size", "page_token", b"page_token", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2629,21 +2661,25 @@ class ListOfflinePartitionsResponse(_message.Message):
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     total: _builtins.int
-    """How many there are, those that the page has no room for included."""
+    """All that the request means, on whatever page."""
+    next_page_token: _builtins.str
+    """Where the next page begins; empty: this is the last."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OfflinePartition]:
-        """Partitions, by topic name and number as far as one page goes."""
+        """Partitions of this page, by topic name and number."""
 
     def __init__(
         self,
         *,
         partitions: _abc.Iterable[Global___OfflinePartition] | None = ...,
         total: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "partitions", b"partitions", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
