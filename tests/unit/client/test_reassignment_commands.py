@@ -7,6 +7,7 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin
+from regnum_service.wire_times import timestamp_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 
@@ -35,7 +36,7 @@ def ongoing(partition: int = 0, **values: object) -> admin_pb2.OngoingReassignme
         target=[2, 3],
         phase=admin_pb2.REASSIGNMENT_PHASE_MOVING,
         waits_for="brokers [3] are not in sync yet",
-        since_ms=5,
+        since=timestamp_of(5),
         leader=1,
         isr=[1, 2],
         bytes_total=200,

@@ -12,6 +12,7 @@ from regnum_client.admin.health.health_admin import ask_elections
 from regnum_client.admin.health.views import HealthView, health_view
 from regnum_model.topic_filter import Trouble
 from regnum_service.errors import RegnumError
+from regnum_service.wire_times import duration_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 
@@ -45,8 +46,8 @@ def answer(**changed: object) -> admin_pb2.DescribeHealthResponse:
                 metadata_pb2.PARTITION_TROUBLE_UNDER_REPLICATED,
             )
         ],
-        order_overdue_ms=10_000,
-        trouble_overdue_ms=30_000,
+        order_overdue=duration_of(10),
+        trouble_overdue=duration_of(30),
     )
     response.MergeFrom(admin_pb2.DescribeHealthResponse(**changed))  # type: ignore[arg-type]
     return response
@@ -60,7 +61,7 @@ def sick() -> admin_pb2.DescribeHealthResponse:
                 topic="orders",
                 state=types_pb2.PartitionState(partition=3, leader=-1, isr=[2], replicas=[2, 1], offline_reason="gone"),
                 troubles=[metadata_pb2.PARTITION_TROUBLE_OFFLINE, metadata_pb2.PARTITION_TROUBLE_UNDER_MIN_ISR],
-                age_ms=61_000,
+                age=duration_of(61),
             ),
             admin_pb2.TroubledPartition(
                 topic="orders",
@@ -72,7 +73,7 @@ def sick() -> admin_pb2.DescribeHealthResponse:
             admin_pb2.OverdueOrders(
                 broker_id=1,
                 orders=12,
-                oldest_age_ms=14_000,
+                oldest_age=duration_of(14),
                 partitions=[admin_pb2.OverduePartition(topic="orders", partition=9, leader=True)],
             )
         ],

@@ -28,6 +28,7 @@ from regnum_model.ids import (
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
+from regnum_service.wire_times import timestamp_of, unix_ms_of
 from regnum_testing.waiting import DEADLINE_S, eventually
 
 
@@ -366,6 +367,6 @@ async def test_what_lies_too_far_back_is_not_looked_at(open_log: Open) -> None:
     log = await open_log()
     hour_ms = 3_600_000
     await write(log, *(moved(1, number, time_ms=number * hour_ms) for number in range(1, 6)))
-    page = await found(log, events_pb2.EventFilter(since_unix_ms=3 * hour_ms))
-    assert [one.time_unix_ms // hour_ms for one in page.events] == [5, 4, 3]
+    page = await found(log, events_pb2.EventFilter(since=timestamp_of(3 * hour_ms)))
+    assert [unix_ms_of(one.time) // hour_ms for one in page.events] == [5, 4, 3]
     assert not page.more

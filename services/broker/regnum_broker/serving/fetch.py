@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_records.errors import CorruptBatchError
@@ -21,6 +20,7 @@ from regnum_records.record import Record
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns, slices
+from regnum_service.wire_times import ceiling_unix_ms_of
 from regnum_telemetry import instruments
 from regnum_telemetry.metrics import Metrics
 
@@ -217,7 +217,9 @@ class FetchHandler:
             case "latest":
                 _tell_end(result, found)
             case "at_or_after":
-                return OffsetLookup(leadership=found, timestamp_ms=_ceiling_ms(query.at_or_after), result=result)
+                return OffsetLookup(
+                    leadership=found, timestamp_ms=max(0, ceiling_unix_ms_of(query.at_or_after)), result=result
+                )
             case _:
                 result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 result.error_message = "say which offset: earliest, latest or at_or_after"
@@ -358,11 +360,6 @@ def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> int | NotHere | None:
         return log.offset_for_timestamp(timestamp_ms)
     except StorageError as error:
         return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
-
-
-def _ceiling_ms(moment: Timestamp) -> int:
-    """The first whole millisecond since 1970 that is not before a moment; of any moment before 1970, 0."""
-    return max(0, moment.seconds * 1000 - -moment.nanos // 1_000_000)
 
 
 def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:

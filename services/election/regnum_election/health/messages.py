@@ -13,6 +13,7 @@ from regnum_model.ids import BrokerId
 from regnum_model.topic_filter import Trouble
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
+from regnum_service.wire_times import duration_of
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.broker_dispatch import BrokerOrders
@@ -75,8 +76,8 @@ async def describe_health(health: HealthWatch, *, most: int) -> admin_pb2.Descri
             for trouble in WORST_FIRST
         ],
         overdue_orders=[_overdue(picture, one) for one in health.overdue],
-        order_overdue_ms=round(health.limits.order_s * 1000),
-        trouble_overdue_ms=round(health.limits.trouble_s * 1000),
+        order_overdue=duration_of(health.limits.order_s),
+        trouble_overdue=duration_of(health.limits.trouble_s),
     )
     orders = {one.broker: one for one in health.orders}
     async for ids in slices(sorted({*picture.brokers, *picture.assigned, *picture.draining}), NAMED_AT_ONCE):
@@ -122,7 +123,7 @@ def _broker(picture: Cluster, id: BrokerId, orders: BrokerOrders | None, now_s: 
         replicas=len(picture.assigned.get(id, ())),
         offline_replicas=len(picture.offline.get(id, ())),
         orders_outstanding=0 if orders is None else orders.count,
-        oldest_order_age_ms=0 if orders is None else _ms(now_s - orders.oldest_s),
+        oldest_order_age=None if orders is None else duration_of(now_s - orders.oldest_s),
     )
 
 
@@ -134,13 +135,13 @@ def _named(picture: Cluster, found: tuple[Troubled, ...], now_s: float) -> Itera
                 topic=topic.name,
                 state=partition_state(one.key.partition, partition, picture.offline_at(one.key)),
                 troubles=[TROUBLES[trouble] for trouble in one.troubles],
-                age_ms=_ms(now_s - one.since_s),
+                age=duration_of(now_s - one.since_s),
             )
 
 
 def _overdue(picture: Cluster, overdue: OverdueOrders) -> admin_pb2.OverdueOrders:
     message = admin_pb2.OverdueOrders(
-        broker_id=overdue.broker, orders=overdue.count, oldest_age_ms=_ms(overdue.oldest_age_s)
+        broker_id=overdue.broker, orders=overdue.count, oldest_age=duration_of(overdue.oldest_age_s)
     )
     for key in overdue.keys[:ORDERS_NAMED]:
         topic, partition = picture.topics.get(key.topic_id), picture.partitions.get(key)
@@ -148,7 +149,3 @@ def _overdue(picture: Cluster, overdue: OverdueOrders) -> admin_pb2.OverdueOrder
             leads = partition.held is not None and partition.held.state.leader == overdue.broker
             message.partitions.add(topic=topic.name, partition=key.partition, leader=leads)
     return message
-
-
-def _ms(seconds: float) -> int:
-    return max(round(seconds * 1000), 0)

@@ -15,6 +15,7 @@ from regnum.admin.v1 import events_pb2
 from regnum.election.v1 import history_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch
+from regnum_service.wire_times import ceiling_unix_ms_of, timestamp_of
 
 from regnum_election.history.events import AssignmentsEntry, Entry, Kind, OtherEntry, PartitionsEntry, Position
 
@@ -129,7 +130,7 @@ class EventFilter:
         self._partition: Final = said.partition if said.HasField("partition") else None
         self._broker: Final = BrokerId(said.broker_id) if said.HasField("broker_id") else None
         self._kinds: Final = frozenset(said.kinds)
-        self.since_unix_ms: Final = said.since_unix_ms
+        self.since_unix_ms: Final = ceiling_unix_ms_of(said.since)
         """Not before that moment."""
 
     def events(self, entry: history_pb2.EventEntry, *, backwards: bool) -> Iterator[events_pb2.ClusterEvent]:
@@ -266,7 +267,7 @@ def _other(entry: history_pb2.EventEntry) -> events_pb2.ClusterEvent:
 def _head(entry: history_pb2.EventEntry, index: int) -> events_pb2.ClusterEvent:
     return events_pb2.ClusterEvent(
         position=events_pb2.EventPosition(controller_epoch=entry.controller_epoch, number=entry.number + index),
-        time_unix_ms=entry.time_unix_ms,
+        time=timestamp_of(entry.time_unix_ms),
         controller_id=entry.controller_id,
         cause=entry.cause,
         evidence=entry.evidence,

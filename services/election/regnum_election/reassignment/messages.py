@@ -5,6 +5,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_LEADER, BrokerId
 from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
+from regnum_service.wire_times import timestamp_of
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.rejection import Rejection
@@ -76,7 +77,7 @@ def _ongoing(one: Ongoing, picture: Cluster) -> admin_pb2.OngoingReassignment:
         target=move.target,
         phase=_phase(one),
         waits_for=one.waits_for,
-        since_ms=move.since_ms,
+        since=timestamp_of(move.since_ms),
         leader=NO_LEADER if held is None else held.state.leader,
         isr=isr,
         bytes_total=-1 if one.moved.total is None else one.moved.total,

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from regnum.admin.v1 import events_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, TopicId
+from regnum_service.wire_times import timestamp_of, unix_ms_of
 
 
 class EventKind(enum.Enum):
@@ -184,7 +185,7 @@ def request_of(
             partition=chosen.partition,
             broker_id=chosen.broker,
             kinds=sorted(words.EventKind.Value(f"EVENT_KIND_{kind.name}") for kind in chosen.kinds),
-            since_unix_ms=chosen.since_unix_ms,
+            since=timestamp_of(chosen.since_unix_ms) if chosen.since_unix_ms else None,
         ),
         before=None if before is None else _place(before),
         after=None if after is None else _place(after),
@@ -206,7 +207,7 @@ def _event(said: events_pb2.ClusterEvent) -> ClusterEvent:
     parts = said.traceparent.split("-")
     return ClusterEvent(
         position=_position(said.position),
-        time_unix_ms=said.time_unix_ms,
+        time_unix_ms=unix_ms_of(said.time),
         controller=ElectionId(said.controller_id),
         kind=_KINDS.get(said.kind, EventKind.UNSPECIFIED),
         cause=_CAUSES.get(said.cause, EventCause.UNSPECIFIED),

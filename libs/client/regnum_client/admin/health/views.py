@@ -8,6 +8,7 @@ from typing import Final
 from regnum.admin.v1 import admin_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum_model.topic_filter import Trouble
+from regnum_service.wire_times import seconds_of
 
 TROUBLES: Final[Mapping[int, Trouble]] = MappingProxyType(
     {
@@ -197,7 +198,7 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
             OverdueOrders(
                 broker=one.broker_id,
                 orders=one.orders,
-                oldest_age_s=one.oldest_age_ms / 1000,
+                oldest_age_s=seconds_of(one.oldest_age),
                 partitions=tuple(f"{item.topic}/{item.partition}" for item in one.partitions),
             )
             for one in answer.overdue_orders
@@ -212,8 +213,8 @@ def health_view(answer: admin_pb2.DescribeHealthResponse) -> HealthView:
             for one in answer.damaged
         ),
         damaged_count=answer.damaged_count,
-        order_overdue_s=answer.order_overdue_ms / 1000,
-        trouble_overdue_s=answer.trouble_overdue_ms / 1000,
+        order_overdue_s=seconds_of(answer.order_overdue),
+        trouble_overdue_s=seconds_of(answer.trouble_overdue),
     )
 
 
@@ -226,7 +227,7 @@ def _broker(message: admin_pb2.BrokerHealth) -> BrokerHealth:
         replicas=message.replicas,
         offline_replicas=message.offline_replicas,
         orders_outstanding=message.orders_outstanding,
-        oldest_order_age_s=message.oldest_order_age_ms / 1000,
+        oldest_order_age_s=seconds_of(message.oldest_order_age),
     )
 
 
@@ -235,7 +236,7 @@ def _partition(message: admin_pb2.TroubledPartition) -> TroubledPartition:
         topic=message.topic,
         partition=message.state.partition,
         troubles=tuple(TROUBLES[trouble] for trouble in message.troubles if trouble in TROUBLES),
-        age_s=message.age_ms / 1000,
+        age_s=seconds_of(message.age),
         leader=message.state.leader,
         isr=tuple(message.state.isr),
         replicas=tuple(message.state.replicas),

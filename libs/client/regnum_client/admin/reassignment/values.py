@@ -7,6 +7,7 @@ from typing import Final
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
+from regnum_service.wire_times import unix_ms_of
 
 PARTITIONS_PER_CALL: Final = 10_000
 """Partitions of one call; more are split."""
@@ -113,7 +114,7 @@ def ongoing_from_wire(message: admin_pb2.OngoingReassignment) -> OngoingReassign
         target=tuple(message.target),
         phase=PHASES.get(message.phase, "unknown"),
         waits_for=message.waits_for,
-        since_ms=message.since_ms,
+        since_ms=unix_ms_of(message.since),
         leader=message.leader if message.leader >= 0 else None,
         isr=tuple(message.isr),
         bytes_total=message.bytes_total if message.bytes_total >= 0 else None,

@@ -5,7 +5,9 @@ Changes to the cluster."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
@@ -2017,7 +2019,7 @@ class OngoingReassignment(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     WAITS_FOR_FIELD_NUMBER: _builtins.int
-    SINCE_MS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     ISR_FIELD_NUMBER: _builtins.int
     BYTES_TOTAL_FIELD_NUMBER: _builtins.int
@@ -2033,8 +2035,6 @@ class OngoingReassignment(_message.Message):
     """How far it is."""
     waits_for: _builtins.str
     """What it waits for, in words."""
-    since_ms: _builtins.int
-    """When it was asked for, milliseconds since 1970."""
     leader: _builtins.int
     """Leader; -1 means none."""
     bytes_total: _builtins.int
@@ -2052,6 +2052,10 @@ class OngoingReassignment(_message.Message):
     @_builtins.property
     def target(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Replicas afterwards; the same as origin while it is being cancelled."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """When it was asked for."""
 
     @_builtins.property
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -2072,16 +2076,16 @@ class OngoingReassignment(_message.Message):
         target: _abc.Iterable[_builtins.int] | None = ...,
         phase: Global___ReassignmentPhase.ValueType = ...,
         waits_for: _builtins.str = ...,
-        since_ms: _builtins.int = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
         leader: _builtins.int = ...,
         isr: _abc.Iterable[_builtins.int] | None = ...,
         bytes_total: _builtins.int = ...,
         bytes_done: _builtins.int = ...,
         added: _abc.Iterable[Global___AddedReplica] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "isr", b"isr", "leader", b"leader", "origin", b"origin", "partition", b"partition", "phase", b"phase", "replicas", b"replicas", "since_ms", b"since_ms", "target", b"target", "topic", b"topic", "topic_id", b"topic_id", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "isr", b"isr", "leader", b"leader", "origin", b"origin", "partition", b"partition", "phase", b"phase", "replicas", b"replicas", "since", b"since", "target", b"target", "topic", b"topic", "topic_id", b"topic_id", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2170,8 +2174,8 @@ class DescribeHealthResponse(_message.Message):
     TROUBLES_FIELD_NUMBER: _builtins.int
     TROUBLED_PARTITIONS_FIELD_NUMBER: _builtins.int
     OVERDUE_ORDERS_FIELD_NUMBER: _builtins.int
-    ORDER_OVERDUE_MS_FIELD_NUMBER: _builtins.int
-    TROUBLE_OVERDUE_MS_FIELD_NUMBER: _builtins.int
+    ORDER_OVERDUE_FIELD_NUMBER: _builtins.int
+    TROUBLE_OVERDUE_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
     DAMAGED_COUNT_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
@@ -2186,10 +2190,6 @@ class DescribeHealthResponse(_message.Message):
     """Topics."""
     partitions: _builtins.int
     """Partitions."""
-    order_overdue_ms: _builtins.int
-    """Age from which on an order is overdue, in milliseconds."""
-    trouble_overdue_ms: _builtins.int
-    """Time from which on a partition has been in trouble for long, in milliseconds."""
     damaged_count: _builtins.int
     """How many there are."""
     @_builtins.property
@@ -2213,6 +2213,14 @@ class DescribeHealthResponse(_message.Message):
         """Brokers that have not acknowledged orders in time."""
 
     @_builtins.property
+    def order_overdue(self) -> _duration_pb2.Duration:
+        """Age from which on an order is overdue."""
+
+    @_builtins.property
+    def trouble_overdue(self) -> _duration_pb2.Duration:
+        """Time from which on a partition has been in trouble for long."""
+
+    @_builtins.property
     def damaged(self) -> _containers.RepeatedCompositeFieldContainer[Global___DamagedPartition]:
         """Topic nodes, and what is recorded of removed partitions, that cannot be read: some of them, as many as partitions_max."""
 
@@ -2230,14 +2238,14 @@ class DescribeHealthResponse(_message.Message):
         troubles: _abc.Iterable[Global___TroubleCount] | None = ...,
         troubled_partitions: _abc.Iterable[Global___TroubledPartition] | None = ...,
         overdue_orders: _abc.Iterable[Global___OverdueOrders] | None = ...,
-        order_overdue_ms: _builtins.int = ...,
-        trouble_overdue_ms: _builtins.int = ...,
+        order_overdue: _duration_pb2.Duration | None = ...,
+        trouble_overdue: _duration_pb2.Duration | None = ...,
         damaged: _abc.Iterable[Global___DamagedPartition] | None = ...,
         damaged_count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["order_overdue", b"order_overdue", "trouble_overdue", b"trouble_overdue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue_ms", b"order_overdue_ms", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "topics", b"topics", "trouble_overdue_ms", b"trouble_overdue_ms", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "complete", b"complete", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "damaged", b"damaged", "damaged_count", b"damaged_count", "metadata_processes", b"metadata_processes", "metadata_version", b"metadata_version", "order_overdue", b"order_overdue", "overdue_orders", b"overdue_orders", "partitions", b"partitions", "topics", b"topics", "trouble_overdue", b"trouble_overdue", "troubled_partitions", b"troubled_partitions", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2255,7 +2263,7 @@ class BrokerHealth(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     ORDERS_OUTSTANDING_FIELD_NUMBER: _builtins.int
-    OLDEST_ORDER_AGE_MS_FIELD_NUMBER: _builtins.int
+    OLDEST_ORDER_AGE_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Its id."""
@@ -2269,10 +2277,12 @@ class BrokerHealth(_message.Message):
     """Those of them that it cannot use: damaged files, or a failed disk."""
     orders_outstanding: _builtins.int
     """Orders that it has not acknowledged."""
-    oldest_order_age_ms: _builtins.int
-    """Age of the oldest of them, in milliseconds. 0 when there is none."""
     draining: _builtins.bool
     """Whether it is being drained: it is given no new replicas."""
+    @_builtins.property
+    def oldest_order_age(self) -> _duration_pb2.Duration:
+        """Age of the oldest of them. Absent when there is none."""
+
     def __init__(
         self,
         *,
@@ -2282,12 +2292,12 @@ class BrokerHealth(_message.Message):
         replicas: _builtins.int = ...,
         offline_replicas: _builtins.int = ...,
         orders_outstanding: _builtins.int = ...,
-        oldest_order_age_ms: _builtins.int = ...,
+        oldest_order_age: _duration_pb2.Duration | None = ...,
         draining: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest_order_age", b"oldest_order_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "draining", b"draining", "offline_replicas", b"offline_replicas", "oldest_order_age_ms", b"oldest_order_age_ms", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "draining", b"draining", "offline_replicas", b"offline_replicas", "oldest_order_age", b"oldest_order_age", "orders_outstanding", b"orders_outstanding", "registered", b"registered", "replicas", b"replicas", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2333,7 +2343,7 @@ class TroubleCount(_message.Message):
     partitions: _builtins.int
     """Partitions that have it."""
     for_long: _builtins.int
-    """Those of them that have had it for long: trouble_overdue_ms, in this reign."""
+    """Those of them that have had it for long: trouble_overdue, in this reign."""
     def __init__(
         self,
         *,
@@ -2358,11 +2368,9 @@ class TroubledPartition(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     TROUBLES_FIELD_NUMBER: _builtins.int
-    AGE_MS_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
-    age_ms: _builtins.int
-    """For how long the controller has seen the worst of it, in milliseconds."""
     @_builtins.property
     def state(self) -> _types_pb2.PartitionState:
         """Its number, leader, in-sync replicas and assignment, and why it has no leader if that is known."""
@@ -2371,17 +2379,21 @@ class TroubledPartition(_message.Message):
     def troubles(self) -> _containers.RepeatedScalarFieldContainer[_metadata_pb2.PartitionTrouble.ValueType]:
         """What is wrong with it, the worst first."""
 
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """For how long the controller has seen the worst of it."""
+
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         state: _types_pb2.PartitionState | None = ...,
         troubles: _abc.Iterable[_metadata_pb2.PartitionTrouble.ValueType] | None = ...,
-        age_ms: _builtins.int = ...,
+        age: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "state", b"state", "topic", b"topic", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "state", b"state", "topic", b"topic", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2395,14 +2407,16 @@ class OverdueOrders(_message.Message):
 
     BROKER_ID_FIELD_NUMBER: _builtins.int
     ORDERS_FIELD_NUMBER: _builtins.int
-    OLDEST_AGE_MS_FIELD_NUMBER: _builtins.int
+    OLDEST_AGE_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """The broker."""
     orders: _builtins.int
     """How many are overdue; of more than 1000 that many."""
-    oldest_age_ms: _builtins.int
-    """Age of the oldest, in milliseconds."""
+    @_builtins.property
+    def oldest_age(self) -> _duration_pb2.Duration:
+        """Age of the oldest."""
+
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OverduePartition]:
         """The first partitions that they are about."""
@@ -2412,12 +2426,12 @@ class OverdueOrders(_message.Message):
         *,
         broker_id: _builtins.int = ...,
         orders: _builtins.int = ...,
-        oldest_age_ms: _builtins.int = ...,
+        oldest_age: _duration_pb2.Duration | None = ...,
         partitions: _abc.Iterable[Global___OverduePartition] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest_age", b"oldest_age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "oldest_age_ms", b"oldest_age_ms", "orders", b"orders", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "oldest_age", b"oldest_age", "orders", b"orders", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from regnum.types.v1 import events_pb2 as regnum_dot_types_dot_v1_dot_events__pb2
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cregnum/admin/v1/events.proto\x12\x0fregnum.admin.v1\x1a\x1cregnum/types/v1/events.proto\x1a\x1bregnum/types/v1/types.proto\"9\n\rEventPosition\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x03\x12\x0e\n\x06number\x18\x02 \x01(\x03\"\xaa\x01\n\x0b\x45ventFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\tbroker_id\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12)\n\x05kinds\x18\x04 \x03(\x0e\x32\x1a.regnum.types.v1.EventKind\x12\x15\n\rsince_unix_ms\x18\x05 \x01(\x03\x42\x0c\n\n_partitionB\x0c\n\n_broker_id\"\xf4\x01\n\x15\x44\x65scribeEventsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.regnum.admin.v1.EventFilter\x12.\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12-\n\x05\x61\x66ter\x18\x04 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12\r\n\x05limit\x18\x05 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\"\xa5\x01\n\x16\x44\x65scribeEventsResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.regnum.admin.v1.ClusterEvent\x12,\n\x04next\x18\x02 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x0f\n\x07\x64ropped\x18\x04 \x01(\x03\x12\x0f\n\x07on_disk\x18\x05 \x01(\x08\"]\n\nEventState\x12\x0e\n\x06leader\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0b\n\x03\x65lr\x18\x04 \x03(\x05\x12\x0f\n\x07version\x18\x05 \x01(\x03\"\xfd\x03\n\x0c\x43lusterEvent\x12\x30\n\x08position\x18\x01 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12\x14\n\x0ctime_unix_ms\x18\x02 \x01(\x03\x12\x15\n\rcontroller_id\x18\x03 \x01(\x05\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.regnum.types.v1.EventKind\x12*\n\x05\x63\x61use\x18\x05 \x01(\x0e\x32\x1b.regnum.types.v1.EventCause\x12\x10\n\x08\x65vidence\x18\x06 \x01(\t\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\r\n\x05topic\x18\x08 \x01(\t\x12\x10\n\x08topic_id\x18\t \x01(\t\x12\x11\n\tpartition\x18\n \x01(\x05\x12\x11\n\tbroker_id\x18\x0b \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x0c \x01(\x03\x12+\n\x06\x62\x65\x66ore\x18\r \x01(\x0b\x32\x1b.regnum.admin.v1.EventState\x12*\n\x05\x61\x66ter\x18\x0e \x01(\x0b\x32\x1b.regnum.admin.v1.EventState\x12\r\n\x05\x63ount\x18\x0f \x01(\x03\x12\x0e\n\x06\x64\x65tail\x18\x10 \x01(\t\x12\x0b\n\x03who\x18\x11 \x01(\t\x12\x17\n\x0freplicas_before\x18\x12 \x03(\x05\x12\x16\n\x0ereplicas_after\x18\x13 \x03(\x05\x32q\n\x0c\x45ventService\x12\x61\n\x0e\x44\x65scribeEvents\x12&.regnum.admin.v1.DescribeEventsRequest\x1a\'.regnum.admin.v1.DescribeEventsResponseB>\n\x0fregnum.admin.v1P\x01Z\x17regnum/admin/v1;adminv1\xaa\x02\x0fRegnum.Admin.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cregnum/admin/v1/events.proto\x12\x0fregnum.admin.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cregnum/types/v1/events.proto\x1a\x1bregnum/types/v1/types.proto\"9\n\rEventPosition\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x03\x12\x0e\n\x06number\x18\x02 \x01(\x03\"\xbe\x01\n\x0b\x45ventFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\tbroker_id\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12)\n\x05kinds\x18\x04 \x03(\x0e\x32\x1a.regnum.types.v1.EventKind\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0c\n\n_partitionB\x0c\n\n_broker_id\"\xf4\x01\n\x15\x44\x65scribeEventsRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\x12,\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x1c.regnum.admin.v1.EventFilter\x12.\n\x06\x62\x65\x66ore\x18\x03 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12-\n\x05\x61\x66ter\x18\x04 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12\r\n\x05limit\x18\x05 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x06 \x01(\x05\"\xa5\x01\n\x16\x44\x65scribeEventsResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.regnum.admin.v1.ClusterEvent\x12,\n\x04next\x18\x02 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x0f\n\x07\x64ropped\x18\x04 \x01(\x03\x12\x0f\n\x07on_disk\x18\x05 \x01(\x08\"]\n\nEventState\x12\x0e\n\x06leader\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0b\n\x03\x65lr\x18\x04 \x03(\x05\x12\x0f\n\x07version\x18\x05 \x01(\x03\"\x91\x04\n\x0c\x43lusterEvent\x12\x30\n\x08position\x18\x01 \x01(\x0b\x32\x1e.regnum.admin.v1.EventPosition\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rcontroller_id\x18\x03 \x01(\x05\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.regnum.types.v1.EventKind\x12*\n\x05\x63\x61use\x18\x05 \x01(\x0e\x32\x1b.regnum.types.v1.EventCause\x12\x10\n\x08\x65vidence\x18\x06 \x01(\t\x12\x13\n\x0btraceparent\x18\x07 \x01(\t\x12\r\n\x05topic\x18\x08 \x01(\t\x12\x10\n\x08topic_id\x18\t \x01(\t\x12\x11\n\tpartition\x18\n \x01(\x05\x12\x11\n\tbroker_id\x18\x0b \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x0c \x01(\x03\x12+\n\x06\x62\x65\x66ore\x18\r \x01(\x0b\x32\x1b.regnum.admin.v1.EventState\x12*\n\x05\x61\x66ter\x18\x0e \x01(\x0b\x32\x1b.regnum.admin.v1.EventState\x12\r\n\x05\x63ount\x18\x0f \x01(\x03\x12\x0e\n\x06\x64\x65tail\x18\x10 \x01(\t\x12\x0b\n\x03who\x18\x11 \x01(\t\x12\x17\n\x0freplicas_before\x18\x12 \x03(\x05\x12\x16\n\x0ereplicas_after\x18\x13 \x03(\x05\x32q\n\x0c\x45ventService\x12\x61\n\x0e\x44\x65scribeEvents\x12&.regnum.admin.v1.DescribeEventsRequest\x1a\'.regnum.admin.v1.DescribeEventsResponseB>\n\x0fregnum.admin.v1P\x01Z\x17regnum/admin/v1;adminv1\xaa\x02\x0fRegnum.Admin.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,18 +35,18 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.admin.v1.events_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017regnum.admin.v1P\001Z\027regnum/admin/v1;adminv1\252\002\017Regnum.Admin.V1'
-  _globals['_EVENTPOSITION']._serialized_start=108
-  _globals['_EVENTPOSITION']._serialized_end=165
-  _globals['_EVENTFILTER']._serialized_start=168
-  _globals['_EVENTFILTER']._serialized_end=338
-  _globals['_DESCRIBEEVENTSREQUEST']._serialized_start=341
-  _globals['_DESCRIBEEVENTSREQUEST']._serialized_end=585
-  _globals['_DESCRIBEEVENTSRESPONSE']._serialized_start=588
-  _globals['_DESCRIBEEVENTSRESPONSE']._serialized_end=753
-  _globals['_EVENTSTATE']._serialized_start=755
-  _globals['_EVENTSTATE']._serialized_end=848
-  _globals['_CLUSTEREVENT']._serialized_start=851
-  _globals['_CLUSTEREVENT']._serialized_end=1360
-  _globals['_EVENTSERVICE']._serialized_start=1362
-  _globals['_EVENTSERVICE']._serialized_end=1475
+  _globals['_EVENTPOSITION']._serialized_start=141
+  _globals['_EVENTPOSITION']._serialized_end=198
+  _globals['_EVENTFILTER']._serialized_start=201
+  _globals['_EVENTFILTER']._serialized_end=391
+  _globals['_DESCRIBEEVENTSREQUEST']._serialized_start=394
+  _globals['_DESCRIBEEVENTSREQUEST']._serialized_end=638
+  _globals['_DESCRIBEEVENTSRESPONSE']._serialized_start=641
+  _globals['_DESCRIBEEVENTSRESPONSE']._serialized_end=806
+  _globals['_EVENTSTATE']._serialized_start=808
+  _globals['_EVENTSTATE']._serialized_end=901
+  _globals['_CLUSTEREVENT']._serialized_start=904
+  _globals['_CLUSTEREVENT']._serialized_end=1433
+  _globals['_EVENTSERVICE']._serialized_start=1435
+  _globals['_EVENTSERVICE']._serialized_end=1548
 # @@protoc_insertion_point(module_scope)

@@ -6,6 +6,7 @@ What happened in the cluster, and why."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from regnum.types.v1 import events_pb2 as _events_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
@@ -56,18 +57,20 @@ class EventFilter(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     BROKER_ID_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
-    SINCE_UNIX_MS_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """About that topic, in any of its lives. Empty: any topic, or none."""
     partition: _builtins.int
     """About that partition of the topic. Absent: any."""
     broker_id: _builtins.int
     """About that broker: it came or went, began or ceased to lead, joined or left the in-sync replicas. Absent: any."""
-    since_unix_ms: _builtins.int
-    """Not before that moment, milliseconds since 1970 by the clocks of controllers. 0: from the first."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_events_pb2.EventKind.ValueType]:
         """Of these kinds. Empty: any."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Not before that moment, by the clocks of controllers. Absent: from the first."""
 
     def __init__(
         self,
@@ -76,11 +79,11 @@ class EventFilter(_message.Message):
         partition: _builtins.int | None = ...,
         broker_id: _builtins.int | None = ...,
         kinds: _abc.Iterable[_events_pb2.EventKind.ValueType] | None = ...,
-        since_unix_ms: _builtins.int = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_partition", b"_partition", "broker_id", b"broker_id", "partition", b"partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_partition", b"_partition", "broker_id", b"broker_id", "partition", b"partition", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_partition", b"_partition", "broker_id", b"broker_id", "kinds", b"kinds", "partition", b"partition", "since_unix_ms", b"since_unix_ms", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_partition", b"_partition", "broker_id", b"broker_id", "kinds", b"kinds", "partition", b"partition", "since", b"since", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
     _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
@@ -234,7 +237,7 @@ class ClusterEvent(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POSITION_FIELD_NUMBER: _builtins.int
-    TIME_UNIX_MS_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
     CONTROLLER_ID_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
@@ -252,8 +255,6 @@ class ClusterEvent(_message.Message):
     WHO_FIELD_NUMBER: _builtins.int
     REPLICAS_BEFORE_FIELD_NUMBER: _builtins.int
     REPLICAS_AFTER_FIELD_NUMBER: _builtins.int
-    time_unix_ms: _builtins.int
-    """When, milliseconds since 1970 by the controller's clock."""
     controller_id: _builtins.int
     """Election id of the controller that decided it or took it up."""
     kind: _events_pb2.EventKind.ValueType
@@ -285,6 +286,10 @@ class ClusterEvent(_message.Message):
         """Where it stands."""
 
     @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When, by the controller's clock, in whole milliseconds."""
+
+    @_builtins.property
     def before(self) -> Global___EventState:
         """State of the partition before. Absent: it had none, or the event is about none."""
 
@@ -304,7 +309,7 @@ class ClusterEvent(_message.Message):
         self,
         *,
         position: Global___EventPosition | None = ...,
-        time_unix_ms: _builtins.int = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
         controller_id: _builtins.int = ...,
         kind: _events_pb2.EventKind.ValueType = ...,
         cause: _events_pb2.EventCause.ValueType = ...,
@@ -323,9 +328,9 @@ class ClusterEvent(_message.Message):
         replicas_before: _abc.Iterable[_builtins.int] | None = ...,
         replicas_after: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "position", b"position"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "position", b"position", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "cause", b"cause", "controller_id", b"controller_id", "count", b"count", "detail", b"detail", "evidence", b"evidence", "kind", b"kind", "partition", b"partition", "position", b"position", "replicas_after", b"replicas_after", "replicas_before", b"replicas_before", "time_unix_ms", b"time_unix_ms", "topic", b"topic", "topic_id", b"topic_id", "traceparent", b"traceparent", "who", b"who"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "cause", b"cause", "controller_id", b"controller_id", "count", b"count", "detail", b"detail", "evidence", b"evidence", "kind", b"kind", "partition", b"partition", "position", b"position", "replicas_after", b"replicas_after", "replicas_before", b"replicas_before", "time", b"time", "topic", b"topic", "topic_id", b"topic_id", "traceparent", b"traceparent", "who", b"who"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
