@@ -65,6 +65,7 @@ lint: install proto-check ## style, types, import contracts, wire contract
 
 proto: install ## regenerate the code of proto/ and of etcd3's wire messages
 	@$(BIN)/python -m regnum_testing.regenerate --write
+	@$(BIN)/python -m regnum_testing.error_table --write
 
 proto-check: install ## fail when the generated code is not what the generator makes
 	@$(BIN)/python -m regnum_testing.regenerate
