@@ -7,7 +7,7 @@ import pytest
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_client import Admin
-from regnum_service.wire_times import timestamp_of
+from regnum_model.wire_times import timestamp_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 

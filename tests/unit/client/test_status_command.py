@@ -11,8 +11,8 @@ from regnum_client import Admin
 from regnum_client.admin.health.health_admin import ask_elections
 from regnum_client.admin.health.views import HealthView, health_view
 from regnum_model.topic_filter import Trouble
+from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
-from regnum_service.wire_times import duration_of
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 

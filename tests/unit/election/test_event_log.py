@@ -26,9 +26,9 @@ from regnum_model.ids import (
     TopicId,
 )
 from regnum_model.nodes import LeaderAndIsr, Membership
+from regnum_model.wire_times import timestamp_of, unix_ms_of
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
-from regnum_service.wire_times import timestamp_of, unix_ms_of
 from regnum_testing.waiting import DEADLINE_S, eventually
 
 

@@ -18,8 +18,8 @@ from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.topic_filter import Trouble
+from regnum_model.wire_times import seconds_of
 from regnum_service.errors import RegnumError
-from regnum_service.wire_times import seconds_of
 from regnum_telemetry import conventions, instruments
 from regnum_telemetry.instruments import Instrument
 from regnum_telemetry.metrics import Labels, Metrics

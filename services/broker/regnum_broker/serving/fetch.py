@@ -13,6 +13,7 @@ from typing import Final
 
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.wire_times import ceiling_unix_ms_of
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import count_records, iterate
 from regnum_records.read import read_records
@@ -20,7 +21,6 @@ from regnum_records.record import Record
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns, slices
-from regnum_service.wire_times import ceiling_unix_ms_of
 from regnum_telemetry import instruments
 from regnum_telemetry.metrics import Metrics
 

@@ -11,9 +11,9 @@ from regnum.types.v1 import errors_pb2
 from regnum_model import paths
 from regnum_model.ids import BrokerId
 from regnum_model.topic_filter import Trouble
+from regnum_model.wire_times import duration_of
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
-from regnum_service.wire_times import duration_of
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.dispatch.broker_dispatch import BrokerOrders

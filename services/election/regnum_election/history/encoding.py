@@ -15,7 +15,7 @@ from regnum.admin.v1 import events_pb2
 from regnum.election.v1 import history_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import NO_LEADER, BrokerId, ControllerEpoch
-from regnum_service.wire_times import ceiling_unix_ms_of, timestamp_of
+from regnum_model.wire_times import ceiling_unix_ms_of, timestamp_of
 
 from regnum_election.history.events import AssignmentsEntry, Entry, Kind, OtherEntry, PartitionsEntry, Position
 

@@ -3,9 +3,9 @@
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_LEADER, BrokerId
+from regnum_model.wire_times import timestamp_of
 from regnum_service.item_errors import item_status
 from regnum_service.slices import Turns
-from regnum_service.wire_times import timestamp_of
 
 from regnum_election.decisions.cluster import Cluster
 from regnum_election.decisions.rejection import Rejection

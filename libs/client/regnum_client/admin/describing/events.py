@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from regnum.admin.v1 import events_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_model.ids import NO_LEADER, BrokerEpoch, BrokerId, ControllerEpoch, ElectionId, LeaderEpoch, TopicId
-from regnum_service.wire_times import timestamp_of, unix_ms_of
+from regnum_model.wire_times import timestamp_of, unix_ms_of
 
 
 class EventKind(enum.Enum):

@@ -8,7 +8,7 @@ from typing import Final
 from regnum.admin.v1 import admin_pb2
 from regnum.metadata.v1 import metadata_pb2
 from regnum_model.topic_filter import Trouble
-from regnum_service.wire_times import seconds_of
+from regnum_model.wire_times import seconds_of
 
 TROUBLES: Final[Mapping[int, Trouble]] = MappingProxyType(
     {

@@ -6,8 +6,8 @@ from typing import Final
 
 from regnum.admin.v1 import admin_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.wire_times import unix_ms_of
 from regnum_service.errors import RegnumError
-from regnum_service.wire_times import unix_ms_of
 
 PARTITIONS_PER_CALL: Final = 10_000
 """Partitions of one call; more are split."""

@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from regnum_service.wire_times import ceiling_unix_ms_of, duration_of, seconds_of, timestamp_of, unix_ms_of
+from regnum_model.wire_times import ceiling_unix_ms_of, duration_of, seconds_of, timestamp_of, unix_ms_of
 
 
 @pytest.mark.parametrize("unix_ms", [0, 1, 999, 1_000, 1_795_232_687_774, -1, -1_001])
