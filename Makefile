@@ -8,7 +8,10 @@ SERVICES := $(addprefix tests/unit/,election broker broker_log metadata quota)
 # imports, for a third of the time of its start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo bench test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check lock clean
+# What the wire was at the last release, or, before the first one, when it was declared stable.
+RELEASED := proto/released.binpb
+
+.PHONY: help install demo bench test test-full check-clusters check-units check-stores check-services check-loops-of-election check-loops lint proto proto-check proto-release lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,10 +65,14 @@ lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/buf lint
+	@$(BIN)/buf breaking --against $(RELEASED)
 
 proto: install ## regenerate the code of proto/ and of etcd3's wire messages
 	@$(BIN)/python -m regnum_testing.regenerate --write
 	@$(BIN)/python -m regnum_testing.error_table --write
+
+proto-release: install ## at a release, and only then: what the wire is now is what later changes are held against
+	@$(BIN)/buf build --exclude-source-info --output $(RELEASED)
 
 proto-check: install ## fail when the generated code is not what the generator makes
 	@$(BIN)/python -m regnum_testing.regenerate

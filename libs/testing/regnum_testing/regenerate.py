@@ -31,8 +31,6 @@ class Target:
     """Folder of the generated code."""
     typed: bool
     """Whether ``.pyi`` files are made."""
-    beside: Path | None = None
-    """Folder of the files that these import and whose code is a library's."""
     called_only: bool = False
     """Whether its services are somebody else's: of their code only what calls them is kept."""
 
@@ -45,7 +43,6 @@ TARGETS: Final = (
         below="regnum/*/v1/*.proto",
         generated=Path("proto/gen"),
         typed=True,
-        beside=Path("proto/third_party"),
     ),
     Target(
         sources=_ETCD_RPC, below="etcd3/etcdrpc/*.proto", generated=_ETCD_RPC / "gen", typed=False, called_only=True
@@ -59,8 +56,6 @@ def generate(target: Target, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     sources = sorted((ROOT / target.sources).glob(target.below))
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / target.sources}"]
-    if target.beside is not None:
-        command.append(f"-I{ROOT / target.beside}")
     command += [f"--python_out={into}", f"--grpc_python_out={into}"]
     if target.typed:
         tools = Path(sys.executable).parent

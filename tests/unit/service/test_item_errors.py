@@ -81,4 +81,4 @@ def test_every_item_that_may_fail_has_room_for_it() -> None:
 @pytest.mark.parametrize("name", ["status.proto", "error_details.proto"])
 def test_the_copies_of_googles_files_are_those_of_the_library(name: str) -> None:
     (theirs,) = {Path(folder) / name for folder in google.rpc.__path__ if (Path(folder) / name).exists()}
-    assert (ROOT / "proto/third_party/google/rpc" / name).read_bytes() == theirs.read_bytes()
+    assert (ROOT / "proto/google/rpc" / name).read_bytes() == theirs.read_bytes()

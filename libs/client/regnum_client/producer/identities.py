@@ -6,7 +6,6 @@ import random
 from typing import Final
 
 from regnum.broker.v1.producer_pb2 import InitProducerIdRequest
-from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
@@ -74,10 +73,9 @@ class Identities:
                         InitProducerIdRequest(header=self._header),
                         timeout_s=5.0,
                     )
-                    if answer.error_code == errors_pb2.ERROR_CODE_NONE:
-                        self._identity = Identity(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
-                        self._outcomes.wake()
-                        return
+                    self._identity = Identity(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+                    self._outcomes.wake()
+                    return
             self._metadata.request()
             trouble_ms = (self._clock.monotonic() - began_s) * 1000
             await self._clock.sleep(retry_delay_ms(trouble_ms, self._chance.random()) / 1000)

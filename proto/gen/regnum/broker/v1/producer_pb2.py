@@ -22,11 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from regnum.types.v1 import errors_pb2 as regnum_dot_types_dot_v1_dot_errors__pb2
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fregnum/broker/v1/producer.proto\x12\x10regnum.broker.v1\x1a\x1cregnum/types/v1/errors.proto\x1a\x1bregnum/types/v1/types.proto\"G\n\x15InitProducerIdRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\"u\n\x16InitProducerIdResponse\x12.\n\nerror_code\x18\x01 \x01(\x0e\x32\x1a.regnum.types.v1.ErrorCode\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x32v\n\x0fProducerService\x12\x63\n\x0eInitProducerId\x12\'.regnum.broker.v1.InitProducerIdRequest\x1a(.regnum.broker.v1.InitProducerIdResponseBB\n\x10regnum.broker.v1P\x01Z\x19regnum/broker/v1;brokerv1\xaa\x02\x10Regnum.Broker.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fregnum/broker/v1/producer.proto\x12\x10regnum.broker.v1\x1a\x1bregnum/types/v1/types.proto\"G\n\x15InitProducerIdRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1e.regnum.types.v1.RequestHeader\"E\n\x16InitProducerIdResponse\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x32v\n\x0fProducerService\x12\x63\n\x0eInitProducerId\x12\'.regnum.broker.v1.InitProducerIdRequest\x1a(.regnum.broker.v1.InitProducerIdResponseBB\n\x10regnum.broker.v1P\x01Z\x19regnum/broker/v1;brokerv1\xaa\x02\x10Regnum.Broker.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +33,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.broker.v1.producer_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\020regnum.broker.v1P\001Z\031regnum/broker/v1;brokerv1\252\002\020Regnum.Broker.V1'
-  _globals['_INITPRODUCERIDREQUEST']._serialized_start=112
-  _globals['_INITPRODUCERIDREQUEST']._serialized_end=183
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=185
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=302
-  _globals['_PRODUCERSERVICE']._serialized_start=304
-  _globals['_PRODUCERSERVICE']._serialized_end=422
+  _globals['_INITPRODUCERIDREQUEST']._serialized_start=82
+  _globals['_INITPRODUCERIDREQUEST']._serialized_end=153
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=155
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=224
+  _globals['_PRODUCERSERVICE']._serialized_start=226
+  _globals['_PRODUCERSERVICE']._serialized_end=344
 # @@protoc_insertion_point(module_scope)

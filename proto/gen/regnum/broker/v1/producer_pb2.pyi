@@ -5,7 +5,6 @@ The broker as clients see it."""
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from regnum.types.v1 import errors_pb2 as _errors_pb2
 from regnum.types.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
@@ -48,11 +47,8 @@ class InitProducerIdResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ERROR_CODE_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
-    error_code: _errors_pb2.ErrorCode.ValueType
-    """Outcome."""
     producer_id: _builtins.int
     """The producer id."""
     producer_epoch: _builtins.int
@@ -60,13 +56,12 @@ class InitProducerIdResponse(_message.Message):
     def __init__(
         self,
         *,
-        error_code: _errors_pb2.ErrorCode.ValueType = ...,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
