@@ -12,6 +12,7 @@ import pytest
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.port import Check, Group, Outcome
 from regnum_election.controller import Controller
+from regnum_election.partitions.removal import RemovalCall, RemovalOutcome
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.topics.creation import Created
 from regnum_election.topics.requests import TopicRequest
@@ -123,6 +124,39 @@ async def test_whatever_a_controller_had_begun_the_next_one_completes_or_nothing
     # The first write is the one that counts.
     assert outcomes == ({AFTER[kind]} if share == 1.0 else {BEFORE, AFTER[kind]})
     assert writes >= 3
+
+
+async def test_who_resumes_a_removal_that_is_over_but_for_its_mark_leaves_no_folder_behind(
+    clusters: list[FakeCluster],
+) -> None:
+    """Steps: partitions are buried; every broker confirms; before the mark goes, upkeep resumes what has one."""
+    cluster = FakeCluster()
+    clusters.append(cluster)
+    await cluster.begin(*BROKERS)
+    controller = await cluster.reign()
+    await create(controller)
+    await until(lambda: controller.queue.is_empty and controller._in_hand is None)
+    removals, remover = controller._context.removals, controller._remover
+    request = RemovalRequest(name="t", topic_id="", partitions=range(1, BEFORE), mutation=None)
+    result: asyncio.Future[tuple[RemovalOutcome, ...]] = asyncio.get_running_loop().create_future()
+    steps = remover.remove_partitions(RemovalCall(requests=[request], validate_only=False, result=result))
+    await anext(steps)
+    await anext(steps)
+    assert len(removals) == BEFORE - 1, "buried"
+    await until(lambda: not len(removals), what="every broker confirmed")
+
+    async def nothing_recorded() -> bool:
+        return (await cluster.outside.children(paths.DELETE_PARTITIONS)).names == ()
+
+    await until(nothing_recorded)
+    assert (await cluster.topic("t")).removing
+    async for _ in remover.resume():
+        pass
+    async for _ in steps:
+        pass
+    assert result.done()
+    assert not (await cluster.topic("t")).removing
+    assert (await cluster.outside.children(paths.DELETE_PARTITIONS)).names == ()
 
 
 async def finished(controller: Controller, calling: "asyncio.Future[object]") -> None:

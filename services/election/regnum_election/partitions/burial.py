@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from regnum_coordination.port import Check, Create, Group, Node, Refused, Set, Written
+from regnum_coordination.port import Check, Create, Delete, Group, Node, Refused, Set, Written
 from regnum_model import paths
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import MalformedNodeError, PartitionDeletionNode
@@ -67,6 +67,8 @@ class Burial:
         self._hopeless: Final[dict[PartitionKey, tuple[int, int]]] = {}
         """What only a person can mend: how often it is passed over before it is read again, and how often the last
         time."""
+        self._contested: Final[set[TopicId]] = set()
+        """Topics whose folder of records was made for a record that then was refused."""
         self._given_up: Final[dict[PartitionKey, LeaderEpoch]] = {}
         """Partitions whose state may be written over unread, with the leader epoch of their tombstone, at least."""
 
@@ -97,9 +99,7 @@ class Burial:
                 done = await self._bury(left, hopeless, read=round_ > 0)
                 for key in done:
                     buried[key.topic_id].add(key.partition)
-                    self._hopeless.pop(key, None)
-                    self._given_up.pop(key, None)
-                    self._no_longer_stuck(key)
+                    self._put_out_of_mind(key)
                 left = [key for key in left if key not in done and key not in hopeless]
             self._pass_over(hopeless)
             if left or hopeless:
@@ -110,12 +110,20 @@ class Burial:
         for id in topics:
             # What is left is read when its time comes again.
             self._known.pop(id, None)
+        await self._take_empty_folders_away(id for id in topics if id in self._contested)
         for key in [key for key in self._given_up if key.topic_id not in context.picture.topics]:
             del self._given_up[key]
         for key in [key for key in self._hopeless if key.partition not in context.removals.begun.get(key.topic_id, ())]:
             # Deleted with its topic.
             del self._hopeless[key]
         await self._take_marks_away({id: numbers for id, numbers in buried.items() if numbers})
+
+    def _put_out_of_mind(self, key: PartitionKey) -> None:
+        """A partition is buried: whoever comes to it once more, before its mark is taken away, reads that."""
+        self._known.get(key.topic_id, {}).pop(key.partition, None)
+        self._hopeless.pop(key, None)
+        self._given_up.pop(key, None)
+        self._no_longer_stuck(key)
 
     def _no_longer_stuck(self, key: PartitionKey) -> None:
         damage = self._context.removals.damage_of(key)
@@ -184,6 +192,7 @@ class Burial:
                     done.add(key)
                 case Refused(error=error):
                     context.log.info("state changed while it was replaced", key=key, reason=str(error))
+                    self._contested.add(key.topic_id)
                     if getattr(error, "path", None) == paths.topic_id(key.topic_id):
                         # Without its guard the topic is out of reach (safety rule S2).
                         hopeless.add(key)
@@ -260,6 +269,17 @@ class Burial:
             return (guard, Set(state_path, tombstone.encode(), held.version), note), record
         folder = () if folder_path in found else (Create(folder_path, b""),)
         return (guard, *folder, Create(state_path, tombstone.encode()), note), record
+
+    async def _take_empty_folders_away(self, topics: Iterable[TopicId]) -> None:
+        """Where no record came after the folder was made, none will take it away when it ends."""
+        empty: list[Group] = []
+        for id in tuple(topics):
+            self._contested.discard(id)
+            if not self._context.removals.of_topic(id):
+                empty.append((Delete(paths.partition_deletions(id), 0),))
+        if empty:
+            # One that somebody put something into stays.
+            await self._context.store.write_batch(empty)
 
     async def _take_marks_away(self, buried: Mapping[TopicId, Collection[int]]) -> None:
         """The topic nodes name them no more; what is refused is for a later time."""
