@@ -96,7 +96,7 @@ async def test_a_stream_that_is_closed_leaves_no_thread_behind(controller: Contr
         assert await within(stream.read()) is not None
         stream.close()
     # Those of the server's pool stay.
-    await soon(lambda: threading.active_count() <= before + len(streams), what="the threads to end")
+    await soon(lambda: not readers() and threading.active_count() <= before + len(streams), what="the threads to end")
     assert not readers()
 
 
