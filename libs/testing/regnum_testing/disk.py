@@ -77,6 +77,11 @@ class HangingDisk(Disk):
         self.answers.set()
         self.asked = False
         """Whether it was asked to write since it stopped answering."""
+        self.syncs = threading.Event()
+        """Cleared: nothing is brought to the disk until it is set."""
+        self.syncs.set()
+        self.syncing = threading.Event()
+        """Whether it was asked for that since."""
         self.removes = threading.Event()
         """Cleared: files are not removed until it is set."""
         self.removes.set()
@@ -88,6 +93,13 @@ class HangingDisk(Disk):
         self.asked = not self.answers.is_set()
         self.answers.wait()
         return super().pwritev(descriptor, buffers, position)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Sync, once the disk does."""
+        if not self.syncs.is_set():
+            self.syncing.set()
+        self.syncs.wait()
+        super().fdatasync(descriptor)
 
     def unlink(self, path: str) -> None:
         """Remove a file, once the disk removes any."""

@@ -2,8 +2,8 @@
 
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
-finished meanwhile. What is deleted goes on a thread of its own, and what
-grows is brought to the disk on another.
+finished meanwhile. What is deleted goes on a thread of its own, what grows is brought to the disk on another, and the
+journal on a third: an fsync takes as long as the disk likes, and only who relies on it waits for it.
 """
 
 import asyncio
@@ -66,9 +66,11 @@ class Storage:
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
         self._remover: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-remover")
         self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
+        self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
         self._syncing: asyncio.Future[None] | None = None
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
-        self._reading: Final[set[asyncio.Future[Any]]] = set()
+        self._beside: Final[set[asyncio.Future[Any]]] = set()
+        """Reads, and fsyncs of the journal, that are under way."""
         self._removing: Final[set[asyncio.Future[None]]] = set()
         self._finished: Final[deque[tuple[asyncio.Future[Any], Future[Any], Callable[[], None]]]] = deque()
         self._delivery_due = False
@@ -117,9 +119,22 @@ class Storage:
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job on a reader thread."""
-        result = self._submit(self._readers, job)
-        self._reading.add(result)
-        result.add_done_callback(self._reading.discard)
+        return await self._run_beside(self._readers, job)
+
+    async def sync_journal(self) -> None:
+        """Bring to the disk what jobs have recorded with ``sync=False``, while the writer goes on.
+
+        Raises:
+            DirectoryFailedError: it may be lost.
+        """
+        # At the end there is nobody left who would wait for the writer.
+        executor = self._writer if self._closing else self._journal_syncer
+        await self._run_beside(executor, self.directory.sync_journal)
+
+    async def _run_beside(self, executor: ThreadPoolExecutor, job: Callable[[], T]) -> T:
+        result = self._submit(executor, job)
+        self._beside.add(result)
+        result.add_done_callback(self._beside.discard)
         return await result
 
     async def delete(self, keys: Sequence[PartitionKey]) -> None:
@@ -130,7 +145,8 @@ class Storage:
             DirectoryFailedError: the disk failed.
         """
         directory = self.directory
-        await self.write(lambda: directory.retire_replicas(keys))
+        await self.write(lambda: directory.retire_replicas(keys, sync=False))
+        await self.sync_journal()
         while await self.write(lambda: directory.move_aside(RENAMED_AT_ONCE)):
             pass
         if self._closing:
@@ -168,12 +184,13 @@ class Storage:
         self._remover.shutdown(wait=False)
         self._closing = True
         self._syncer.shutdown(wait=False)
+        self._journal_syncer.shutdown(wait=False)
         if directory.hung:
             # Nobody can wait for that thread; the lock goes with the process.
             self._writer.shutdown(wait=False)
             return
         directory.leave_files()
-        if pending := {*self._reading, *self._removing, *([self._syncing] if self._syncing is not None else [])}:
+        if pending := {*self._beside, *self._removing, *([self._syncing] if self._syncing is not None else [])}:
             await asyncio.wait(pending)
         await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed))
         self._writer.shutdown(wait=False)

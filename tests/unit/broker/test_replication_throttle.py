@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from regnum_broker.replication.throttle import UNLIMITED, Meter
+from regnum_broker.replication.throttle import BURST_S, UNLIMITED, Meter
 from regnum_model.ids import BrokerId
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
@@ -26,8 +26,8 @@ async def test_over_time_the_rate_is_held_exactly_whatever_the_size_of_batches()
             await clock.advance(pause_s)
         meter.count(size)
     elapsed_s = clock.monotonic() - began_s
-    # The last batch may be paid for after the end, and a second's worth was there at the beginning.
-    assert elapsed_s * RATE + RATE >= meter.counted - 3_000
+    # The last batch may be paid for after the end, and the burst was there at the beginning.
+    assert (elapsed_s + BURST_S) * RATE >= meter.counted - 3_000
     assert elapsed_s * RATE <= meter.counted
 
 
@@ -37,7 +37,7 @@ def test_without_a_rate_anything_may_be_sent_at_once() -> None:
     meter.count(10**9)
     assert meter.allowance() == UNLIMITED
     meter.set_rate(RATE)
-    assert meter.allowance() == RATE
+    assert meter.allowance() == RATE * BURST_S
     meter.set_rate(0)
     assert meter.allowance() == UNLIMITED
 
@@ -48,7 +48,30 @@ def test_what_is_overdrawn_stays_so_when_the_rate_changes() -> None:
     meter.count(5 * RATE)
     meter.set_rate(2 * RATE)
     assert meter.allowance() == 0
-    assert meter.pause_s() == pytest.approx(2.1)
+    # Half a second's worth was there, the rest is paid for at the new rate.
+    assert meter.pause_s() == pytest.approx((5 - BURST_S) / 2 + 0.1)
+
+
+def test_leaders_that_are_asked_at_once_share_what_may_be_taken() -> None:
+    meter = Meter(FakeClock())
+    meter.set_rate(RATE)
+    for _ in range(4):
+        meter.join()
+    assert meter.allowance() == RATE * BURST_S / 4
+    for _ in range(3):
+        meter.leave()
+    assert meter.allowance() == RATE * BURST_S
+
+
+async def test_the_least_there_is_can_be_asked_for_however_many_share_it() -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    meter.set_rate(1)
+    for _ in range(100):
+        meter.join()
+    meter.count(1)
+    await clock.advance(meter.pause_s() + 1.0)
+    assert meter.allowance() == 1
 
 
 @pytest.mark.parametrize("rate", [1, 5, 9])
@@ -116,4 +139,20 @@ async def test_the_new_replica_takes_no_faster_than_it_may(world: BrokerWorld) -
     await eventually(counted, what="all of it is counted")
     elapsed_s = world.brokers[BrokerId(3)].broker._clock.monotonic() - began_s
     # A slower machine only takes longer; what it may not do is take less time than the rate asks for.
-    assert elapsed_s >= (taking.counted - 4_000 - 2_000) / 4_000
+    assert elapsed_s >= (taking.counted - 4_000 * BURST_S - 2_000) / 4_000
+
+
+async def test_the_leaders_of_new_replicas_are_asked_for_a_share_each(world: BrokerWorld) -> None:
+    taking = world.brokers[BrokerId(3)].broker._throttle.taking
+    orders = []
+    for partition, leader in enumerate((1, 2)):
+        state = await world.elect(leader, [1, 2], partition=partition, replicas=[1, 2])
+        moving = world.order(state, 0, partition=partition, replicas=[1, 2, 3])
+        moving.adding_replicas.append(3)
+        moving.follower_throttle_rate = 4_000
+        orders.append(moving)
+    await world.send(3, orders)
+    assert taking.allowance() == 4_000 * BURST_S / 2
+    # Once it is a replica like the others, the next leader epoch says so.
+    await world.elect(1, [1, 2, 3], epoch=2, replicas=[1, 2, 3])
+    assert taking.allowance() == 4_000 * BURST_S

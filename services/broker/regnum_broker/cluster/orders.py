@@ -1,8 +1,8 @@
 """Carrying out the controller's orders: one task, one message after another, whole messages only.
 
 A caller that gives up does not stop a message half-way: its roles would have been taken and never given. Each message
-costs one journal append and one fsync, and one for each REPLICAS_PER_DELETION replicas that it deletes; long messages
-are applied in slices (safety rule S22).
+costs one journal append and one fsync, and one for each REPLICAS_PER_DELETION replicas that it deletes; the fsync is
+made beside the writer, and the roles are given when it is done. Long messages are applied in slices (safety rule S22).
 """
 
 import asyncio
@@ -171,9 +171,7 @@ class Orders:
         if taking:
             orders = [order for _, order in taking.values()]
             try:
-                starts = await self._storage.write(
-                    lambda: _record(self._storage.directory, orders, broker=self._replicas.broker)
-                )
+                starts = await self._recorded(orders)
             except StorageError as error:
                 self._log.critical("orders not recorded", reason=str(error))
                 for index, _ in taking.values():
@@ -187,6 +185,15 @@ class Orders:
             if cause:
                 _record_roles(orders, began_unix_nano, cause, broker=self._replicas.broker)
         return results
+
+    async def _recorded(self, orders: Sequence[Order]) -> dict[PartitionKey, int]:
+        """Where each log ends, when what these orders rely on is on the disk; what is offline by now is left out."""
+        storage = self._storage
+        starts, recorded = await storage.write(lambda: _record(storage.directory, orders, broker=self._replicas.broker))
+        if recorded:
+            # Appends to other partitions go on meanwhile; to these there are none, for they have no role.
+            await storage.sync_journal()
+        return starts
 
     def _is_plausible(self, order: Order) -> bool:
         """Whether the leader epoch may be true: once in the log, a number out of nowhere would stay for ever."""
@@ -317,7 +324,12 @@ class Orders:
                     self._replicas.give(partition, leadership)
                     leadership.advance(now_s)
                 else:
-                    following = Following(leader=state.leader, leader_epoch=state.leader_epoch, cause=cause)
+                    following = Following(
+                        leader=state.leader,
+                        leader_epoch=state.leader_epoch,
+                        cause=cause,
+                        filled=self._replicas.broker in order.adding,
+                    )
                     self._replicas.give(partition, following)
                     self._fetchers.follow(partition, following)
         if added:
@@ -421,22 +433,25 @@ class Orders:
         return [*self._replicas.of_topic(topic_id), *offline.get(topic_id, ())]
 
 
-def _record(directory: LogDirectory, orders: Sequence[Order], *, broker: BrokerId) -> dict[PartitionKey, int]:
+def _record(
+    directory: LogDirectory, orders: Sequence[Order], *, broker: BrokerId
+) -> tuple[dict[PartitionKey, int], bool]:
     """On the writer thread, after every append handed in before: make missing replicas, record epochs to be led in.
 
-    Returns where each log ends; what is offline by now is left out.
+    Returns where each log ends, without those that are offline by now; and whether there is something to be synced
+    before anybody relies on it.
     """
     usable = [order for order in orders if order.key not in directory.offline]
     missing = [(order.key, order.topic) for order in usable if order.key not in directory.replicas]
     if missing:
-        directory.create_replicas(missing)
+        directory.create_replicas(missing, sync=False)
     ends = {order.key: directory.replicas[order.key].log_end_offset for order in usable}
     leading = [
         (order.key, order.state.leader_epoch, ends[order.key]) for order in usable if order.state.leader == broker
     ]
     if leading:
-        directory.record_leader_epochs(leading)
-    return ends
+        directory.record_leader_epochs(leading, sync=False)
+    return ends, bool(missing or leading)
 
 
 def _record_roles(orders: Sequence[Order], began_unix_nano: int, cause: str, *, broker: BrokerId) -> None:

@@ -172,8 +172,12 @@ class LogDirectory:
         """
         self._proof.bind_cluster(cluster_id)
 
-    def create_replicas(self, replicas: Sequence[tuple[PartitionKey, str]]) -> None:
+    def create_replicas(self, replicas: Sequence[tuple[PartitionKey, str]], *, sync: bool = True) -> None:
         """Create empty replicas (key, topic name) with one append and one fsync; known ones are left as they are.
+
+        Args:
+            replicas: which.
+            sync: False leaves the fsync to ``sync_journal``: until that was done, nobody may rely on them.
 
         Raises:
             CorruptLogError: one of them is offline here; nothing was created.
@@ -192,7 +196,7 @@ class LogDirectory:
             return
         self._leaving.make_way(new)
         self._high_watermarks.make_way(new)
-        self._host.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=True)
+        self._host.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=sync)
         self._replicas = self._replicas.update(
             {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
         )
@@ -211,8 +215,12 @@ class LogDirectory:
         if self.full:
             self.make_reserve()
 
-    def retire_replicas(self, keys: Sequence[PartitionKey]) -> None:
+    def retire_replicas(self, keys: Sequence[PartitionKey], *, sync: bool = True) -> None:
         """Delete replicas for good with one append and one fsync; then ``move_aside`` and ``remove_files``.
+
+        Args:
+            keys: which.
+            sync: False leaves the fsync to ``sync_journal``, which then comes before ``move_aside``.
 
         Raises:
             ResourceExhaustedError: not even the reserve was there to write it down; nothing was deleted.
@@ -222,7 +230,7 @@ class LogDirectory:
         if not doomed:
             return
         self._host.before_change()
-        self._host.record([ReplicaDeleted(key=key) for key in doomed], sync=True)
+        self._host.record([ReplicaDeleted(key=key) for key in doomed], sync=sync)
         removed = [self._replicas[key] for key in doomed if key in self._replicas]
         self._replicas = _without(self._replicas, doomed)
         self._offline = _without(self._offline, doomed)
@@ -252,8 +260,14 @@ class LogDirectory:
         """End ``remove_files`` early; what is left is removed at the next start. From any thread."""
         self._leaving.stop()
 
-    def record_leader_epochs(self, epochs: Sequence[tuple[PartitionKey, LeaderEpoch, int]]) -> None:
+    def record_leader_epochs(
+        self, epochs: Sequence[tuple[PartitionKey, LeaderEpoch, int]], *, sync: bool = True
+    ) -> None:
         """Record (key, leader epoch, start offset) durably and in the epoch caches, with one append and one fsync.
+
+        Args:
+            epochs: which.
+            sync: False leaves the fsync to ``sync_journal``: until that was done, nobody may lead in them.
 
         Raises:
             UnknownReplicaError: there is no such replica; nothing was recorded.
@@ -272,11 +286,19 @@ class LogDirectory:
             # The journal is folded in order, so what earlier batches showed goes first.
             changed = [self._replicas[key] for key in {entry.key for entry in new}]
             earlier = [entry for replica in changed for entry in replica.leader_epochs.unjournaled]
-            self._host.record([*earlier, *new], sync=True)
+            self._host.record([*earlier, *new], sync=sync)
             for replica in changed:
                 replica.leader_epochs.journaled()
             for entry in new:
                 self._replicas[entry.key].leader_epochs.assign(entry.epoch, entry.start_offset)
+
+    def sync_journal(self) -> None:
+        """Bring to the disk what was recorded. For any thread: the writer goes on meanwhile.
+
+        Raises:
+            DirectoryFailedError: what was recorded may be lost.
+        """
+        self._journal.sync()
 
     def stored_high_watermark(self, key: PartitionKey) -> int:
         """What the checkpoint says of a replica; 0 if nothing. From any thread."""

@@ -100,6 +100,8 @@ class LeaderStream:
         self._clock: Final = clock
         self._log: Final = structlog.get_logger("follower").bind(leader=leader)
         self._followed: Final[dict[PartitionKey, Followed]] = {}
+        self._filled: Final[dict[PartitionKey, None]] = {}
+        """Those that a reassignment brings in: all leaders of such share what the throttle allows."""
         self._changed: dict[PartitionKey, None] = {}
         """Those whose position the leader has to be told."""
         self._forgotten: Final[dict[PartitionKey, None]] = {}
@@ -116,6 +118,8 @@ class LeaderStream:
         """Fetch a partition from now on."""
         self._forgotten.pop(partition.key, None)
         self._followed[partition.key] = Followed(partition, following)
+        if following.filled:
+            self._share(partition.key)
         self._changed[partition.key] = None
         self._due = True
         self._moved.set()
@@ -125,6 +129,18 @@ class LeaderStream:
         if self._followed.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
+            self._share_no_more(key)
+
+    def _share(self, key: PartitionKey) -> None:
+        if not self._filled:
+            self._throttle.join()
+        self._filled[key] = None
+
+    def _share_no_more(self, key: PartitionKey) -> None:
+        if key in self._filled:
+            del self._filled[key]
+            if not self._filled:
+                self._throttle.leave()
 
     def serves(self, key: PartitionKey) -> bool:
         """Whether the leader answers, and has not refused a partition lately. An idle partition is served, too."""

@@ -31,6 +31,8 @@ class Following(Role):
     """Epoch of that leader."""
     cause: str = ""
     """Place in the trace of the failover that began it; empty: none."""
+    filled: bool = False
+    """Whether a reassignment brings the replica in, so that its records are throttled until it is in sync."""
 
 
 class Partition:

@@ -10,7 +10,8 @@ can count it as well.
 Algorithm: a token bucket for each direction (``regnum_model.bucket``), which holds BURST_S of its rate. Whoever has
 tokens may send or take as much as the tokens say, and a whole batch in any case, which the next ones pay for: over
 seconds the rate is held exactly. Where the tokens are used up, one waits until PAUSE_S of the rate have flowed in, so
-that not every batch is a request of its own.
+that not every batch is a request of its own. A follower asks several leaders at once: each for its share of the tokens,
+for whatever is asked for may come.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from typing import Final
 from regnum_model.bucket import Bucket, Limit, charge, full, refill
 from regnum_service.clock import Clock
 
-BURST_S: Final = 1.0
-"""Seconds of the rate that may be sent at once after quiet."""
+BURST_S: Final = 0.5
+"""Seconds of the rate that may be sent at once after quiet: more than there is between a busy follower's requests."""
 
 PAUSE_S: Final = 0.1
 """Seconds of the rate that are waited for when nothing is left."""
@@ -47,8 +48,17 @@ class Meter:
         self._clock: Final = clock
         self._limit: Limit | None = None
         self._bucket = Bucket(0.0, 0.0)
+        self._sharers = 0
         self.counted = 0
         """Bytes that were counted since the broker started, with a throttle or without one."""
+
+    def join(self) -> None:
+        """One more who asks for bytes before it is known who gets them; ``leave`` ends it."""
+        self._sharers += 1
+
+    def leave(self) -> None:
+        """One less."""
+        self._sharers -= 1
 
     def set_rate(self, rate: int) -> None:
         """Another rate from now on; what was overdrawn stays so."""
@@ -56,7 +66,7 @@ class Meter:
         if rate <= 0:
             self._limit = None
             return
-        limit = Limit(rate=float(rate), burst=rate * BURST_S)
+        limit = Limit(rate=float(rate), burst=max(rate * BURST_S, 1.0))
         if self._limit is None:
             self._bucket = full(limit, now_s)
         elif limit != self._limit:
@@ -64,11 +74,12 @@ class Meter:
         self._limit = limit
 
     def allowance(self) -> int:
-        """Bytes that may be counted now; UNLIMITED: any number; 0: none, see ``pause_s``."""
+        """Bytes that may be counted now, by each who shares; UNLIMITED: any number; 0: none, see ``pause_s``."""
         if self._limit is None:
             return UNLIMITED
         self._bucket = refill(self._bucket, self._limit, self._clock.monotonic())
-        return int(self._bucket.tokens) if self._bucket.tokens >= 1.0 else 0
+        tokens = self._bucket.tokens
+        return max(int(tokens / max(self._sharers, 1)), 1) if tokens >= 1.0 else 0
 
     def pause_s(self) -> float:
         """Seconds until there is something worth a request; 0: there is."""

@@ -123,7 +123,7 @@ def _folded(lines: _Lines) -> JournalState:
 
 
 class Journal:
-    """The open journal of a directory. For the writer thread."""
+    """The open journal of a directory. For the writer thread, but for ``sync``."""
 
     def __init__(self, path: Path, disk: GuardedDisk) -> None:
         self._path: Final = str(path)
@@ -184,10 +184,18 @@ class Journal:
         if data:
             self._append(data)
         if sync:
-            try:
-                self._disk.sync(self._path)
-            except DamagedFileError as error:
-                raise self._disk.fail(str(error)) from error
+            self.sync()
+
+    def sync(self) -> None:
+        """Bring all that was added to the disk. For any thread.
+
+        Raises:
+            DirectoryFailedError: what was added may be lost.
+        """
+        try:
+            self._disk.sync(self._path)
+        except DamagedFileError as error:
+            raise self._disk.fail(str(error)) from error
 
     def sync_copy(self) -> None:
         """Bring the copy to the disk as well: for a clean stop."""
