@@ -29,7 +29,7 @@ from regnum_broker.cluster.controller import ControllerCalls, ControllerFinder, 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.isolation_watch import IsolationWatch
 from regnum_broker.cluster.lifeline import Lifeline
-from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown

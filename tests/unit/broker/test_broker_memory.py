@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.opening import open_directory
 from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower import Fetchers, LeaderStream

@@ -10,7 +10,7 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_broker.cluster.orders import REPLICAS_PER_DELETION
+from regnum_broker.cluster.orders.stops import REPLICAS_PER_DELETION
 from regnum_model import paths
 from regnum_model.ids import BrokerId, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_service.status import from_rpc_error

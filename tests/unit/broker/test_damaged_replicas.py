@@ -12,7 +12,7 @@ from regnum.broker.v1 import log_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.replication.follower import Fetchers
 from regnum_broker.replication.offline import OfflineReplicas

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from regnum.broker.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import DirectoryFailedError
 from regnum_broker.replication.follower import Fetchers

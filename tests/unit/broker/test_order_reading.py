@@ -3,7 +3,7 @@
 import pytest
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
-from regnum_broker.cluster.order_reading import SHARED_MAX, OrderReader
+from regnum_broker.cluster.orders.reading import SHARED_MAX, OrderReader
 
 
 def message(

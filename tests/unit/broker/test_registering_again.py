@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.registration import FENCE_BACKOFF, Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.identity import Identity

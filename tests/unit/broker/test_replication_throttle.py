@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from regnum_broker.replication.throttle import BURST_S, UNLIMITED, Meter
+from regnum_broker.replication.throttle import BURST_S, PAUSE_S, UNLIMITED, Meter
 from regnum_model.ids import BrokerId
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
@@ -29,6 +29,20 @@ async def test_over_time_the_rate_is_held_exactly_whatever_the_size_of_batches()
     # The last batch may be paid for after the end, and the burst was there at the beginning.
     assert (elapsed_s + BURST_S) * RATE >= meter.counted - 3_000
     assert elapsed_s * RATE <= meter.counted
+
+
+async def test_what_flows_in_during_a_request_is_not_worth_another_one() -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    meter.set_rate(1_000_000)
+    seconds, requests = 5, 0
+    for _ in range(seconds * 200):
+        if allowance := meter.allowance():
+            meter.count(allowance)
+            requests += 1
+        await clock.advance(0.005)
+    assert requests <= seconds / PAUSE_S + 1
+    assert meter.counted == pytest.approx((seconds + BURST_S) * 1_000_000, rel=0.05)
 
 
 def test_without_a_rate_anything_may_be_sent_at_once() -> None:

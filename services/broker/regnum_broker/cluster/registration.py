@@ -24,7 +24,7 @@ from regnum_service.errors import StartRefusedError
 
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.lifeline import Lifeline
-from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.identity import Identity
 from regnum_broker.log.directory import LogDirectory

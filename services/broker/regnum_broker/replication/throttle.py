@@ -9,9 +9,9 @@ can count it as well.
 
 Algorithm: a token bucket for each direction (``regnum_model.bucket``), which holds BURST_S of its rate. Whoever has
 tokens may send or take as much as the tokens say, and a whole batch in any case, which the next ones pay for: over
-seconds the rate is held exactly. Where the tokens are used up, one waits until PAUSE_S of the rate have flowed in, so
-that not every batch is a request of its own. A follower asks several leaders at once: each for its share of the tokens,
-for whatever is asked for may come.
+seconds the rate is held exactly. Nobody has tokens until there are PAUSE_S of the rate: what flows in during one
+request would be the next one otherwise, a hundred and forty of them in a second, each for as much work as a large one.
+A follower asks several leaders at once: each for its share of the tokens, for whatever is asked for may come.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ BURST_S: Final = 0.5
 """Seconds of the rate that may be sent at once after quiet: more than there is between a busy follower's requests."""
 
 PAUSE_S: Final = 0.1
-"""Seconds of the rate that are waited for when nothing is left."""
+"""Seconds of the rate that are waited for before anything is sent or taken."""
 
 UNLIMITED: Final = -1
 """In place of a number of bytes."""
@@ -79,21 +79,25 @@ class Meter:
             return UNLIMITED
         self._bucket = refill(self._bucket, self._limit, self._clock.monotonic())
         tokens = self._bucket.tokens
-        return max(int(tokens / max(self._sharers, 1)), 1) if tokens >= 1.0 else 0
+        # Who has waited for a portion finds it, whatever was lost in rounding.
+        return max(int(tokens / max(self._sharers, 1)), 1) if tokens >= 0.99 * _portion(self._limit) else 0
 
     def pause_s(self) -> float:
         """Seconds until there is something worth a request; 0: there is."""
         if self._limit is None or self.allowance() > 0:
             return 0.0
-        wanted = max(self._limit.rate * PAUSE_S, 1.0)
-        # A rate so low that the bucket never holds a whole request's worth leaves less to wait for than it has.
-        return max(0.0, wanted - self._bucket.tokens) / self._limit.rate
+        return (_portion(self._limit) - self._bucket.tokens) / self._limit.rate
 
     def count(self, size_bytes: int) -> None:
         """Bytes were sent, or taken."""
         self.counted += size_bytes
         if self._limit is not None and size_bytes:
             self._bucket = charge(self._bucket, self._limit, size_bytes, self._clock.monotonic())
+
+
+def _portion(limit: Limit) -> float:
+    """Bytes that are worth a request."""
+    return max(limit.rate * PAUSE_S, 1.0)
 
 
 class ReplicationThrottle:

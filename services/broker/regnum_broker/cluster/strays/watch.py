@@ -21,7 +21,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
-from regnum_broker.cluster.orders import Orders
+from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.cluster.strays.assignments import Assignment, assignments_of
 from regnum_broker.identity import Identity
 from regnum_broker.replication.partition import Partition

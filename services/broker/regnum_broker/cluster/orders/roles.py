@@ -1,13 +1,10 @@
-"""Carrying out the controller's orders: one task, one message after another, whole messages only.
+"""LeaderAndIsr: what a message says of each partition is judged, recorded, and then done.
 
-A caller that gives up does not stop a message half-way: its roles would have been taken and never given. Each message
-costs one journal append and one fsync, and one for each REPLICAS_PER_DELETION replicas that it deletes; the fsync is
-made beside the writer, and the roles are given when it is done. Long messages are applied in slices (safety rule S22).
+Each message costs one journal append and one fsync; the fsync is made beside the writer, and the roles are given when
+it is done. Long messages are applied in slices (safety rule S22).
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -15,24 +12,14 @@ from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
 from regnum_model.epochs import is_plausible
-from regnum_model.ids import (
-    NO_EPOCH,
-    TOPIC_DELETED_EPOCH,
-    BrokerEpoch,
-    BrokerId,
-    PartitionKey,
-    TopicId,
-    is_topic_id,
-)
-from regnum_model.nodes import MAX_PARTITIONS
+from regnum_model.ids import NO_EPOCH, BrokerId, PartitionKey
 from regnum_service.clock import Clock
-from regnum_service.errors import Code, RegnumError
-from regnum_service.slices import Turns, slices
+from regnum_service.errors import Code
+from regnum_service.slices import slices
 from regnum_telemetry import conventions, tracing
 
-from regnum_broker.cluster.leader_epochs import recorded_leader_epoch
-from regnum_broker.cluster.order_reading import Order, OrderReader
-from regnum_broker.cluster.strays.assignments import Assignment, assignments_of
+from regnum_broker.cluster.orders.leader_epochs import recorded_leader_epoch
+from regnum_broker.cluster.orders.reading import Order, OrderReader
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.decisions.orders import Standing, Verdict, judge
@@ -46,32 +33,12 @@ from regnum_broker.storage import Storage
 SLICE: Final = 100
 """Partitions handled before the event loop gets a turn."""
 
-REPLICAS_PER_DELETION: Final = 500
-"""Replicas whose deletion one job of the writer notes: appends wait for one such job at most."""
-
-MESSAGES_MAX: Final = 64
-"""Messages that may wait."""
-
 NONE: Final = errors_pb2.ERROR_CODE_NONE
 UNSEEN: Final = Standing(leader_epoch=NO_EPOCH, version=-1, recorded_epoch=NO_EPOCH, active=False)
 
 
-def _nobody_is_told(_key: PartitionKey, _moves: bool) -> None:  # noqa: FBT001 - a callback
-    """Where nobody wants to hear which partitions move."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """A whole message."""
-
-    run: Callable[[], Awaitable[list[Code]]]
-    broker_epoch: BrokerEpoch
-    """Life of the broker that it is meant for."""
-    done: asyncio.Future[list[Code]]
-
-
-class Orders:
-    """The one task that changes roles. Belongs to the event loop."""
+class Roles:
+    """Judges LeaderAndIsr messages and gives roles. For the task of ``Orders`` only."""
 
     def __init__(
         self,
@@ -82,11 +49,12 @@ class Orders:
         store: Callable[[], Store | None],
         lag_s: float,
         clock: Clock,
-        throttle: ReplicationThrottle | None = None,
-        note_moving: Callable[[PartitionKey, bool], None] = _nobody_is_told,
+        throttle: ReplicationThrottle,
+        note_moving: Callable[[PartitionKey, bool], None],
     ) -> None:
+        """Only assigns."""
         self._note_moving: Final = note_moving
-        self._throttle: Final = throttle or ReplicationThrottle(clock)
+        self._throttle: Final = throttle
         self._store: Final = store
         self._replicas: Final = replicas
         self._fetchers: Final = fetchers
@@ -94,61 +62,10 @@ class Orders:
         self._lag_s: Final = lag_s
         self._clock: Final = clock
         self._log: Final = structlog.get_logger("orders")
-        self._jobs: Final[asyncio.Queue[_Job]] = asyncio.Queue(MESSAGES_MAX)
-        self._oldest_epoch = BrokerEpoch(0)
         self._reader: Final = OrderReader()
 
-    async def lead_and_follow(
-        self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], *, broker_epoch: BrokerEpoch
-    ) -> list[Code]:
-        """Carry a LeaderAndIsr out; one result for each partition. Raises RegnumError: STALE_BROKER_EPOCH."""
-        cause = tracing.current()
-        return await self._hand_in(lambda: self._lead_and_follow(partitions, cause), broker_epoch)
-
-    async def stop(
-        self, partitions: Sequence[control_pb2.StopReplicaPartition], *, broker_epoch: BrokerEpoch
-    ) -> list[Code]:
-        """Carry a StopReplica out; one result for each replica. Raises RegnumError: STALE_BROKER_EPOCH."""
-        return await self._hand_in(lambda: self._stop(partitions), broker_epoch)
-
-    async def surrender(self, broker_epoch: BrokerEpoch) -> None:
-        """Give all leadership up at once, and refuse what is meant for ``broker_epoch`` from then on.
-
-        Called when the registration is over, before the broker registers anew (safety rules S8 and S11). Returns when
-        an order that was under way, and may have handed leadership out once more, has been undone as well.
-        """
-        self._replicas.surrender()
-        self._oldest_epoch = max(self._oldest_epoch, BrokerEpoch(broker_epoch + 1))
-
-        async def give_up() -> list[Code]:
-            self._replicas.surrender()
-            return []
-
-        await self._hand_in(give_up, self._oldest_epoch)
-
-    async def _hand_in(self, run: Callable[[], Awaitable[list[Code]]], epoch: BrokerEpoch) -> list[Code]:
-        job = _Job(run=run, broker_epoch=epoch, done=asyncio.get_running_loop().create_future())
-        await self._jobs.put(job)
-        return await job.done
-
-    async def run(self) -> None:
-        """Carry messages out for ever; a task of the supervisor."""
-        while True:
-            job = await self._jobs.get()
-            if job.broker_epoch < self._oldest_epoch:
-                if not job.done.done():
-                    job.done.set_exception(
-                        RegnumError(
-                            errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
-                            f"the order is for broker epoch {job.broker_epoch}, which is over",
-                        )
-                    )
-                continue
-            results = await job.run()
-            if not job.done.done():
-                job.done.set_result(results)
-
-    async def _lead_and_follow(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], cause: str) -> list[Code]:
+    async def carry_out(self, partitions: Sequence[control_pb2.LeaderAndIsrPartition], cause: str) -> list[Code]:
+        """One message; one result for each partition. ``cause``: place in the trace of whoever sent it."""
         began_unix_nano = tracing.now_unix_nano()
         results: list[Code] = [NONE] * len(partitions)
         taking: dict[PartitionKey, tuple[int, Order]] = {}
@@ -245,16 +162,12 @@ class Orders:
         """End the present role: what was handed to the writer so far is the last that happens under it."""
         partition = self._replicas.get(order.key)
         if partition is not None:
-            self._end_role(partition)
+            end_role(partition, replicas=self._replicas, fetchers=self._fetchers)
         namesake = self._replicas.namesake(order.key, order.topic)
         if namesake is not None:
             # The topic was deleted and created again; its files go when the controller says so (safety rule S13).
             self._log.warning("another life of the topic", topic=order.topic, former_topic_id=namesake.key.topic_id)
-            self._end_role(namesake)
-
-    def _end_role(self, partition: Partition) -> None:
-        self._fetchers.forget(partition.key)
-        self._replicas.give(partition, None)
+            end_role(namesake, replicas=self._replicas, fetchers=self._fetchers)
 
     def _go_on(self, order: Order, verdict: Verdict) -> None:
         """What is new to a replica that keeps its role."""
@@ -335,102 +248,11 @@ class Orders:
         if added:
             self._replicas.arrivals.fire()
 
-    async def _stop(self, partitions: Sequence[control_pb2.StopReplicaPartition]) -> list[Code]:
-        results: list[Code] = [NONE] * len(partitions)
-        deleting: dict[PartitionKey, int] = {}
-        offline = await self._offline_by_topic()
-        assignments = await assignments_of(self._store(), _reassigned(partitions), broker=self._replicas.broker)
-        turns = Turns(SLICE)
-        for index, message in enumerate(partitions):
-            if not is_topic_id(message.topic_id) or not -1 <= message.partition < MAX_PARTITIONS:
-                results[index] = errors_pb2.ERROR_CODE_INVALID_REQUEST
-                continue
-            await turns.took()
-            if message.reassigned:
-                said = assignments.get(PartitionKey(TopicId(message.topic_id), message.partition))
-                if said is Assignment.UNKNOWN:
-                    # To be ordered again: without the store nothing is deleted.
-                    results[index] = errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
-                if said is not Assignment.ELSEWHERE:
-                    continue
-            for key in self._named_by(message, offline):
-                await turns.took()
-                if not self._may_stop(key, message):
-                    results[index] = errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
-                elif message.delete:
-                    deleting[key] = index
-        for index in await self._delete(deleting):
-            results[index] = errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR
-        return results
 
-    async def remove_strays(self, keys: Sequence[PartitionKey], *, broker_epoch: BrokerEpoch) -> int:
-        """Delete those of these replicas that do nothing and that the store assigns to other brokers (S13).
-
-        The store is asked in the one task that gives roles, so no order comes between its answer and the deletion.
-        Returns how many were deleted. Raises RegnumError: STALE_BROKER_EPOCH.
-        """
-        deleted = 0
-
-        async def remove() -> list[Code]:
-            nonlocal deleted
-            idle = [one.key for one in filter(None, map(self._replicas.get, keys)) if self._fetchers.is_idle(one)]
-            said = await assignments_of(self._store(), idle, broker=self._replicas.broker)
-            strays = [key for key in idle if said[key] is Assignment.ELSEWHERE]
-            if strays:
-                self._log.warning("replicas that are assigned to other brokers are deleted", strays=strays)
-            for stray in filter(None, map(self._replicas.get, strays)):
-                self._end_role(stray)
-            failed = await self._delete({key: index for index, key in enumerate(strays)})
-            deleted = len(strays) - len(failed)
-            return []
-
-        await self._hand_in(remove, broker_epoch)
-        return deleted
-
-    async def _delete(self, replicas: Mapping[PartitionKey, int]) -> set[int]:
-        """Delete replicas, in portions between which appends get their turn; what was asked for and is not done."""
-        left = list(replicas)
-        while left:
-            some = left[:REPLICAS_PER_DELETION]
-            try:
-                await self._storage.delete(some)
-            except StorageError as error:
-                self._log.critical("replicas not deleted", reason=str(error), count=len(left))
-                break
-            async for part in slices(some, SLICE):
-                for key in part:
-                    self._replicas.remove(key)
-            left = left[REPLICAS_PER_DELETION:]
-        if len(left) < len(replicas):
-            self._log.info("replicas deleted", count=len(replicas) - len(left))
-        return {replicas[key] for key in left}
-
-    async def _offline_by_topic(self) -> dict[TopicId, list[PartitionKey]]:
-        """Replicas that cannot be used can be deleted."""
-        found: dict[TopicId, list[PartitionKey]] = {}
-        async for part in slices(self._storage.directory.offline, SLICE):
-            for key in part:
-                found.setdefault(key.topic_id, []).append(key)
-        return found
-
-    def _may_stop(self, key: PartitionKey, message: control_pb2.StopReplicaPartition) -> bool:
-        """End a replica's role; False: the order is older than what it, or without a role yet its log, knows."""
-        partition = self._replicas.get(key)
-        if partition is None:
-            return True
-        known = max(partition.leader_epoch, partition.log.highest_leader_epoch)
-        if TOPIC_DELETED_EPOCH != message.leader_epoch < known:
-            return False
-        self._end_role(partition)
-        return True
-
-    def _named_by(
-        self, message: control_pb2.StopReplicaPartition, offline: Mapping[TopicId, Sequence[PartitionKey]]
-    ) -> list[PartitionKey]:
-        topic_id = TopicId(message.topic_id)
-        if message.partition >= 0:
-            return [PartitionKey(topic_id, message.partition)]
-        return [*self._replicas.of_topic(topic_id), *offline.get(topic_id, ())]
+def end_role(partition: Partition, *, replicas: Replicas, fetchers: Fetchers) -> None:
+    """A replica leads and follows no more; what was handed to the writer so far is the last under its role."""
+    fetchers.forget(partition.key)
+    replicas.give(partition, None)
 
 
 def _record(
@@ -462,12 +284,3 @@ def _record_roles(orders: Sequence[Order], began_unix_nano: int, cause: str, *, 
         if count:
             attributes = {conventions.BROKER: broker, conventions.PARTITIONS: count}
             tracing.between(name, began_unix_nano, now_unix_nano, parent=cause, attributes=attributes)
-
-
-def _reassigned(partitions: Sequence[control_pb2.StopReplicaPartition]) -> list[PartitionKey]:
-    """Replicas of which the store is asked before they are deleted (safety rule S13)."""
-    return [
-        PartitionKey(TopicId(message.topic_id), message.partition)
-        for message in partitions
-        if message.reassigned and is_topic_id(message.topic_id) and 0 <= message.partition < MAX_PARTITIONS
-    ]
