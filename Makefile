@@ -32,10 +32,10 @@ demo: install ## start a cluster, kill its leaders under load, prove that nothin
 bench: install ## every benchmark at a small size on both stores, into bench/results/quick (at most 15 minutes)
 	@$(BIN)/regnum-bench all --size quick
 
-# Tests with servers wait for much, so that those of clusters, those of the stores, the checks and the unit tests run three
-# at once, the longest first; what measures CPU time comes afterwards, in two halves.
+# Tests with servers wait for much, so that those of clusters, those of the stores and the unit tests, in two parts, run all
+# at once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves.
 test: install ## every check, and every test but the longest (about 14 minutes on two processors)
-	@$(MAKE) --no-print-directory -j3 check-clusters check-services lint check-units check-stores
+	@$(MAKE) --no-print-directory -j4 check-clusters check-services check-units check-stores lint
 	@$(MAKE) --no-print-directory -j2 check-loops-of-election check-loops
 
 test-full: lint ## every check and every test, one after another
