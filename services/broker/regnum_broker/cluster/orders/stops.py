@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
-from regnum.broker.v1 import control_pb2
+from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
 from regnum_model.ids import TOPIC_DELETED_EPOCH, PartitionKey, TopicId, is_topic_id
