@@ -10,7 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetch import FetchHandler
+from regnum_broker.serving.fetch import WAIT_S_MAX, FetchHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_service.errors import RegnumError
@@ -60,7 +60,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 async def test_a_fetch_that_finds_nothing_is_answered_empty_within_its_callers_time(served: Served) -> None:
     item = log_pb2.FetchPartition(topic="t", partition=0)
     request = log_pb2.FetchRequest(max_wait_ms=FOR_EVER_MS, min_bytes=1, partitions=[item])
-    (result,) = (await within(served.log.Fetch(request, SHORT))).results
+    (result,) = (await within(served.log.Fetch(request, SHORT), WAIT_S_MAX / 2)).results
     assert (result.error_code, result.record_batches, result.high_watermark) == (0, b"", 0)
 
 

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from regnum.admin.v1 import admin_pb2, events_pb2
 from regnum.election.v1 import controller_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_election.admission.quota_messages import ENTITIES_MAX
 from regnum_election.brokers.lifeline import Lifelines
 from regnum_election.configs.calls import PAGE_MAX as CONFIGS_MAX
 from regnum_election.configs.calls import RESOURCES_MAX
@@ -35,7 +36,7 @@ from regnum_election.partitions.giving_up import PARTITIONS_MAX as GIVEN_UP_MAX
 from regnum_election.publication.delta_log import Journal
 from regnum_election.recovery.calls import PARTITIONS_MAX as RECOVERED_MAX
 from regnum_election.reign.events import IsrsWritten, ReplicasOffline
-from regnum_election.servicers.admin import ENTITIES_MAX, TOPICS_MAX, AdminServicer
+from regnum_election.servicers.admin import TOPICS_MAX, AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
 from regnum_election.servicers.events import EventServicer
 from regnum_election.standby.picture import FollowedPicture

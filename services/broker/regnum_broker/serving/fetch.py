@@ -51,6 +51,9 @@ PARTITIONS_MAX: Final = 10_000
 SLICE: Final = 500
 """Partitions looked at between two turns of the event loop (safety rule S22)."""
 
+TIMESTAMP_MS_MAX: Final = 2**63 - 1
+"""Latest time that a record can have."""
+
 IDLE_S: Final = 30.0
 """How often a stream without news looks whether it is still in the right place."""
 
@@ -217,9 +220,8 @@ class FetchHandler:
             case "latest":
                 _tell_end(result, found)
             case "at_or_after":
-                return OffsetLookup(
-                    leadership=found, timestamp_ms=max(0, ceiling_unix_ms_of(query.at_or_after)), result=result
-                )
+                at_ms = min(max(0, ceiling_unix_ms_of(query.at_or_after)), TIMESTAMP_MS_MAX)
+                return OffsetLookup(leadership=found, timestamp_ms=at_ms, result=result)
             case _:
                 result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 result.error_message = "say which offset: earliest, latest or at_or_after"
