@@ -41,6 +41,7 @@ _OWN: Final[Mapping[Code, str]] = MappingProxyType(
         errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: "start the brokers that have a replica",
         errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED: "nothing: it is so already",
         errors_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: "nothing: it has arrived, or there was none",
+        errors_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED: "see which brokers there are, and ask for one of them",
         errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID: "ask for metadata: the topic was"
         " made anew, and holds other records",
     }

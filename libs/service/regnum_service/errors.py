@@ -148,6 +148,8 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         errors_pb2.ERROR_CODE_ELECTION_NOT_NEEDED: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
         errors_pb2.ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
         errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID: _MISSING,
+        # Who asks about a broker has its id from somewhere: it is wrong, and not new.
+        errors_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED: _traits(_Status.NOT_FOUND, ExitStatus.NOT_FOUND),
         errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID: _traits(
             _Status.FAILED_PRECONDITION, ExitStatus.CONFLICT, retriable=True, refresh=True
         ),

@@ -187,7 +187,7 @@ async def test_brokers_are_listed_and_described(cluster: FakeCluster, regnum: Co
     assert "abc" in out
     assert "cannot be used" in err
     gone = await regnum("brokers", "describe", "9", "-o", "json")
-    assert (gone.status, gone.error["code"]) == (5, "BROKER_NOT_AVAILABLE")
+    assert (gone.status, gone.error["code"]) == (3, "BROKER_ID_NOT_REGISTERED")
 
 
 async def test_the_controller_is_shown_and_resigns(cluster: FakeCluster, regnum: CommandHere) -> None:

@@ -111,7 +111,7 @@ async def brokers_response(found: Sequence[DescribedBroker]) -> admin_pb2.Descri
 
 def _broker(one: DescribedBroker) -> admin_pb2.DescribedBroker:
     if not one.known:
-        return admin_pb2.DescribedBroker(broker_id=one.id, error_code=errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE)
+        return admin_pb2.DescribedBroker(broker_id=one.id, error_code=errors_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED)
     message = admin_pb2.DescribedBroker(
         broker_id=one.id,
         leaving=one.leaving,

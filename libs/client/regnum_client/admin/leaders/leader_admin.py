@@ -109,11 +109,11 @@ class LeaderAdmin(AdminSession):
         return (await self._ask(ask)).changed
 
     async def describe_broker(self, id: int) -> BrokerDescription:
-        """One broker. Raises BROKER_NOT_AVAILABLE when nobody knows it."""
+        """One broker. Raises BROKER_ID_NOT_REGISTERED when nobody knows it."""
         (broker,) = await self.describe_brokers([id])
         if not broker.known:
             raise RegnumError(
-                errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+                errors_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED,
                 f"broker {id} is not registered, and no partition is assigned to it; see `regnum brokers list`",
             )
         return broker

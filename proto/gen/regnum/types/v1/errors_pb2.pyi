@@ -106,6 +106,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The partition is not being reassigned: there is nothing to cancel."""
     ERROR_CODE_UNKNOWN_TOPIC_ID: _ErrorCode.ValueType  # 100
     """No topic has that id."""
+    ERROR_CODE_BROKER_ID_NOT_REGISTERED: _ErrorCode.ValueType  # 102
+    """No broker with that id is registered, and no partition is assigned to it."""
     ERROR_CODE_INCONSISTENT_TOPIC_ID: _ErrorCode.ValueType  # 103
     """The topic name is known under another topic id (the topic was deleted and created again)."""
 
@@ -199,6 +201,8 @@ ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 85
 """The partition is not being reassigned: there is nothing to cancel."""
 ERROR_CODE_UNKNOWN_TOPIC_ID: ErrorCode.ValueType  # 100
 """No topic has that id."""
+ERROR_CODE_BROKER_ID_NOT_REGISTERED: ErrorCode.ValueType  # 102
+"""No broker with that id is registered, and no partition is assigned to it."""
 ERROR_CODE_INCONSISTENT_TOPIC_ID: ErrorCode.ValueType  # 103
 """The topic name is known under another topic id (the topic was deleted and created again)."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
