@@ -28,10 +28,10 @@ class BootstrapMissingError(RegnumError):
 class ClientClosedError(RegnumError):
     """The client is not open."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, opened_by: str = "async with") -> None:
         super().__init__(
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
-            f"the {what} is not open; use it inside `async with`, or between start() and close()",
+            f"the {what} is not open; use it inside `{opened_by}`, or between start() and close()",
         )
 
 
