@@ -4,6 +4,10 @@
         delivery = await producer.send("greetings", b"hello", key=b"world")
         print((await delivery).offset)
 
+``regnum_client.sync`` has the same for services without asyncio. Every class has an example, which a test runs: there,
+``bootstrap`` is the address of a cluster, ``admin`` an open ``regnum_client.sync.Admin`` of it, and the topic
+``orders`` has the records ``first`` and ``second``.
+
 Names are loaded when they are first used (PEP 562), so that ``regnum --help`` does not pay for gRPC.
 """
 

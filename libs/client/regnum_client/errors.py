@@ -26,7 +26,15 @@ class BootstrapMissingError(RegnumError):
 
 
 class ClientClosedError(RegnumError):
-    """The client is not open."""
+    """The client is not open.
+
+    >>> consumer = regnum_client.sync.Consumer(bootstrap)
+    >>> try:
+    ...     consumer.read()
+    ... except ClientClosedError as error:
+    ...     print(error.message)
+    the consumer is not open; use it inside `with`, or between start() and close()
+    """
 
     def __init__(self, what: str, *, opened_by: str = "async with") -> None:
         super().__init__(
@@ -36,7 +44,15 @@ class ClientClosedError(RegnumError):
 
 
 class BufferFullError(RegnumError):
-    """The producer's buffer stayed full."""
+    """The producer's buffer stayed full.
+
+    >>> async def send_or_drop(producer: Producer, value: bytes) -> bool:
+    ...     try:
+    ...         await producer.send("greetings", value)
+    ...     except BufferFullError:
+    ...         return False
+    ...     return True
+    """
 
     def __init__(self, *, buffer_bytes: int, waited_s: float) -> None:
         super().__init__(
@@ -48,7 +64,14 @@ class BufferFullError(RegnumError):
 
 
 class ThrottlingQuotaExceededError(RegnumError):
-    """A quota refused a change for now; nothing was done. ``retry_after_ms`` is the wait that is left."""
+    """A quota refused a change for now; nothing was done. ``retry_after_ms`` is the wait that is left.
+
+    >>> try:
+    ...     admin.create_topic("reports", retry_on_quota_violation=False)
+    ... except ThrottlingQuotaExceededError as error:
+    ...     print("try again in", error.throttle_time_ms / 1000, "s")
+    CreatedTopic(name='reports', ...)
+    """
 
     throttle_time_ms: int
     """Milliseconds to wait before the next try; 0: the wait is over by now."""
@@ -66,7 +89,12 @@ class ThrottlingQuotaExceededError(RegnumError):
 
 
 class DeliveryTimeoutError(RegnumError):
-    """A record was not acknowledged in time."""
+    """A record was not acknowledged in time.
+
+    >>> error = DeliveryTimeoutError(TopicPartition("orders", 0), timeout_s=120, maybe_written=True, last="")
+    >>> "look whether it is in the log" if error.maybe_written else "send it again"
+    'look whether it is in the log'
+    """
 
     maybe_written: bool
     """It was sent, and may be in the log or get there yet."""
@@ -84,7 +112,12 @@ class DeliveryTimeoutError(RegnumError):
 
 
 class SequenceBrokenError(RegnumError):
-    """The broker and the producer disagree about what is in the log, so the record was not sent again."""
+    """The broker and the producer disagree about what is in the log, so the record was not sent again.
+
+    >>> error = SequenceBrokenError(TopicPartition("orders", 0), maybe_written=False, because="it expired")
+    >>> "look whether it is in the log" if error.maybe_written else "send it again"
+    'send it again'
+    """
 
     maybe_written: bool
     """It was sent, and may be in the log."""
@@ -100,7 +133,17 @@ class SequenceBrokenError(RegnumError):
 
 
 class OffsetOutOfRangeError(RegnumError):
-    """The consumer's offset is not in the log."""
+    """The consumer's offset is not in the log.
+
+    >>> with regnum_client.sync.Consumer(bootstrap) as consumer:
+    ...     (partition,) = consumer.assign("orders", start=1_000_000)
+    ...     try:
+    ...         consumer.read(timeout_s=60.0)
+    ...     except OffsetOutOfRangeError as error:
+    ...         consumer.seek_to_end(error.partition)
+    ...         print(error.offset, consumer.position(partition))
+    1000000 2
+    """
 
     partition: TopicPartition
     """Where."""
@@ -119,7 +162,13 @@ class OffsetOutOfRangeError(RegnumError):
 
 
 class UnreadableBatchError(RegnumError):
-    """A stored batch cannot be decoded. The consumer stands before it; ``seek`` to ``next_offset`` leaves it out."""
+    """A stored batch cannot be decoded. The consumer stands before it; ``seek`` to ``next_offset`` leaves it out.
+
+    >>> def skip(consumer: Consumer, error: UnreadableBatchError) -> None:
+    ...     if error.next_offset is None:
+    ...         raise error
+    ...     consumer.seek(error.partition, error.next_offset)
+    """
 
     partition: TopicPartition
     """Where."""

@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition as applications name it."""
+    """A partition as applications name it.
+
+    >>> TopicPartition("orders", 0).partition
+    0
+    """
 
     topic: str
     """Topic name."""
@@ -16,7 +20,13 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record lies."""
+    """Where an acknowledged record lies.
+
+    >>> with regnum_client.sync.Producer(bootstrap) as producer:
+    ...     where = producer.send("greetings", b"hello", timestamp_ms=1_700_000_000_000).result(timeout=60)
+    >>> where.topic, where.partition, where.timestamp_ms
+    ('greetings', 0, 1700000000000)
+    """
 
     topic: str
     """Topic name."""
@@ -29,7 +39,14 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumedRecord(NamedTuple):
-    """A record that was read."""
+    """A record that was read.
+
+    >>> with regnum_client.sync.Consumer(bootstrap) as consumer:
+    ...     _ = consumer.assign("orders")
+    ...     record = next(consumer)
+    >>> record.topic, record.partition, record.offset, record.key, record.value
+    ('orders', 0, 0, None, b'first')
+    """
 
     topic: str
     """Topic name."""

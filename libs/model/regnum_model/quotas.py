@@ -65,7 +65,11 @@ Subject: TypeAlias = str | Default | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaEntity:
-    """Whom a quota is for. With neither part it is for the whole cluster."""
+    """Whom a quota is for. With neither part it is for the whole cluster.
+
+    >>> QuotaEntity(client_id="importer").client_id
+    'importer'
+    """
 
     user: Subject = None
     client_id: Subject = None

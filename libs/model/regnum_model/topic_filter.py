@@ -25,7 +25,12 @@ _WILDCARD: Final = re.compile(r"[*?]")
 
 
 class Trouble(enum.Enum):
-    """What may be wrong with a partition."""
+    """What may be wrong with a partition.
+
+    >>> chosen = TopicFilter(prefix="orders", troubles=frozenset({Trouble.OFFLINE}))
+    >>> list(admin.describe_topics(chosen=chosen))
+    []
+    """
 
     OFFLINE = "offline"
     """It has no leader."""
@@ -109,7 +114,11 @@ class TroubleCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFilter:
-    """Chooses topics: those that fit everything that is set."""
+    """Chooses topics: those that fit everything that is set.
+
+    >>> [topic.name for topic in admin.describe_topics(chosen=TopicFilter(prefix="ord"))]
+    ['orders']
+    """
 
     prefix: str = ""
     """How the name begins; empty: any way."""

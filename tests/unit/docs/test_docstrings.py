@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = ("libs", "services", "analysis", "bench", "tests")
 LABEL = re.compile(r"(?:^|(?<=[.:;] ))(?:Goals|Constraints|Algorithm|Example): ")
 DRAWN = re.compile(r" \| |[├└│]")
+EXAMPLE = re.compile(r"\s*(?:>>>|\.\.\.) ")
 GAP = re.compile(r"(?<=\S) {3,}(?=\S)")
 
 
@@ -40,7 +41,7 @@ def labels_run_together(lines: list[str]) -> bool:
 
 def table_broken(lines: list[str]) -> bool:
     """Whether rows of two columns do not share the second; two spaces behind a long key are no gap."""
-    rows = [line for line in lines if not DRAWN.search(line)]
+    rows = [line for line in lines if not (DRAWN.search(line) or EXAMPLE.match(line))]
     return len({match.end() for line in rows for match in GAP.finditer(line)}) > 1
 
 

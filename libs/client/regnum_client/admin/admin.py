@@ -29,7 +29,15 @@ class Admin(
     EventAdmin,
     LeaderAdmin,
 ):
-    """Topics and the cluster. The plural methods answer for each topic, the singular ones raise."""
+    """Topics and the cluster. The plural methods answer for each topic, the singular ones raise.
+
+    >>> async def main() -> None:
+    ...     async with Admin(bootstrap) as admin:
+    ...         topic = await admin.describe_topic("orders")
+    ...         print(topic.name, len(topic.partitions))
+    >>> asyncio.run(main())
+    orders 1
+    """
 
     async def describe_cluster(self) -> ClusterView:
         """Brokers and controller, as a broker knows them now."""

@@ -11,7 +11,11 @@ from regnum_service.errors import RegnumError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResource:
-    """Whose settings."""
+    """Whose settings.
+
+    >>> ConfigResource(topic="orders").topic
+    'orders'
+    """
 
     topic: str | None = None
     """Name of a topic. None: the cluster."""
@@ -26,7 +30,10 @@ CLUSTER_CONFIG = ConfigResource()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigAlteration:
-    """Changes to the settings of one resource; what is not named stays."""
+    """Changes to the settings of one resource; what is not named stays.
+
+    >>> admin.alter_config(ConfigAlteration(resource=ConfigResource(topic="orders"), set={"min.insync.replicas": "1"}))
+    """
 
     resource: ConfigResource
     """Whose settings."""
@@ -37,7 +44,12 @@ class ConfigAlteration:
 
 
 class ConfigSource(Enum):
-    """Where a value comes from."""
+    """Where a value comes from.
+
+    >>> entries = {entry.name: entry for entry in admin.describe_config(ConfigResource(topic="orders"))}
+    >>> entries["min.insync.replicas"].source
+    <ConfigSource.TOPIC: 'topic'>
+    """
 
     TOPIC = "topic"
     """The topic's own."""
@@ -51,7 +63,12 @@ class ConfigSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One setting."""
+    """One setting.
+
+    >>> entries = {entry.name: entry for entry in admin.describe_config(ConfigResource(topic="orders"))}
+    >>> entries["min.insync.replicas"].value.isdigit()
+    True
+    """
 
     name: str
     """Which."""

@@ -9,7 +9,12 @@ from regnum_model.quotas import DEFAULT, QuotaEntity, Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAlteration:
-    """Changes to the quotas of one entity; what is not named stays."""
+    """Changes to the quotas of one entity; what is not named stays.
+
+    >>> alteration = QuotaAlteration(entity=QuotaEntity(client_id="importer"), set={"controller_mutation_rate": 50.0})
+    >>> admin.alter_client_quotas([alteration])
+    {QuotaEntity(user=None, client_id='importer'): None}
+    """
 
     entity: QuotaEntity
     """Whose quotas."""
@@ -21,7 +26,11 @@ class QuotaAlteration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuota:
-    """The quotas of one entity."""
+    """The quotas of one entity.
+
+    >>> [quota.values for quota in admin.describe_client_quotas(QuotaEntity(client_id="nobody"))]
+    []
+    """
 
     entity: QuotaEntity
     """Whose quotas."""

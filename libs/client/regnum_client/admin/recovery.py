@@ -14,7 +14,11 @@ PARTITIONS_PER_PAGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverableReplica:
-    """One assigned replica of a partition without a leader."""
+    """One assigned replica of a partition without a leader.
+
+    >>> def usable(one: RecoverableReplica) -> bool:
+    ...     return not one.error and one.recorded_log
+    """
 
     broker: int
     """Broker id."""
@@ -42,7 +46,11 @@ class RecoverableReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecovery:
-    """What was found of a partition without a leader, and what was done."""
+    """What was found of a partition without a leader, and what was done.
+
+    >>> def lost(one: PartitionRecovery) -> str:
+    ...     return f"partition {one.partition}: {one.may_be_lost or 'nothing'} is lost by {one.chosen}"
+    """
 
     partition: int
     """Partition number."""

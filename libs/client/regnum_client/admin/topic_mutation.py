@@ -39,7 +39,12 @@ _DEFINITE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Topics of a call wait for a quota."""
+    """Topics of a call wait for a quota.
+
+    >>> def say(waiting: Waiting) -> None:
+    ...     print(f"{waiting.done} done, {waiting.waiting} wait for {waiting.wait_ms} ms")
+    >>> answers = admin.create_topics([NewTopic(name="said")], on_wait=say)
+    """
 
     done: int
     """Topics that have their answer."""

@@ -10,7 +10,12 @@ from regnum_service.errors import RegnumError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create."""
+    """A topic to create.
+
+    >>> topic = NewTopic(name="audit", partitions=2, configs={"max.message.bytes": "65536"})
+    >>> admin.create_topics([topic], validate_only=True)["audit"].partitions
+    2
+    """
 
     name: str
     """Name: 1 to 249 of [a-zA-Z0-9._-]."""
@@ -26,7 +31,12 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """A topic that was created (or would be, when validating only)."""
+    """A topic that was created (or would be, when validating only).
+
+    >>> created = admin.create_topic("payments", partitions=2)
+    >>> created.name, created.partitions
+    ('payments', 2)
+    """
 
     name: str
     topic_id: str
@@ -39,7 +49,12 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTopic:
-    """A topic that was deleted."""
+    """A topic that was deleted.
+
+    >>> _ = admin.create_topic("scratch")
+    >>> admin.delete_topic("scratch").name
+    'scratch'
+    """
 
     name: str
     """Name, free again."""
@@ -49,7 +64,12 @@ class DeletedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartitions:
-    """Partitions to add to a topic."""
+    """Partitions to add to a topic.
+
+    >>> _ = admin.create_topic("growing")
+    >>> admin.create_partitions_of_topics([NewPartitions(topic="growing", total=3)])["growing"].partitions
+    3
+    """
 
     topic: str
     """Name of the topic."""
@@ -61,7 +81,12 @@ class NewPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
-    """A topic to which partitions were added, or from which they were removed (or would be, when validating only)."""
+    """A topic to which partitions were added, or from which they were removed (or would be, when validating only).
+
+    >>> _ = admin.create_topic("wider")
+    >>> admin.create_partitions("wider", 2).partitions
+    2
+    """
 
     name: str
     """Name of the topic."""

@@ -21,9 +21,11 @@ class RecordBatch:
     an event loop up calls ``decoded``. Either raises UnreadableBatchError where checksum or records are wrong; the
     consumer has gone on behind the batch by then.
 
-        async for batch in consumer.batches():
-            for record in batch:
-                print(record.offset, record.value)
+    >>> with regnum_client.sync.Consumer(bootstrap) as consumer:
+    ...     _ = consumer.assign("orders")
+    ...     batch = next(consumer.batches())
+    >>> batch.first_offset, [record.value for record in batch][:1]
+    (0, [b'first'])
     """
 
     __slots__ = ("_data", "_from_offset", "_header", "_partition")

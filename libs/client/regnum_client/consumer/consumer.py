@@ -43,6 +43,15 @@ class Consumer:
 
     Each record of a partition comes once and in order, whatever happens to its leader, from the offset where reading
     began.
+
+    >>> async def main() -> None:
+    ...     async with Consumer(bootstrap) as consumer:
+    ...         await consumer.assign("orders")
+    ...         async for record in consumer:
+    ...             print(record.offset, record.value)
+    ...             break
+    >>> asyncio.run(main())
+    0 b'first'
     """
 
     def __init__(
@@ -142,11 +151,7 @@ class Consumer:
             view = (await metadata.topics([topic], timeout_s=self._settings.topic_wait_s)).get(topic, view)
         for number in numbers:
             if number not in view.partitions:
-                raise RegnumError(
-                    errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {topic!r} has no partition {number}; it has 0 to {len(view.partitions) - 1}",
-                    metadata={"topic": topic, "partition": str(number)},
-                )
+                raise _no_partition_error(topic, number, len(view.partitions))
         chosen = tuple(TopicPartition(topic, number) for number in numbers)
         offsets: Mapping[TopicPartition, int]
         if start == EARLIEST:
@@ -206,13 +211,11 @@ class Consumer:
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the first offset that the log has now, in these assigned partitions or in all."""
-        chosen = partitions or tuple(self.assignment)
-        self._seek_all(await self.beginning_offsets(chosen))
+        self._seek_all(await self.beginning_offsets(partitions or self.assignment))
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on at the present high watermark, in these assigned partitions or in all."""
-        chosen = partitions or tuple(self.assignment)
-        self._seek_all(await self.end_offsets(chosen))
+        self._seek_all(await self.end_offsets(partitions or self.assignment))
 
     def _seek_all(self, offsets: Mapping[TopicPartition, int]) -> None:
         # All or none: one may have been unassigned meanwhile.
@@ -290,7 +293,7 @@ class Consumer:
             if reader.wants_thread:
                 continue
             left_s = deadline_s - self._clock.monotonic()
-            if not records and (left_s <= 0 or not await self._something_arrives(left_s)):
+            if not records and (left_s <= 0 or not await self._reading().something_arrives(left_s)):
                 break
         return records
 
@@ -300,7 +303,7 @@ class Consumer:
         deadline_s = self._clock.monotonic() + timeout_s
         while (batch := reader.next_batch()) is None:
             left_s = deadline_s - self._clock.monotonic()
-            if left_s <= 0 or not await self._something_arrives(left_s):
+            if left_s <= 0 or not await self._reading().something_arrives(left_s):
                 return None
         return batch
 
@@ -314,7 +317,7 @@ class Consumer:
         while True:
             batch = self._reading().next_batch()
             if batch is None:
-                await self._something_arrives(None)
+                await self._reading().something_arrives(None)
                 continue
             yield batch
             handed_out += 1
@@ -334,7 +337,7 @@ class Consumer:
             if reader.wants_thread:
                 await reader.decode()
             else:
-                await self._something_arrives(None)
+                await self._reading().something_arrives(None)
         return record
 
     def _reading(self) -> Reader:
@@ -375,14 +378,10 @@ class Consumer:
             raise ClientClosedError("consumer")
         return self._lookup
 
-    async def _something_arrives(self, within_s: float | None) -> bool:
-        _, fetcher = self._open()
-        fetcher.arrived.clear()
-        if fetcher.arrivals:
-            return True
-        try:
-            async with asyncio.timeout(within_s):
-                await fetcher.arrived.wait()
-        except TimeoutError:
-            return False
-        return True
+
+def _no_partition_error(topic: str, number: int, partitions: int) -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {topic!r} has no partition {number}; it has 0 to {partitions - 1}",
+        metadata={"topic": topic, "partition": str(number)},
+    )

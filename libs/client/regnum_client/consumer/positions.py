@@ -35,6 +35,9 @@ class ResetPolicy(Enum):
 
     Retention moves the log start, so a consumer that is slower than its topic's retention falls off it. The two that
     go on log a warning (logger ``regnum_client``) with the offsets that they left out.
+
+    >>> ConsumerSettings(reset=ResetPolicy.LATEST).reset.value
+    'latest'
     """
 
     FAIL = "fail"

@@ -135,6 +135,19 @@ class Reader:
         if self._reading is not None:
             await self._reading.decode()
 
+    async def something_arrives(self, within_s: float | None) -> bool:
+        """Wait until there may be something to read, or the consumer ends; False when the time is up first."""
+        fetcher = self._fetcher
+        fetcher.arrived.clear()
+        if fetcher.arrivals:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                await fetcher.arrived.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def next_record(self) -> ConsumedRecord | None:
         """The next record that is here; None: nothing is, or the one that is being read wants a thread."""
         while (reading := self._current()) is not None:

@@ -7,7 +7,11 @@ from regnum_client.consumer.positions import ResetPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How a consumer behaves."""
+    """How a consumer behaves.
+
+    >>> settings = ConsumerSettings(reset=ResetPolicy.EARLIEST, fetch_wait_ms=100)
+    >>> consumer = Consumer(bootstrap, settings=settings)
+    """
 
     reset: ResetPolicy = ResetPolicy.FAIL
     """What happens when an offset is below the log start or above the log end."""

@@ -41,7 +41,11 @@ _ACKS: Final = {-1: log_pb2.ACKS_ALL, 1: log_pb2.ACKS_LEADER, 0: log_pb2.ACKS_NO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How a producer behaves. The defaults lose nothing and duplicate nothing."""
+    """How a producer behaves. The defaults lose nothing and duplicate nothing.
+
+    >>> settings = ProducerSettings(compression="zstd", linger_ms=20.0, batch_bytes=256 * 1024)
+    >>> producer = Producer(bootstrap, settings=settings)
+    """
 
     acks: Literal[-1, 0, 1] = -1
     """-1: every in-sync replica has the record; 1: the leader has it; 0: no wait."""
@@ -74,6 +78,13 @@ class Producer:
 
     Records of one partition are written in the order of their ``send``, each once (acks -1 and idempotent, the
     defaults).
+
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap) as producer:
+    ...         delivery = await producer.send("greetings", b"hello", key=b"world")
+    ...         print((await delivery).topic)
+    >>> asyncio.run(main())
+    greetings
     """
 
     def __init__(

@@ -12,7 +12,11 @@ from regnum_model.wire_times import timestamp_of, unix_ms_of
 
 
 class EventKind(enum.Enum):
-    """What an event says."""
+    """What an event says.
+
+    >>> EventKind.LEADER_ELECTED.value
+    'leader-elected'
+    """
 
     UNSPECIFIED = "unspecified"
     """Of a later release."""
@@ -45,7 +49,11 @@ class EventKind(enum.Enum):
 
 
 class EventCause(enum.Enum):
-    """Why something happened."""
+    """Why something happened.
+
+    >>> [event.topic for event in admin.last_events(limit=50) if event.cause is EventCause.LIFELINE_BROKEN]
+    []
+    """
 
     UNSPECIFIED = "unspecified"
     """Not said, or of a later release."""
@@ -77,7 +85,11 @@ _CAUSES: Final[Mapping[int, EventCause]] = {
 
 
 class EventPosition(NamedTuple):
-    """A place in the log: reigns of controllers come one after another, and events of a reign are numbered from 1."""
+    """A place in the log: reigns of controllers come one after another, and events of a reign are numbered from 1.
+
+    >>> EventPosition(3, 7) < EventPosition(4, 0)
+    True
+    """
 
     epoch: ControllerEpoch
     """Controller epoch of the reign."""
@@ -91,7 +103,12 @@ BEGINNING: Final = EventPosition(ControllerEpoch(0), 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Chooses events: those that fit everything that is set."""
+    """Chooses events: those that fit everything that is set.
+
+    >>> chosen = EventFilter(topic="orders", kinds=frozenset({EventKind.LEADER_ELECTED}))
+    >>> {event.kind for event in admin.last_events(chosen, limit=5)} <= {EventKind.LEADER_ELECTED}
+    True
+    """
 
     topic: str = ""
     """About that topic, in any of its lives; empty: any."""
@@ -108,7 +125,11 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventState:
-    """What a partition's state was or became."""
+    """What a partition's state was or became.
+
+    >>> def members(state: EventState) -> int:
+    ...     return len(state.isr)
+    """
 
     leader: BrokerId | None
     """None: nobody."""
@@ -122,7 +143,12 @@ class EventState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEvent:
-    """One event."""
+    """One event.
+
+    >>> events = admin.last_events(EventFilter(topic="orders"), limit=1)
+    >>> {event.topic for event in events} <= {"orders"}
+    True
+    """
 
     position: EventPosition
     time_unix_ms: int
@@ -161,7 +187,12 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """A page of the log."""
+    """A page of the log.
+
+    >>> page = admin.describe_events(limit=2)
+    >>> len(page.events) <= 2
+    True
+    """
 
     events: tuple[ClusterEvent, ...]
     """In the order that was asked for."""

@@ -23,7 +23,12 @@ _TROUBLES: Final["Mapping[Trouble, metadata_pb2.PartitionTrouble.ValueType]"] = 
 
 
 class TopicSummary(NamedTuple):
-    """Counts of one topic. A tuple: a listing makes 20,000 of them, and frozen dataclasses take three times as long."""
+    """Counts of one topic. A tuple: a listing makes 20,000 of them, and frozen dataclasses take three times as long.
+
+    >>> [page] = admin.summarize_topics(["orders"])
+    >>> [(topic.name, topic.partitions, topic.offline_partitions) for topic in page]
+    [('orders', 1, 0)]
+    """
 
     name: str
     topic_id: TopicId

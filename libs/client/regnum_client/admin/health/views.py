@@ -22,7 +22,11 @@ TROUBLES: Final[Mapping[int, Trouble]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHealth:
-    """A broker as the controller sees it."""
+    """A broker as the controller sees it.
+
+    >>> [broker.id for broker in admin.describe_health().brokers if broker.draining]
+    []
+    """
 
     id: int
     registered: bool
@@ -53,7 +57,11 @@ class TroubleCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TroubledPartition:
-    """A partition in trouble."""
+    """A partition in trouble.
+
+    >>> def line(one: TroubledPartition) -> str:
+    ...     return f"{one.topic}-{one.partition} for {one.age_s:.0f} s: {one.reason}"
+    """
 
     topic: str
     partition: int
@@ -71,7 +79,11 @@ class TroubledPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverdueOrders:
-    """Orders that a live broker has not acknowledged in time."""
+    """Orders that a live broker has not acknowledged in time.
+
+    >>> def line(one: OverdueOrders) -> str:
+    ...     return f"broker {one.broker} owes {one.orders} answers, the oldest for {one.oldest_age_s:.0f} s"
+    """
 
     broker: int
     orders: int
@@ -97,7 +109,12 @@ class DamagedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView:
-    """What the controller says."""
+    """What the controller says.
+
+    >>> health = admin.describe_health()
+    >>> health.partitions >= health.topics
+    True
+    """
 
     controller: int
     """Its election id."""

@@ -9,7 +9,11 @@ from regnum_model.nodes import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """A broker as the controller knows it."""
+    """A broker as the controller knows it.
+
+    >>> [broker.id for broker in admin.describe_brokers() if broker.draining]
+    []
+    """
 
     id: int
     known: bool
@@ -46,7 +50,11 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resignation:
-    """A reign that ended because somebody asked for it."""
+    """A reign that ended because somebody asked for it.
+
+    >>> def told(answer: Resignation) -> str:
+    ...     return f"{answer.controller_id} gave up, {answer.successor_id} took over"
+    """
 
     controller_id: int
     """Election id of the process that reigned."""

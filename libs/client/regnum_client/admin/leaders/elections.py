@@ -12,7 +12,10 @@ from regnum_service.errors import RegnumError
 
 
 class ElectionType(Enum):
-    """How a leader is elected."""
+    """How a leader is elected.
+
+    >>> results = admin.elect_leaders(ElectionType.PREFERRED, {"orders": [0]})
+    """
 
     PREFERRED = "preferred"
     """The first of the assignment, if it is live and in sync. Nothing is lost."""
@@ -22,7 +25,11 @@ class ElectionType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionResult:
-    """What became of one partition."""
+    """What became of one partition.
+
+    >>> results = admin.elect_leaders(ElectionType.PREFERRED, {"orders": [0]}, validate_only=True)
+    >>> lines = [f"{one.topic}-{one.partition}: {one.failure or one.leader}" for one in results]
+    """
 
     topic: str
     """Topic name."""
@@ -41,7 +48,11 @@ class ElectionResult:
 
 
 class OfflineReason(Enum):
-    """Why a partition has no leader."""
+    """Why a partition has no leader.
+
+    >>> [one for one in admin.list_offline_partitions().partitions if one.reason is OfflineReason.OTHER_LOG]
+    []
+    """
 
     NOT_CREATED = "not created"
     """It is being created, and none of its brokers is live."""
@@ -61,7 +72,11 @@ class OfflineReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflinePartition:
-    """A partition without a leader."""
+    """A partition without a leader.
+
+    >>> def line(one: OfflinePartition) -> str:
+    ...     return f"{one.topic}-{one.partition}: {one.reason.value}, {one.message}"
+    """
 
     topic: str
     """Topic name."""
@@ -83,7 +98,11 @@ class OfflinePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflinePartitions:
-    """Partitions without a leader."""
+    """Partitions without a leader.
+
+    >>> admin.list_offline_partitions().total
+    0
+    """
 
     partitions: tuple[OfflinePartition, ...]
     """By topic name and number, as many as one answer holds."""
