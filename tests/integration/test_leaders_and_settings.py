@@ -37,7 +37,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 async def send(cluster: LocalCluster, topic: str, *values: bytes, acks: int = -1) -> None:
     """One batch for each value, acknowledged, or it raises."""
-    settings = ProducerSettings(acks=acks, linger_ms=0, batch_bytes=64, delivery_timeout_s=40.0)
+    settings = ProducerSettings(acks=acks, linger_ms=0, batch_bytes=64, batch_bytes_max=0, delivery_timeout_s=40.0)
     async with Producer(cluster.bootstrap, settings=settings) as producer:
         for value in values:
             await (await producer.send(topic, value, partition=0))

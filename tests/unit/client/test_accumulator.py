@@ -10,10 +10,15 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 class Filling:
     """An accumulator with a linger of 1 s and a delivery time-out of 100 s."""
 
-    def __init__(self, *, batch_bytes: int = 1_000) -> None:
+    def __init__(self, *, batch_bytes: int = 1_000, batch_bytes_max: int = 0) -> None:
         self.turned: list[TopicPartition] = []
         self.accumulator = Accumulator[str](
-            batch_bytes=batch_bytes, codec="none", linger_s=1.0, delivery_timeout_s=100.0, on_turned=self.turned.append
+            batch_bytes=batch_bytes,
+            batch_bytes_max=batch_bytes_max,
+            codec="none",
+            linger_s=1.0,
+            delivery_timeout_s=100.0,
+            on_turned=self.turned.append,
         )
 
     def put(self, partition: TopicPartition, now_s: float, value: bytes = b"x") -> Batch[str]:
@@ -54,6 +59,43 @@ def test_a_ready_batch_that_fills_up_is_closed_in_its_turn() -> None:
     assert filling.accumulator.take_closed() == [(A, first), (A, second)], "no third of that size would fit"
     assert not filling.accumulator.is_ready(A)
     assert filling.turned == [A, A], "when the first was ready and when the second was full"
+
+
+def test_a_large_batch_is_ready_at_once_and_grows_until_it_is_taken() -> None:
+    filling = Filling(batch_bytes=300, batch_bytes_max=1_000)
+    accumulator = filling.accumulator
+    batch = filling.put(A, 0.0, b"x" * 100)
+    assert not accumulator.has_more
+    assert filling.put(A, 0.0, b"x" * 100) is batch
+    assert accumulator.has_more, "no third of that size would be below what was asked for"
+    assert (accumulator.is_large(A), accumulator.next_ready_s) == (True, None)
+    assert accumulator.become_ready(0.0) == [A]
+    assert (accumulator.become_ready(0.0), accumulator.has_more) == ([], False), "said once"
+    assert filling.put(A, 0.5, b"x" * 100) is batch
+    assert accumulator.take(A) is batch
+    assert batch.content.record_count == 3
+    assert not accumulator.is_large(A)
+    assert filling.put(A, 0.5) is not batch
+
+
+def test_a_batch_grows_up_to_a_size_and_records_without_a_key_go_round_meanwhile() -> None:
+    filling = Filling(batch_bytes=300, batch_bytes_max=1_000)
+    first = filling.put(A, 0.0, b"x" * 100)
+    while filling.put(A, 0.0, b"x" * 100) is first:
+        pass
+    assert [batch for _, batch in filling.accumulator.take_closed()] == [first]
+    assert 800 < first.content.size_bytes <= 1_000
+    assert len(filling.turned) == 3, "with each batch_bytes, and when it was full"
+    assert not filling.accumulator.is_large(A), "the next one begins small"
+
+
+def test_a_batch_does_not_grow_beyond_what_its_topic_takes() -> None:
+    filling = Filling(batch_bytes=300, batch_bytes_max=1_000)
+    assert filling.accumulator.limit("t", 500) == 500
+    first = filling.put(A, 0.0, b"x" * 100)
+    while filling.put(A, 0.0, b"x" * 100) is first:
+        pass
+    assert first.content.size_bytes <= 500
 
 
 def test_late_records_do_not_join_a_batch_that_has_waited_for_long() -> None:

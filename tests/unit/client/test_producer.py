@@ -32,7 +32,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 def producer_to(cluster: FakeCluster, **settings: object) -> Producer:
     return Producer(
         cluster.bootstrap,
-        settings=ProducerSettings(**{"linger_ms": 1.0, **settings}),  # type: ignore[arg-type]
+        settings=ProducerSettings(**{"linger_ms": 1.0, "batch_bytes_max": 0, **settings}),  # type: ignore[arg-type]
         chance=random.Random(7),
     )
 
@@ -274,6 +274,24 @@ async def test_batches_that_overtake_one_another_end_in_order(cluster: FakeClust
             await asyncio.sleep(0)
         assert [(await delivery).offset for delivery in deliveries] == list(range(400))
     assert cluster.values("t") == numbered(0, 400)
+
+
+async def test_batches_grow_while_all_calls_are_under_way(cluster: FakeCluster) -> None:
+    """Five calls are held: what comes meanwhile travels in one batch, and not in one for each ``batch_bytes``."""
+    held = asyncio.Event()
+
+    async def hold(_broker: FakeBroker, _request: log_pb2.ProduceRequest) -> None:
+        await held.wait()
+
+    async with producer_to(cluster, batch_bytes=256, batch_bytes_max=1_000_000, linger_ms=0.0) as producer:
+        await (await producer.send("t", b"first", key=b"k"))
+        cluster.before_produce = hold
+        deliveries = [await producer.send("t", b"x" * 100, key=b"k") for _ in range(1_000)]
+        held.set()
+        assert [(await delivery).offset for delivery in deliveries] == list(range(1, 1_001))
+    counts = [header.record_count for header, _ in cluster.partitions[("t", 0)].batches]
+    assert sum(counts) == 1_001
+    assert len(counts) <= 8, counts
 
 
 async def test_a_refused_batch_fails_alone_and_what_follows_gets_a_new_identity(cluster: FakeCluster) -> None:

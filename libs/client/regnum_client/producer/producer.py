@@ -54,8 +54,12 @@ class ProducerSettings:
     linger_ms: float = 5.0
     """How long a record waits for company before its batch may be sent. A batch that cannot be sent then, because one
     of its partition is under way, goes on taking records."""
-    batch_bytes: int = 16 * 1024
-    """A batch this large is sent at once. At most what the broker takes (1 MiB by default)."""
+    batch_bytes: int = 64 * 1024
+    """A batch this large is sent at once, also while others of its partition are under way. At most what the broker
+    takes (1 MiB by default)."""
+    batch_bytes_max: int = 1_000_000
+    """One that has to wait all the same, because ``in_flight_max`` calls are under way, goes on taking records up to
+    this size, or what its topic takes. 0: no batch grows beyond ``batch_bytes``."""
     buffer_bytes: int = 32 * 1024 * 1024
     """Records not yet acknowledged, in all; beyond it ``send`` waits."""
     buffer_wait_s: float = 60.0
@@ -109,6 +113,7 @@ class Producer:
         )
         self._accumulator: Final = Accumulator[Receipt](
             batch_bytes=self._settings.batch_bytes,
+            batch_bytes_max=self._settings.batch_bytes_max,
             codec=self._settings.compression,
             linger_s=self._settings.linger_ms / 1000,
             delivery_timeout_s=self._settings.delivery_timeout_s,
@@ -237,7 +242,7 @@ class Producer:
             now_s=self._clock.monotonic(),
         )
         self._outcomes.take_in(batch, size_bytes)
-        if self._accumulator.has_closed or (idle and self._accumulator.next_ready_s is not None):
+        if self._accumulator.has_more or (idle and self._accumulator.next_ready_s is not None):
             self._outcomes.wake()
         return future
 

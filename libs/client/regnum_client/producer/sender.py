@@ -3,11 +3,11 @@
 Goals: what ``lane`` decides, with few calls and short outages.
 
 Algorithm: one task turns whenever something happened: it gives up what is too old, and for every leader that may take
-another call gathers the next batch of each of its partitions into one call; ``departures`` knows which may go. Full
-batches go up to five at a time; one that is not full stays open in the ``accumulator``, and takes records, until
-nothing of its partition is on its way. A partition whose leader failed goes on when metadata, asked for after the
-failure, shows another term; to the same term it is sent again after a pause that grows with the trouble; one batch
-alone to a leader that could not be reached.
+another call gathers the next batch of each of its partitions into one call; ``departures`` knows which may go. Large
+batches go up to five at a time, and grow while they cannot; a smaller one stays open in the ``accumulator``, and takes
+records, until nothing of its partition is on its way. A partition whose leader failed goes on when metadata, asked for
+after the failure, shows another term; to the same term it is sent again after a pause that grows with the trouble; one
+batch alone to a leader that could not be reached.
 A call without an answer for half a second makes the sender look again, with other brokers than the one that is
 silent: if a partition of it has another leader by now the call is abandoned (the leader is frozen or cut off, not
 slow) and its batches go on with the same numbers. Without numbers it takes all partitions to have moved.
@@ -186,7 +186,7 @@ class Sender:
             if batch is not None:
                 items.append(Item(partition, batch, term))
                 size_bytes += batch.size_bytes
-            if not route.lane.waiting:
+            if not (route.lane.waiting or self._accumulator.is_large(partition)):
                 # An open batch that fills while this one is under way comes back when this one ends.
                 self._departures.leave(partition)
                 continue
@@ -207,11 +207,14 @@ class Sender:
         return float("inf") if gathered_bytes or self._calls_to[leader] else out_of_reach_until_s
 
     def _next_batch(self, partition: TopicPartition, route: Route, term: LeaderTerm) -> Batch[Receipt] | None:
-        if route.lane.empty:
+        lane = route.lane
+        if lane.empty or (
+            self._accumulator.is_large(partition) and lane.has_room(term, in_flight_max=self._in_flight_max)
+        ):
             ready = self._accumulator.take(partition)
             if ready is not None:
-                route.lane.add(ready)
-        return route.lane.next_batch(term, in_flight_max=self._in_flight_max)
+                lane.add(ready)
+        return lane.next_batch(term, in_flight_max=self._in_flight_max)
 
     def _term(self, partition: TopicPartition, route: Route, view: ClusterView, now_s: float) -> LeaderTerm | None:
         """The leadership to send to; None: not now, and the partition waits for what it lacks."""

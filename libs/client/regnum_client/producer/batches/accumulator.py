@@ -3,10 +3,12 @@
 Goals: no record waits longer for company than the linger, while it could travel; whatever has to wait for another
 reason travels in few large batches, because the number of calls is what a slow path limits, not their size.
 
-Algorithm: a batch is *open* from its first record on. After its linger it is *ready*: the sender may take it, and is
-told so once. It takes records until the sender does take it, or until it is full; then it is *closed*. A batch that
-waits for very long is closed too, so that the records that came last have nearly the whole delivery time-out: a batch
-fails as a whole, by the time of its first record.
+Algorithm: a batch is *open* from its first record on. After its linger, or with ``batch_bytes``, it is *ready*: the
+sender may take it, and is told so once. One that has ``batch_bytes`` is *large*: it need not wait for others of its
+partition that are under way. It takes records until the sender does take it, or until it is full, which it is at
+``batch_bytes_max``; then it is *closed*. So where calls are what is scarce, batches grow, and where they are not, they
+are as large as asked for. A batch that waits for very long is closed too, so that the records that came last have
+nearly the whole delivery time-out: a batch fails as a whole, by the time of its first record.
 """
 
 from collections import OrderedDict
@@ -26,11 +28,13 @@ OPEN_SHARE_MAX: Final = 0.1
 class _Open(Generic[R]):
     """A batch that still takes records."""
 
-    __slots__ = ("batch", "builder")
+    __slots__ = ("batch", "builder", "turns_at_bytes")
 
-    def __init__(self, batch: Batch[R], builder: BatchBuilder) -> None:
+    def __init__(self, batch: Batch[R], builder: BatchBuilder, turns_at_bytes: int) -> None:
         self.batch: Final = batch
         self.builder: Final = builder
+        self.turns_at_bytes = turns_at_bytes
+        """At that size it is large; afterwards: at that size records without a key go to another partition again."""
 
 
 class Accumulator(Generic[R]):
@@ -40,25 +44,32 @@ class Accumulator(Generic[R]):
         self,
         *,
         batch_bytes: int,
+        batch_bytes_max: int,
         codec: CodecName,
         linger_s: float,
         delivery_timeout_s: float,
         on_turned: Callable[[TopicPartition], None],
     ) -> None:
         self._batch_bytes: Final = batch_bytes
+        self._full_bytes: Final = max(batch_bytes, batch_bytes_max)
         self._codec: Final[CodecName] = codec
         self._linger_s: Final = linger_s
         self._delivery_timeout_s: Final = delivery_timeout_s
         self._on_turned: Final = on_turned
-        """Called when a batch is ready or full: the next record without a key goes to another partition."""
+        """Called when a batch is ready or full, and with each ``batch_bytes`` of one that grows: the next record
+        without a key goes to another partition."""
         self._open: Final = OrderedDict[TopicPartition, _Open[R]]()
         """Batches that wait for company, in the order in which they were opened. (A dict goes through all that were
         taken from it to find its first.)"""
         self._ready: dict[TopicPartition, _Open[R]] = {}
-        """Batches that have waited long enough and that nobody has taken yet."""
+        """Batches that have waited long enough, or are large, and that nobody has taken yet."""
+        self._large: Final[dict[TopicPartition, None]] = {}
+        """Those of them that are large."""
+        self._turned: list[TopicPartition] = []
+        """Those that became large since the last ``become_ready``."""
         self._closed: list[tuple[TopicPartition, Batch[R]]] = []
         self._limits: dict[str, int] = {}
-        """Bytes of a batch of topics whose leaders take less than batch_bytes (``max.message.bytes``)."""
+        """Bytes of a batch of topics whose leaders take less than it may grow to (``max.message.bytes``)."""
 
     def append(
         self,
@@ -87,14 +98,26 @@ class Accumulator(Generic[R]):
             before = builder.size_bytes
             builder.append(key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
             batch: Batch[R] = Batch(BuiltContent(builder), opened_s=now_s, deadline_s=now_s + self._delivery_timeout_s)
-            current = self._open[partition] = _Open(batch, builder)
+            current = self._open[partition] = _Open(batch, builder, self._batch_bytes)
         current.batch.receipts.append(receipt)
         current.batch.size_bytes += size_bytes
         after = current.builder.size_bytes
         if after + (after - before) > self._limit_of(partition.topic):
             # Another record like this one would not fit: no need to wait for it.
             self._close(partition)
+        elif after + (after - before) > current.turns_at_bytes:
+            self._grown(partition, current, after)
         return current.batch
+
+    def _grown(self, partition: TopicPartition, current: _Open[R], size_bytes: int) -> None:
+        """A batch has become large, or larger still."""
+        current.turns_at_bytes = size_bytes + self._batch_bytes
+        self._on_turned(partition)
+        if partition not in self._large:
+            self._large[partition] = None
+            self._turned.append(partition)
+            self._ready[partition] = current
+            self._open.pop(partition, None)
 
     def limit(self, topic: str, size_bytes: int) -> int | None:
         """From now on close batches of a topic at that size, and return it; None if it is not less than so far."""
@@ -104,11 +127,11 @@ class Accumulator(Generic[R]):
         return self._limits[topic]
 
     def _limit_of(self, topic: str) -> int:
-        return self._limits.get(topic, self._batch_bytes) if self._limits else self._batch_bytes
+        return self._limits.get(topic, self._full_bytes) if self._limits else self._full_bytes
 
     def become_ready(self, now_s: float) -> list[TopicPartition]:
-        """Partitions whose batches have waited long enough since the last call."""
-        ready: list[TopicPartition] = []
+        """Partitions whose batches have waited long enough, or became large, since the last call."""
+        ready, self._turned = self._turned, []
         while self._open:
             partition, oldest = next(iter(self._open.items()))
             if oldest.batch.opened_s + self._linger_s > now_s:
@@ -123,9 +146,14 @@ class Accumulator(Generic[R]):
         """There is a batch to take."""
         return partition in self._ready
 
+    def is_large(self, partition: TopicPartition) -> bool:
+        """There is one to take that need not wait for others of its partition."""
+        return partition in self._large
+
     def take(self, partition: TopicPartition) -> Batch[R] | None:
         """The ready batch of a partition, which takes no records from now on; None: there is none."""
         taken = self._ready.pop(partition, None)
+        self._large.pop(partition, None)
         return None if taken is None else taken.batch
 
     def take_expired(self, partition: TopicPartition, now_s: float) -> Batch[R] | None:
@@ -149,9 +177,9 @@ class Accumulator(Generic[R]):
         return closed
 
     @property
-    def has_closed(self) -> bool:
-        """There are closed batches to take."""
-        return bool(self._closed)
+    def has_more(self) -> bool:
+        """There are closed batches to take, or large ones that nobody was told of."""
+        return bool(self._closed or self._turned)
 
     @property
     def next_ready_s(self) -> float | None:
@@ -163,6 +191,7 @@ class Accumulator(Generic[R]):
     def _close(self, partition: TopicPartition) -> None:
         lingering = self._open.pop(partition, None)
         closed = self._ready.pop(partition) if lingering is None else lingering
+        self._large.pop(partition, None)
         self._closed.append((partition, closed.batch))
         if lingering is not None:
             self._on_turned(partition)

@@ -16,8 +16,8 @@ Algorithm: a batch gets its sequence numbers when it is first sent, and then sta
    that are certainly not get new numbers under a new identity. A batch that may be in the log is never numbered anew.
 4. A batch that the leader finds too large goes as two halves in its place, with new numbers, unless an earlier try may
    have written it.
-5. A batch that still takes records joins only an empty lane. While one is under way it goes on filling: on a slow
-   path, a few large batches instead of many small ones (the shell asks ``empty``).
+5. A batch that still takes records joins an empty lane, and a large one also where it goes at once (the shell asks
+   ``empty`` and ``has_room``). Else it goes on filling: on a slow path, a few large batches instead of many small ones.
 
 Example: 0, 1, 2 are under way when the leader dies; all three come back without an answer. The new leader gets 0
 alone. It had copied 0 and answers the old offset; 1 goes next, alone too; then 2; then new ones, five at a time again.
@@ -165,6 +165,17 @@ class Lane(Generic[R]):
     def add(self, batch: Batch[R]) -> None:
         """A closed batch joins at the end."""
         self._new.append(batch)
+
+    def has_room(self, term: LeaderTerm, *, in_flight_max: int) -> bool:
+        """Whether a batch that joined now would be the next one, and would go to the leader of ``term`` at once."""
+        limit = in_flight_max if self._idempotent else 1
+        return not (
+            self.waiting
+            or self._broken
+            or self.lacks_identity
+            or self._in_flight >= limit
+            or (self._line and term != self._confirmed)
+        )
 
     def next_batch(self, term: LeaderTerm, *, in_flight_max: int) -> Batch[R] | None:
         """The batch to send to the leader of ``term`` now, marked as under way; None: nothing may be sent."""
