@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         EventPosition,
         EventState,
     )
+    from regnum_client.admin.describing.offset_admin import PartitionOffsets
     from regnum_client.admin.describing.topics import TopicSummary
     from regnum_client.admin.health.views import BrokerHealth, HealthView, OverdueOrders, TroubledPartition
     from regnum_client.admin.leaders.brokers import BrokerDescription, Resignation
@@ -78,6 +79,7 @@ _HOMES: Final = {
     "EventPosition": "admin.describing.events",
     "EventState": "admin.describing.events",
     "TopicFilter": "admin.describing.topics",
+    "PartitionOffsets": "admin.describing.offset_admin",
     "TopicSummary": "admin.describing.topics",
     "Trouble": "admin.describing.topics",
     "BrokerHealth": "admin.health.views",
@@ -159,6 +161,7 @@ __all__ = [
     "OfflineReason",
     "OffsetOutOfRangeError",
     "OverdueOrders",
+    "PartitionOffsets",
     "PartitionRecovery",
     "Producer",
     "ProducerSettings",

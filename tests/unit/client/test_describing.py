@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client import Admin, TopicFilter, Trouble
+from regnum_client import Admin, PartitionOffsets, TopicFilter, TopicPartition, Trouble
 from regnum_client.cluster.view import TopicView
+from regnum_records.build import build_batch
+from regnum_records.record import NewRecord
 from regnum_service.errors import RegnumError
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
@@ -122,3 +124,36 @@ async def test_partitions_in_trouble_are_described_without_naming_topics(
     named = await regnum("topics", "describe", "a", "b", "--trouble", "offline")
     assert [line.split()[:2] for line in named.out.splitlines()[1:]] == [["a", "2"]]
     assert named.status == 0
+
+
+async def test_leaders_say_where_logs_begin_and_end_where_that_is_wanted(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    cluster.create("a", partitions=3)
+    cluster.partitions["a", 0].log_start = 7
+    cluster.partitions["a", 1].append(build_batch([NewRecord(value=b"1")] * 5, timestamp_ms=0))
+    cluster.elect("a", 2, -1)
+    table = await regnum("topics", "describe", "a", "--offsets")
+    head, *rows = [line.split() for line in table.out.splitlines()]
+    assert head[-4:] == ["LOG", "START", "HIGH", "WATERMARK"]
+    assert [row[-2:] for row in rows] == [["7", "7"], ["0", "5"], ["-", "-"]]
+    assert "a-2 has no leader now" in table.err
+    [topic] = json.loads((await regnum("topics", "describe", "a", "--offsets", "-o", "json")).out)
+    assert [(one["log_start"], one["high_watermark"]) for one in topic["partitions"]] == [(7, 7), (0, 5), (None, None)]
+    asked = cluster.calls["ListOffsets"]
+    [plain] = json.loads((await regnum("topics", "describe", "a", "-o", "json")).out)
+    assert "log_start" not in plain["partitions"][0]
+    assert cluster.calls["ListOffsets"] == asked, "nobody is asked who need not be"
+
+
+async def test_offsets_of_partitions_that_have_moved_are_asked_for_again(cluster: FakeCluster) -> None:
+    cluster.create("a")
+    cluster.partitions["a", 0].append(build_batch([NewRecord(value=b"1")] * 5, timestamp_ms=0))
+    here = TopicPartition("a", 0)
+    async with Admin(cluster.bootstrap) as admin:
+        assert await admin.list_offsets([here]) == {here: PartitionOffsets(0, 5)}
+        cluster.elect("a", 0, 2)
+        found = await admin.list_offsets([here, TopicPartition("nowhere", 0)])
+        assert found[here] == PartitionOffsets(0, 5)
+        missing = found[TopicPartition("nowhere", 0)]
+        assert isinstance(missing, RegnumError)

@@ -4,6 +4,7 @@ from typing import Final
 
 from regnum_client.admin.config_admin import ConfigAdmin
 from regnum_client.admin.describing.event_admin import EventAdmin
+from regnum_client.admin.describing.offset_admin import OffsetAdmin
 from regnum_client.admin.describing.pages import DescribeAdmin
 from regnum_client.admin.health.health_admin import HealthAdmin
 from regnum_client.admin.leaders.leader_admin import LeaderAdmin
@@ -26,6 +27,7 @@ class Admin(
     ReassignmentAdmin,
     HealthAdmin,
     DescribeAdmin,
+    OffsetAdmin,
     EventAdmin,
     LeaderAdmin,
 ):

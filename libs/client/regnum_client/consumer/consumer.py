@@ -19,10 +19,10 @@ from regnum_client.cluster.bootstrap import bootstrap_addresses
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.fetching.fetcher import Fetcher
-from regnum_client.consumer.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, Start
 from regnum_client.consumer.reader import Reader
 from regnum_client.consumer.settings import ConsumerSettings

@@ -62,6 +62,7 @@ class Admin(Face[AsyncAdmin]):
     give_up_partitions = Blocking(AsyncAdmin.give_up_partitions)
     last_events = Blocking(AsyncAdmin.last_events)
     list_offline_partitions = Blocking(AsyncAdmin.list_offline_partitions)
+    list_offsets = Blocking(AsyncAdmin.list_offsets)
     list_partition_reassignments = Blocking(AsyncAdmin.list_partition_reassignments)
     list_topics = Blocking(AsyncAdmin.list_topics)
     recover_partitions = Blocking(AsyncAdmin.recover_partitions)

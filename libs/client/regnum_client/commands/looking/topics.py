@@ -1,7 +1,7 @@
 """`regnum topics list` and `regnum topics describe`, page by page."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,6 +38,7 @@ LIST_COLUMNS = (
     "under_min_isr_partitions",
 )
 DESCRIBE_COLUMNS = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
+OFFSET_COLUMNS = ("log_start", "high_watermark")
 
 PrefixOption = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only topics whose names begin so.")]
 MatchOption = Annotated[
@@ -102,6 +103,10 @@ def describe(
     match: MatchOption = "",
     internal: InternalOption = None,
     trouble: TroubleOption = None,
+    offsets: Annotated[
+        bool,
+        typer.Option("--offsets", help="Ask leaders where the logs begin and what is committed: two calls to each."),
+    ] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -110,16 +115,18 @@ def describe(
     """Show leader, replicas and in-sync replicas of partitions; with --trouble only of those that are in it."""
     names = list(dict.fromkeys(topics or ()))
     chosen = _chosen(prefix, match, internal, trouble)
-    if not names and chosen == TopicFilter():
-        raise wrong_use("no topic is named; name some, or choose them by --prefix, --match, --internal or --trouble")
-    if names and chosen != TopicFilter(troubles=chosen.troubles):
-        raise wrong_use("topics are named, or chosen by --prefix, --match and --internal; leave one of both out")
+    _check_choice(names, chosen)
     nothing = "" if names else "no topic is such a one"
-    stream = RowStream(output, columns=DESCRIBE_COLUMNS, empty=nothing)
+    columns = (*DESCRIBE_COLUMNS, *(OFFSET_COLUMNS if offsets else ()))
+    stream = RowStream(output, columns=columns, empty=nothing)
     reasons: list[str] = []
 
-    def show(view: "TopicView") -> None:
-        stream.add(_partition_rows(view) if output is Output.TABLE else [_document(view)])
+    async def show(admin: "Admin", view: "TopicView") -> None:
+        logs = await _logs(admin, view) if offsets else None
+        stream.add(_partition_rows(view, logs) if output is Output.TABLE else [_document(view, logs)])
+        for number, log in (logs or {}).items():
+            if log["offsets_error"]:
+                reasons.append(f"{view.name}-{number}: {log['offsets_error']}")
         states = view.partitions.values()
         reasons.extend(f"{view.name}-{one.number}: {one.offline_reason}" for one in states if one.offline_reason)
 
@@ -131,11 +138,11 @@ def describe(
             async with contextlib.aclosing(admin.describe_topics(names, chosen=chosen)) as views:
                 async for view in views:
                     missing.discard(view.name)
-                    show(view)
+                    await show(admin, view)
             late, failures = await _looked_for(admin, sorted(missing))
             # Those that are in no trouble are missing, too.
             for view in () if chosen.troubles else late:
-                show(view)
+                await show(admin, view)
         return failures
 
     failures = run(work())
@@ -144,6 +151,13 @@ def describe(
     for reason in reasons if output is Output.TABLE else ():
         note(reason)
     _raise_last(failures, output)
+
+
+def _check_choice(names: Sequence[str], chosen: TopicFilter) -> None:
+    if not names and chosen == TopicFilter():
+        raise wrong_use("no topic is named; name some, or choose them by --prefix, --match, --internal or --trouble")
+    if names and chosen != TopicFilter(troubles=chosen.troubles):
+        raise wrong_use("topics are named, or chosen by --prefix, --match and --internal; leave one of both out")
 
 
 def _raise_last(failures: Sequence[Failure], output: Output) -> None:
@@ -190,12 +204,24 @@ def _chosen(prefix: str, match: str, internal: bool | None, trouble: list[Troubl
     return chosen
 
 
-def _document(view: "TopicView") -> dict[str, Any]:
+async def _logs(admin: "Admin", view: "TopicView") -> dict[int, dict[str, Any]]:
+    """Where the logs of a topic begin and end, by partition number; or why that is not known."""
+    from regnum_service.errors import RegnumError  # noqa: PLC0415
+
+    from regnum_client.records import TopicPartition  # noqa: PLC0415
+
+    found = await admin.list_offsets([TopicPartition(view.name, number) for number in view.partitions])
     return {
-        "name": view.name,
-        "topic_id": view.topic_id,
-        "partitions": [_partition(one) for one in view.partitions.values()],
+        partition.partition: {"log_start": None, "high_watermark": None, "offsets_error": said.message}
+        if isinstance(said, RegnumError)
+        else {"log_start": said.log_start, "high_watermark": said.high_watermark, "offsets_error": ""}
+        for partition, said in found.items()
     }
+
+
+def _document(view: "TopicView", logs: Mapping[int, Mapping[str, Any]] | None) -> dict[str, Any]:
+    partitions = [{**_partition(one), **(logs or {}).get(one.number, {})} for one in view.partitions.values()]
+    return {"name": view.name, "topic_id": view.topic_id, "partitions": partitions}
 
 
 def _partition(one: "PartitionView") -> dict[str, Any]:
@@ -212,7 +238,7 @@ def _partition(one: "PartitionView") -> dict[str, Any]:
     }
 
 
-def _partition_rows(view: "TopicView") -> list[dict[str, object]]:
+def _partition_rows(view: "TopicView", logs: Mapping[int, Mapping[str, Any]] | None) -> list[dict[str, object]]:
     return [
         {
             "topic": view.name,
@@ -222,6 +248,7 @@ def _partition_rows(view: "TopicView") -> list[dict[str, object]]:
             "replicas": one.replicas,
             "isr": one.isr,
             "elr": one.elr,
+            **(logs or {}).get(one.number, {}),
         }
         for one in view.partitions.values()
     ]

@@ -27,6 +27,7 @@ from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.hints import hints_of
 from regnum_client.cluster.leaderless import Leaderless
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.offsets import OffsetLookup
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.arrivals import Arrivals
 from regnum_client.consumer.cursor import Chunk, Cursor
@@ -34,7 +35,6 @@ from regnum_client.consumer.fetching.intake import Intake
 from regnum_client.consumer.fetching.polls import Poll
 from regnum_client.consumer.fetching.read_ahead import ReadAhead
 from regnum_client.consumer.fetching.silence import QUIET_S, Comparisons, Silence
-from regnum_client.consumer.offsets import OffsetLookup
 from regnum_client.consumer.positions import ResetPolicy
 from regnum_client.producer.departures import Departures, Place
 from regnum_client.records import TopicPartition

@@ -12,9 +12,9 @@ from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, traits_of
 
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.cluster.view import LeaderTerm
 from regnum_client.consumer.cursor import Cursor
-from regnum_client.consumer.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.consumer.positions import ResetPolicy
 from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -11,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
-from regnum_service.errors import RegnumError, traits_of
+from regnum_service.errors import RegnumError
 
 from regnum_client.cluster.connections import Connections, call
 from regnum_client.cluster.hints import hints_of
@@ -24,6 +25,18 @@ FIRST: Final = -2
 """Query for the first offset of the log."""
 HIGH_WATERMARK: Final = -1
 """Query for the offset below which records are committed."""
+
+
+NEWS_S: Final = 2.0
+"""How long one look waits for metadata that says who leads by now."""
+_MOVED: Final = frozenset(
+    {
+        errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER,
+        errors_pb2.ERROR_CODE_FENCED_LEADER_EPOCH,
+        errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
+    }
+)
+"""Answers after which another broker may know more."""
 
 
 class OffsetLookup:
@@ -57,9 +70,15 @@ class OffsetLookup:
         missing = list(dict.fromkeys(partitions))
         began_s = self._clock.monotonic()
         while missing:
-            error = await self._round(missing, query, found)
-            missing = [partition for partition in missing if partition not in found]
-            if error is not None:
+            errors: list[RegnumError] = []
+            for partition, outcome in (await self._round(missing, query)).items():
+                if isinstance(outcome, RegnumError):
+                    errors.append(outcome)
+                else:
+                    found[partition] = outcome
+            if errors:
+                # One that no repeat can change comes first.
+                error = min(errors, key=lambda one: one.traits.retriable)
                 lasted_s = self._clock.monotonic() - began_s
                 if not error.traits.retriable or lasted_s >= timeout_s:
                     raise error
@@ -69,6 +88,19 @@ class OffsetLookup:
                 except RegnumError:
                     # The time is up; what a leader said says more than that metadata did not come.
                     raise error from None
+            missing = [partition for partition in missing if partition not in found]
+        return found
+
+    async def look_up_now(
+        self, partitions: Iterable[TopicPartition], query: int
+    ) -> dict[TopicPartition, int | RegnumError]:
+        """What leaders say at this moment, for each partition; those that have moved are asked a second time."""
+        found = await self._round(dict.fromkeys(partitions), query)
+        moved = [one for one, said in found.items() if isinstance(said, RegnumError) and said.code in _MOVED]
+        if moved:
+            with suppress(RegnumError):
+                await self._metadata.newer_than(self._clock.monotonic(), timeout_s=NEWS_S)
+            found |= await self._round(moved, query)
         return found
 
     async def look_up_times(
@@ -92,32 +124,27 @@ class OffsetLookup:
                 found[partition] = None if offset < 0 else offset
         return {partition: found[partition] for partition in timestamps_ms}
 
-    async def _round(
-        self, partitions: Iterable[TopicPartition], query: int, found: dict[TopicPartition, int]
-    ) -> RegnumError | None:
-        """Ask every leader once, all at a time; returns the gravest error of partitions that have no offset yet."""
+    async def _round(self, partitions: Iterable[TopicPartition], query: int) -> dict[TopicPartition, int | RegnumError]:
+        """Ask every leader once, all at a time."""
         view = self._metadata.view
-        errors: list[RegnumError] = []
+        outcomes: dict[TopicPartition, int | RegnumError] = {}
         by_address: dict[Address, list[TopicPartition]] = {}
         terms: dict[TopicPartition, LeaderTerm] = {}
         for partition in partitions:
             term = view.leader_term(*partition)
             address = None if term is None else view.address_of(term.leader)
             if term is None or address is None:
-                errors.append(
-                    RegnumError(
-                        errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
-                        f"{partition.topic}-{partition.partition} has no leader now; see `regnum topics describe`",
-                    )
+                outcomes[partition] = RegnumError(
+                    errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE,
+                    f"{partition.topic}-{partition.partition} has no leader now; see `regnum topics describe`",
                 )
             else:
                 terms[partition] = term
                 by_address.setdefault(address, []).append(partition)
-        asking = [self._ask(address, asked, terms, query, found) for address, asked in by_address.items()]
-        for failed in await asyncio.gather(*asking):
-            errors.extend(failed)
-        errors.sort(key=lambda error: traits_of(error.code).retriable)
-        return errors[0] if errors else None
+        asking = [self._ask(address, asked, terms, query) for address, asked in by_address.items()]
+        for answered in await asyncio.gather(*asking):
+            outcomes |= answered
+        return outcomes
 
     async def _ask(
         self,
@@ -125,9 +152,8 @@ class OffsetLookup:
         asked: Sequence[TopicPartition],
         terms: Mapping[TopicPartition, LeaderTerm],
         query: int,
-        found: dict[TopicPartition, int],
-    ) -> list[RegnumError]:
-        """Ask one leader for all its partitions; returns the errors of those that it did not answer."""
+    ) -> dict[TopicPartition, int | RegnumError]:
+        """Ask one leader for all its partitions."""
         request = ListOffsetsRequest(
             header=self._header,
             queries=[_query_of(one, query) for one in asked],
@@ -136,17 +162,17 @@ class OffsetLookup:
             answer = await call(self._connections.log(address).ListOffsets, request, timeout_s=self._request_timeout_s)
         except RegnumError as error:
             self._metadata.suspect(address)
-            return [error]
-        errors: list[RegnumError] = []
+            return dict.fromkeys(asked, error)
+        outcomes: dict[TopicPartition, int | RegnumError] = {}
         answered = list(zip(asked, answer.results, strict=True))
         self._metadata.take_leaders(hints_of((one, terms[one], result) for one, result in answered))
         for partition, result in answered:
             if result.error_code == errors_pb2.ERROR_CODE_NONE:
-                found[partition] = result.offset
+                outcomes[partition] = result.offset
             else:
                 where = f"{partition.topic}-{partition.partition}"
-                errors.append(RegnumError(result.error_code, f"{where}: {result.error_message}"))
-        return errors
+                outcomes[partition] = RegnumError(result.error_code, f"{where}: {result.error_message}")
+        return outcomes
 
 
 def _query_of(partition: TopicPartition, query: int) -> OffsetQuery:

@@ -1,0 +1,57 @@
+"""Where logs begin and end, as their leaders say."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from regnum_service.errors import RegnumError
+
+from regnum_client.admin.session import AdminSession
+from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.records import TopicPartition
+
+
+class PartitionOffsets(NamedTuple):
+    """Where the log of a partition begins and ends.
+
+    >>> offsets = admin.list_offsets([TopicPartition("orders", 0)])
+    >>> offsets[TopicPartition("orders", 0)]
+    PartitionOffsets(log_start=0, high_watermark=2)
+    """
+
+    log_start: int
+    """Offset of the first record; those before it were removed."""
+    high_watermark: int
+    """Offset below which records are committed."""
+
+
+class OffsetAdmin(AdminSession):
+    """Offsets of partitions."""
+
+    async def list_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionOffsets | RegnumError]:
+        """First offset and high watermark of each partition as its leader says now, or why it does not.
+
+        Nobody is waited for: a partition without a leader, or with one that has just begun, has an error. Raises
+        RegnumError when no broker answers for metadata.
+        """
+        metadata = self._open()
+        wanted = tuple(dict.fromkeys(partitions))
+        await metadata.use({partition.topic for partition in wanted}, timeout_s=self._timeout_s)
+        lookup = OffsetLookup(
+            self._connections,
+            metadata,
+            clock=self._clock,
+            chance=self._chance,
+            client_id=self._client_id,
+            request_timeout_s=self._timeout_s,
+        )
+        starts = await lookup.look_up_now(wanted, FIRST)
+        ends = await lookup.look_up_now(wanted, HIGH_WATERMARK)
+        return {one: _both(starts[one], ends[one]) for one in wanted}
+
+
+def _both(start: int | RegnumError, end: int | RegnumError) -> PartitionOffsets | RegnumError:
+    if isinstance(start, RegnumError):
+        return start
+    return end if isinstance(end, RegnumError) else PartitionOffsets(start, end)
