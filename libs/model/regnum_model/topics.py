@@ -6,6 +6,9 @@ from typing import Final
 MAX_NAME_LENGTH: Final = 249
 """Characters; leaves room for ``-<partition>`` in a file name of 255."""
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""The internal topic of consumer groups. Brokers write it; clients may read it."""
+
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 

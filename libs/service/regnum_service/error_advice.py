@@ -36,6 +36,16 @@ _OWN: Final[Mapping[Code, str]] = MappingProxyType(
         errors_pb2.ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: "open a new session",
         errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: "wait throttle_time_ms (or RetryInfo) and send it again, with"
         " the same mutation id",
+        errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE: "call FindCoordinator again, and repeat; a commit may"
+        " have been taken, and may be repeated",
+        errors_pb2.ERROR_CODE_NOT_COORDINATOR: "call FindCoordinator, and go there",
+        errors_pb2.ERROR_CODE_ILLEGAL_GENERATION: "join again; what was processed since the last commit comes again",
+        errors_pb2.ERROR_CODE_UNKNOWN_MEMBER_ID: "join again without a member id; what was processed since the last"
+        " commit comes again",
+        errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS: "join again with the same member id",
+        errors_pb2.ERROR_CODE_NON_EMPTY_GROUP: "stop the members first",
+        errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED: "stop: make the group smaller, or delete groups nobody needs",
+        errors_pb2.ERROR_CODE_FENCED_INSTANCE_ID: "stop: another process has this name",
         errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS: "use the topic, or another name",
         errors_pb2.ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: "wait until the preferred replica is in sync",
         errors_pb2.ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: "start the brokers that have a replica",

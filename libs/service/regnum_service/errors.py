@@ -104,6 +104,14 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         ),
         errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE: _WRONG,
         errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH: _OVERTAKEN,
+        errors_pb2.ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _WRONG,
+        errors_pb2.ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _traits(
+            _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True
+        ),
+        # What it was asked may have been written before it became unavailable.
+        errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE: _traits(
+            _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True, refresh=True, outcome_known=False
+        ),
         errors_pb2.ERROR_CODE_NOT_COORDINATOR: _ELSEWHERE,
         errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION: _WRONG,
         errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS: _traits(_Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True),
@@ -112,6 +120,18 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
             _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True, refresh=True, outcome_known=False
         ),
         errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS: _WRONG,
+        errors_pb2.ERROR_CODE_ILLEGAL_GENERATION: _OVERTAKEN,
+        errors_pb2.ERROR_CODE_INCONSISTENT_GROUP_PROTOCOL: _WRONG,
+        errors_pb2.ERROR_CODE_INVALID_GROUP_ID: _WRONG,
+        errors_pb2.ERROR_CODE_UNKNOWN_MEMBER_ID: _OVERTAKEN,
+        errors_pb2.ERROR_CODE_INVALID_SESSION_TIMEOUT: _WRONG,
+        # Not the same call: the member joins again first.
+        errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS: _OVERTAKEN,
+        errors_pb2.ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: _WRONG,
+        errors_pb2.ERROR_CODE_NON_EMPTY_GROUP: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
+        errors_pb2.ERROR_CODE_GROUP_ID_NOT_FOUND: _traits(_Status.NOT_FOUND, ExitStatus.NOT_FOUND),
+        errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED: _traits(_Status.RESOURCE_EXHAUSTED, ExitStatus.CONFLICT),
+        errors_pb2.ERROR_CODE_FENCED_INSTANCE_ID: _OVERTAKEN,
         errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS: _traits(_Status.ALREADY_EXISTS, ExitStatus.CONFLICT),
         errors_pb2.ERROR_CODE_INVALID_PARTITIONS: _WRONG,
         errors_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR: _WRONG,

@@ -1,7 +1,7 @@
 """Real brokers in one process over a coordination store in memory, and a controller that a test speaks for."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,15 @@ class BrokerWorld:
     """Brokers, the store, and the controller's side of orders. Close it with ``close``."""
 
     def __init__(
-        self, root: Path, *, lag_s: float = 10.0, disk_timeout_s: float = 20.0, stray_grace_s: float = 60.0
+        self,
+        root: Path,
+        *,
+        lag_s: float = 10.0,
+        disk_timeout_s: float = 20.0,
+        stray_grace_s: float = 60.0,
+        more: Mapping[str, object] | None = None,
     ) -> None:
+        """Only assigns; ``more``: other settings of every broker, by flag."""
         self.server = MemoryServer()
         self.store = MemoryStore(self.server)
         self.brokers: dict[BrokerId, RunningBroker] = {}
@@ -77,6 +84,7 @@ class BrokerWorld:
         self._lag_s = lag_s
         self._disk_timeout_s = disk_timeout_s
         self._stray_grace_s = stray_grace_s
+        self._more = dict(more or {})
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def begin(self) -> None:
@@ -96,6 +104,7 @@ class BrokerWorld:
                 "replica-lag-s": self._lag_s,
                 "disk-timeout-s": self._disk_timeout_s,
                 "stray-grace-s": self._stray_grace_s,
+                **self._more,
             }
             settings = load(
                 BrokerSettings, [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]

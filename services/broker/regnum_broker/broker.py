@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from regnum.broker.v1 import log_pb2_grpc, producer_pb2_grpc
+from regnum.broker.v1 import group_pb2_grpc, log_pb2_grpc, producer_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2_grpc
 from regnum.replication.v1 import control_pb2_grpc, replication_pb2_grpc
 from regnum_coordination.port import Store
@@ -36,6 +36,11 @@ from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdo
 from regnum_broker.cluster.strays.watch import StrayWatch
 from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.gauges import show_broker
+from regnum_broker.groups.calls import GroupCalls
+from regnum_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
+from regnum_broker.groups.decisions.offsets import OffsetLimits
+from regnum_broker.groups.decisions.state import GroupLimits
+from regnum_broker.groups.offsets_topic import OffsetsTopic
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
@@ -49,6 +54,7 @@ from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.throttle import ReplicationThrottle
 from regnum_broker.servicers.control import ReplicaControlServicer
+from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.servicers.metadata import MetadataServicer
 from regnum_broker.servicers.producer import ProducerServicer
@@ -178,20 +184,21 @@ class Broker:
                 add_to_server=replication_pb2_grpc.add_ReplicationServiceServicer_to_server,
             ),
         )
+        producing = ProduceHandler(
+            replicas=replicas,
+            leaders=leaders,
+            storage=storage,
+            clock=clock,
+            batch_bytes_max=self._settings.message_bytes_max,
+            supervisor=supervisor,
+            metrics=self._metrics,
+        )
         client = self._server(
             "client",
             ServiceRegistration(
                 name="regnum.broker.v1.LogService",
                 servicer=LogServicer(
-                    producing=ProduceHandler(
-                        replicas=replicas,
-                        leaders=leaders,
-                        storage=storage,
-                        clock=clock,
-                        batch_bytes_max=self._settings.message_bytes_max,
-                        supervisor=supervisor,
-                        metrics=self._metrics,
-                    ),
+                    producing=producing,
                     fetching=FetchHandler(
                         replicas=replicas, leaders=leaders, storage=storage, clock=clock, metrics=self._metrics
                     ),
@@ -202,6 +209,11 @@ class Broker:
                 name="regnum.broker.v1.ProducerService",
                 servicer=ProducerServicer(ProducerIds(broker=self._id, fence=fence, calls=calls)),
                 add_to_server=producer_pb2_grpc.add_ProducerServiceServicer_to_server,
+            ),
+            ServiceRegistration(
+                name="regnum.broker.v1.GroupService",
+                servicer=self._make_groups(cache, calls, leaders, storage, producing),
+                add_to_server=group_pb2_grpc.add_GroupServiceServicer_to_server,
             ),
             ServiceRegistration(
                 name="regnum.metadata.v1.MetadataService",
@@ -250,6 +262,44 @@ class Broker:
                 await shutdown.run()
 
         supervisor.defer("leadership", hand_over, timeout_s=2 * HAND_OVER_TIMEOUT_S)
+
+    def _make_groups(
+        self,
+        cache: MetadataCache,
+        controller: ControllerCalls,
+        leaders: CurrentLeaders,
+        storage: Storage,
+        producing: ProduceHandler,
+    ) -> GroupServicer:
+        """What coordinates consumer groups, and serves calls about them."""
+        settings, clock = self._settings, self._clock
+        topic = OffsetsTopic(
+            broker=self._id,
+            partitions=settings.offsets_topic_partitions,
+            cache=cache,
+            fence=self.fence,
+            calls=controller,
+            clock=clock,
+        )
+        coordinator = GroupCoordinator(
+            replicas=self.replicas,
+            leaders=leaders,
+            topic=topic,
+            storage=storage,
+            append=producing.append,
+            clock=clock,
+            spawn=self._supervisor.start,
+            retention_ms=settings.offsets_retention_minutes * 60_000,
+            limits=CoordinatorLimits(),
+        )
+        limits = GroupLimits(
+            session_timeout_s_min=settings.group_min_session_timeout_ms / 1000,
+            members_max=settings.group_max_size,
+            initial_rebalance_delay_s=settings.group_initial_rebalance_delay_ms / 1000,
+        )
+        self._supervisor.start("groups", coordinator.run())
+        calls = GroupCalls(coordinator, clock=clock, limits=limits, offset_limits=OffsetLimits())
+        return GroupServicer(coordinator=coordinator, calls=calls, clock=clock)
 
     def _start_upkeep(self, checkpointing: Checkpointing, offline: OfflineReplicas, storage: Storage) -> None:
         """What keeps the log directory in order."""

@@ -50,3 +50,25 @@ class BrokerSettings(ServiceSettings):
         ge=0,
         description="Room held back in the log directory, so that a full disk can be started on and deleted from.",
     )
+    offsets_topic_partitions: int = Field(
+        default=8,
+        ge=1,
+        le=1_000,
+        description="Partitions of __consumer_offsets (Kafka: offsets.topic.num.partitions); the same for all brokers, "
+        "and never another once the topic exists.",
+    )
+    offsets_retention_minutes: int = Field(
+        default=10_080,
+        ge=1,
+        description="Minutes for which the offsets of a consumer group without members are kept.",
+    )
+    group_initial_rebalance_delay_ms: int = Field(
+        default=3_000,
+        ge=0,
+        le=300_000,
+        description="Milliseconds for which the first rebalance of an empty consumer group waits for more members.",
+    )
+    group_min_session_timeout_ms: int = Field(
+        default=6_000, ge=100, description="Shortest session time-out that a member of a consumer group may have."
+    )
+    group_max_size: int = Field(default=1_000, ge=1, le=1_000, description="Members that a consumer group may have.")

@@ -7,13 +7,16 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import grpc
 import pytest
 from google.protobuf.message import Message
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from regnum.broker.v1 import group_pb2, group_pb2_grpc
 from regnum_client import Admin, Producer
 from regnum_model import paths
 from regnum_model.nodes import Address, TopicNode
+from regnum_model.topics import OFFSETS_TOPIC
 from regnum_testing.every_call import Answer, Call, Known, calls_of, extremes, messages, opened, send_all
 from regnum_testing.every_kind import KINDS, EveryKind
 from regnum_testing.waiting import eventually
@@ -53,6 +56,9 @@ class World:
             "name": [TOPIC],
             "topics": [TOPIC],
             "topic_id": [topic_id],
+            "group_id": ["g"],
+            "group_ids": ["g", "h"],
+            "protocol_type": ["consumer"],
             "partition": [0],
             "partitions": [1, 2],
             "broker_id": [1],
@@ -76,6 +82,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world = World(runner, cluster)
         runner.run(cluster.start())
         runner.run(create_and_write(world, TOPIC))
+        runner.run(coordinate(world))
         yield world
         runner.run(cluster.close())
         world.alive()
@@ -87,6 +94,27 @@ async def create_and_write(world: World, topic: str) -> None:
         await admin.create_topic(topic, partitions=1, replication_factor=1)
         async with Producer(world.bootstrap) as producer:
             await asyncio.wait_for(await producer.send(topic, b"still here"), 15)
+
+
+async def coordinate(world: World) -> None:
+    """Let the broker coordinate groups: before, it says of every group that it is not available."""
+    async with asyncio.timeout(20), Admin(world.bootstrap) as admin:
+        # By hand: three replicas, as the cluster would have them, do not fit one broker.
+        await admin.create_topic(OFFSETS_TOPIC, partitions=8, replication_factor=1)
+    listener = world.cluster.processes["broker"].listeners["client_listen"]
+    names = [f"group-{number}" for number in range(100)]
+    async with opened(listener) as channel:
+        groups: group_pb2_grpc.GroupServiceAsyncStub = group_pb2_grpc.GroupServiceStub(channel)
+
+        async def answers() -> bool:
+            try:
+                for name in names:
+                    await groups.OffsetFetch(group_pb2.OffsetFetchRequest(group_id=name), timeout=20)
+            except grpc.RpcError:
+                return False
+            return True
+
+        await eventually(answers, what="the broker coordinates groups")
 
 
 async def make_good(world: World) -> None:

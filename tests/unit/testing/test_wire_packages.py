@@ -10,7 +10,13 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 PUBLIC = {"regnum.admin.v1", "regnum.broker.v1", "regnum.metadata.v1", "regnum.types.v1"}
-INTERNAL = {"regnum.election.v1", "regnum.propagation.v1", "regnum.quota.v1", "regnum.replication.v1"}
+INTERNAL = {
+    "regnum.election.v1",
+    "regnum.groups.v1",
+    "regnum.propagation.v1",
+    "regnum.quota.v1",
+    "regnum.replication.v1",
+}
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 
 

@@ -19,6 +19,7 @@ from typing import Final, assert_never
 import structlog
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.topics import OFFSETS_TOPIC
 from regnum_records.build import NO_PRODUCER_EPOCH, build_batch
 from regnum_records.check import check_batch
 from regnum_records.errors import BatchTooLargeError, CorruptBatchError
@@ -82,6 +83,16 @@ class _Done:
     last_offset: int
     duplicate: bool
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnAppend:
+    """What became of a batch of the broker's own."""
+
+    code: Code
+    """NONE: every in-sync replica has it."""
+    message: str
+    """Why not."""
 
 
 _Outcome = _Refused | _Done
@@ -150,6 +161,28 @@ class ProduceHandler:
         self._durations.record(self._clock.monotonic() - began_s)
         return log_pb2.ProduceResponse(results=results)
 
+    async def append(self, leadership: Leadership, batch: bytes) -> OwnAppend:
+        """Append a batch of the broker's own under one leadership, as a produce request with acks all would be.
+
+        Returns when it is committed, however long that takes, or never will be by this leader. Once the writer has it,
+        cancelling the caller changes nothing.
+        """
+        if leadership.cut_off or not leadership.isr_sufficient:
+            return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS, message=leadership.insufficiency)
+        if not self._storage.takes(len(batch)):
+            return OwnAppend(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=_BUSY)
+        item = _Item(index=0, leadership=leadership, message=log_pb2.ProducePartition(record_batch=batch))
+        appending = await self._hand_in((item,), len(batch), self._clock.wall_ms())
+        try:
+            (outcome,) = await asyncio.shield(appending)
+        except StorageError as error:
+            return OwnAppend(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
+        if isinstance(outcome, _Refused):
+            return OwnAppend(code=outcome.code, message=outcome.message)
+        if await _is_committed(leadership, outcome.last_offset + 1):
+            return OwnAppend(code=errors_pb2.ERROR_CODE_NONE, message="")
+        return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=_DEPOSED_AFTER_APPEND)
+
     def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
         """What made this broker leader of the partitions of a request, by their places in it; only what is known."""
         causes: list[tuple[int, str]] = []
@@ -163,6 +196,11 @@ class ProduceHandler:
         wrong = _check_data(message)
         if wrong:
             return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
+        if message.topic == OFFSETS_TOPIC:
+            return NotHere(
+                errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
+                f"{OFFSETS_TOPIC} is written by coordinators of groups only: use OffsetCommit",
+            )
         known = self._leaders.knows(message.topic, message.partition)
         found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=known)
         if isinstance(found, Leadership) and acks == log_pb2.ACKS_ALL and not found.isr_sufficient:
@@ -296,6 +334,14 @@ class ProduceHandler:
                 _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
             else:
                 _check_isr(result, leadership)
+
+
+async def _is_committed(leadership: Leadership, end: int) -> bool:
+    """Wait until all below ``end`` is committed. False: the leadership ended before."""
+    partition = leadership.partition
+    if partition.role is not leadership or leadership.cut_off:
+        return False
+    return partition.high_watermark >= end or await partition.acks.wait_for(end) is AckOutcome.COMMITTED
 
 
 def _record_first_append(leadership: Leadership, outcome: _Done) -> None:

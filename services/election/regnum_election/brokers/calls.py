@@ -62,6 +62,12 @@ class BrokerCalls:
         self._requests.submit("allocate producer ids", steps(), result, begun=lambda: False, urgent=True)
         return await self._requests.answer(result, wait_s)
 
+    def check(self, broker: BrokerId, epoch: BrokerEpoch) -> None:
+        """Raise RegnumError unless that is the live broker of that id."""
+        error = self._broker_error(broker, epoch)
+        if error is not None:
+            raise error
+
     def _broker_error(self, broker: BrokerId, epoch: BrokerEpoch) -> RegnumError | None:
         known = self._context.picture.brokers.get(broker)
         if known is not None and known.epoch == epoch:

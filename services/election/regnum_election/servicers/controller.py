@@ -7,17 +7,28 @@ from typing import Any, Final
 import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc, history_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.configs import MAX_MESSAGE_BYTES
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.errors import RegnumError
 
+from regnum_election.admission.stand_in import Account
 from regnum_election.candidacy.role import ControllerRole
+from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.events import Position
 from regnum_election.history.following import follow
 from regnum_election.history.log import EventLog
 from regnum_election.servicers.callers import wait_s
+from regnum_election.topics.requests import TopicRequest
 
 ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE})
 """Errors about the broker that asks; they travel in the answer."""
+
+CLUSTER_ACCOUNT: Final = Account(user="__cluster", client_id="", strict=False)
+"""What the cluster does for itself: no client can speak for it, and it is not refused."""
+
+OFFSETS_CONFIGS: Final = ((MAX_MESSAGE_BYTES, str(16 * 1024 * 1024)),)
+"""Settings of the internal topic of consumer groups: a group of a thousand members is one record."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -68,6 +79,33 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
                 return controller_pb2.AllocateProducerIdsResponse(error_code=error.code)
             raise
         return controller_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=count)
+
+    async def CreateOffsetsTopic(  # noqa: N802 - the name in the proto
+        self, request: controller_pb2.CreateOffsetsTopicRequest, context: Context
+    ) -> controller_pb2.CreateOffsetsTopicResponse:
+        """Create the internal topic of consumer groups, on the cluster's own account."""
+        controller = await self._role.controller()
+        try:
+            controller.brokers.check(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
+        except RegnumError as error:
+            if error.code in ITEM_ERRORS:
+                return controller_pb2.CreateOffsetsTopicResponse(error_code=error.code, error_message=error.message)
+            raise
+        wanted = TopicRequest(
+            name=OFFSETS_TOPIC,
+            partitions=request.partitions,
+            replication_factor=None,
+            assignment=(),
+            mutation=None,
+            configs=OFFSETS_CONFIGS,
+        )
+        answered = await controller.topics.create(
+            [wanted], validate_only=False, wait_s=wait_s(0, context), account=CLUSTER_ACCOUNT
+        )
+        (outcome,) = answered.outcomes
+        if isinstance(outcome, Rejection):
+            return controller_pb2.CreateOffsetsTopicResponse(error_code=outcome.code, error_message=outcome.message)
+        return controller_pb2.CreateOffsetsTopicResponse()
 
     async def ProbeBrokers(  # noqa: N802 - the name in the proto
         self,

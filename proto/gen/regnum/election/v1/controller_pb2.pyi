@@ -128,6 +128,62 @@ class AllocateProducerIdsResponse(_message.Message):
 Global___AllocateProducerIdsResponse: _TypeAlias = AllocateProducerIdsResponse  # noqa: Y015
 
 @_typing.final
+class CreateOffsetsTopicRequest(_message.Message):
+    """Asks for the internal topic of consumer groups."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """The asking broker."""
+    broker_epoch: _builtins.int
+    """Its broker epoch; an older one is refused."""
+    partitions: _builtins.int
+    """How many partitions it is to have."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateOffsetsTopicRequest: _TypeAlias = CreateOffsetsTopicRequest  # noqa: Y015
+
+@_typing.final
+class CreateOffsetsTopicResponse(_message.Message):
+    """Answers CreateOffsetsTopicRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome. TOPIC_ALREADY_EXISTS: it is there, perhaps with another number of partitions."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    def __init__(
+        self,
+        *,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateOffsetsTopicResponse: _TypeAlias = CreateOffsetsTopicResponse  # noqa: Y015
+
+@_typing.final
 class ProbeBrokersRequest(_message.Message):
     """Asks a candidate to connect to the registered brokers."""
 

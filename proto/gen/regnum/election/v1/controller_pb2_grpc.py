@@ -48,6 +48,11 @@ class ControllerServiceStub:
                 request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
                 response_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
                 _registered_method=True)
+        self.CreateOffsetsTopic = channel.unary_unary(
+                '/regnum.election.v1.ControllerService/CreateOffsetsTopic',
+                request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.CreateOffsetsTopicRequest.SerializeToString,
+                response_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.CreateOffsetsTopicResponse.FromString,
+                _registered_method=True)
         self.ProbeBrokers = channel.unary_unary(
                 '/regnum.election.v1.ControllerService/ProbeBrokers',
                 request_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.ProbeBrokersRequest.SerializeToString,
@@ -79,6 +84,13 @@ class ControllerServiceServicer:
 
     def AllocateProducerIds(self, request, context):
         """Hands out a block of producer ids that nobody else will get.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateOffsetsTopic(self, request, context):
+        """Creates the internal topic of consumer groups. The cluster itself is charged for it and is never refused by a quota.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,6 +132,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.FromString,
                     response_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.SerializeToString,
+            ),
+            'CreateOffsetsTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateOffsetsTopic,
+                    request_deserializer=regnum_dot_election_dot_v1_dot_controller__pb2.CreateOffsetsTopicRequest.FromString,
+                    response_serializer=regnum_dot_election_dot_v1_dot_controller__pb2.CreateOffsetsTopicResponse.SerializeToString,
             ),
             'ProbeBrokers': grpc.unary_unary_rpc_method_handler(
                     servicer.ProbeBrokers,
@@ -193,6 +210,33 @@ class ControllerService:
             '/regnum.election.v1.ControllerService/AllocateProducerIds',
             regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
             regnum_dot_election_dot_v1_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateOffsetsTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.election.v1.ControllerService/CreateOffsetsTopic',
+            regnum_dot_election_dot_v1_dot_controller__pb2.CreateOffsetsTopicRequest.SerializeToString,
+            regnum_dot_election_dot_v1_dot_controller__pb2.CreateOffsetsTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,

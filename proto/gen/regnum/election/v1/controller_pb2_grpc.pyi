@@ -41,6 +41,8 @@ class ControllerServiceStub:
     """Moves leadership away from a broker that wants to stop."""
     AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]
     """Hands out a block of producer ids that nobody else will get."""
+    CreateOffsetsTopic: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CreateOffsetsTopicRequest, _controller_pb2.CreateOffsetsTopicResponse]
+    """Creates the internal topic of consumer groups. The cluster itself is charged for it and is never refused by a quota."""
     ProbeBrokers: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ProbeBrokersRequest, _controller_pb2.ProbeBrokersResponse]
     """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
     any more asks the others before it resigns.
@@ -64,6 +66,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     """Moves leadership away from a broker that wants to stop."""
     AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_controller_pb2.AllocateProducerIdsRequest, _controller_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
     """Hands out a block of producer ids that nobody else will get."""
+    CreateOffsetsTopic: _aio.UnaryUnaryMultiCallable[_controller_pb2.CreateOffsetsTopicRequest, _controller_pb2.CreateOffsetsTopicResponse]  # type: ignore[assignment]
+    """Creates the internal topic of consumer groups. The cluster itself is charged for it and is never refused by a quota."""
     ProbeBrokers: _aio.UnaryUnaryMultiCallable[_controller_pb2.ProbeBrokersRequest, _controller_pb2.ProbeBrokersResponse]  # type: ignore[assignment]
     """Whether this election process reaches brokers. Answered by every candidate: a controller that hears of no broker
     any more asks the others before it resigns.
@@ -96,6 +100,14 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.AllocateProducerIdsResponse, _abc.Awaitable[_controller_pb2.AllocateProducerIdsResponse]]:
         """Hands out a block of producer ids that nobody else will get."""
+
+    @_abc_1.abstractmethod
+    def CreateOffsetsTopic(
+        self,
+        request: _controller_pb2.CreateOffsetsTopicRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.CreateOffsetsTopicResponse, _abc.Awaitable[_controller_pb2.CreateOffsetsTopicResponse]]:
+        """Creates the internal topic of consumer groups. The cluster itself is charged for it and is never refused by a quota."""
 
     @_abc_1.abstractmethod
     def ProbeBrokers(

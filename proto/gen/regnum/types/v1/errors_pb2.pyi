@@ -48,8 +48,16 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The batch is larger than the broker accepts."""
     ERROR_CODE_STALE_CONTROLLER_EPOCH: _ErrorCode.ValueType  # 11
     """The request comes from a controller that has been replaced."""
+    ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 12
+    """The note on a committed offset is too long."""
+    ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _ErrorCode.ValueType  # 14
+    """The group's coordinator still reads what its predecessor left; ask again."""
+    ERROR_CODE_COORDINATOR_NOT_AVAILABLE: _ErrorCode.ValueType  # 15
+    """The group has no coordinator that can act at the moment; look it up again."""
     ERROR_CODE_NOT_COORDINATOR: _ErrorCode.ValueType  # 16
-    """This quota process is not the active one; ask the one that the store's node /quota/active names."""
+    """This broker does not coordinate the group: look its coordinator up with FindCoordinator. Of a quota process: it is
+    not the active one; ask the one that the store's node /quota/active names.
+    """
     ERROR_CODE_INVALID_TOPIC_EXCEPTION: _ErrorCode.ValueType  # 17
     """The topic name breaks the naming rule."""
     ERROR_CODE_NOT_ENOUGH_REPLICAS: _ErrorCode.ValueType  # 19
@@ -60,6 +68,20 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """
     ERROR_CODE_INVALID_REQUIRED_ACKS: _ErrorCode.ValueType  # 21
     """acks is no value of Acks."""
+    ERROR_CODE_ILLEGAL_GENERATION: _ErrorCode.ValueType  # 22
+    """The generation is over, or the group is gone: join again. Nothing was committed."""
+    ERROR_CODE_INCONSISTENT_GROUP_PROTOCOL: _ErrorCode.ValueType  # 23
+    """The member offers no assignor that all the other members know, or is of another kind than they."""
+    ERROR_CODE_INVALID_GROUP_ID: _ErrorCode.ValueType  # 24
+    """The group's name is empty or too long."""
+    ERROR_CODE_UNKNOWN_MEMBER_ID: _ErrorCode.ValueType  # 25
+    """The member is not, or no more, in the group: join again without a member id."""
+    ERROR_CODE_INVALID_SESSION_TIMEOUT: _ErrorCode.ValueType  # 26
+    """The session time-out is outside of what the coordinator allows."""
+    ERROR_CODE_REBALANCE_IN_PROGRESS: _ErrorCode.ValueType  # 27
+    """The group rebalances: join again with the same member id."""
+    ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: _ErrorCode.ValueType  # 28
+    """More offsets than a commit, or a group, may have."""
     ERROR_CODE_TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 36
     """A topic of that name exists."""
     ERROR_CODE_INVALID_PARTITIONS: _ErrorCode.ValueType  # 37
@@ -86,6 +108,14 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The leader epoch in the request is older than the receiver's."""
     ERROR_CODE_UNKNOWN_LEADER_EPOCH: _ErrorCode.ValueType  # 75
     """The leader epoch in the request is newer than the receiver's; it will catch up."""
+    ERROR_CODE_NON_EMPTY_GROUP: _ErrorCode.ValueType  # 68
+    """The group has members: stop them first."""
+    ERROR_CODE_GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 69
+    """No group has that name."""
+    ERROR_CODE_GROUP_MAX_SIZE_REACHED: _ErrorCode.ValueType  # 81
+    """The group has as many members, or bytes of subscriptions, as one may have."""
+    ERROR_CODE_FENCED_INSTANCE_ID: _ErrorCode.ValueType  # 82
+    """Another process has taken this static member's name: give each process a name of its own."""
     ERROR_CODE_STALE_BROKER_EPOCH: _ErrorCode.ValueType  # 77
     """The broker epoch in the request is older than the receiver's registration, or unknown."""
     ERROR_CODE_OFFSET_NOT_AVAILABLE: _ErrorCode.ValueType  # 78
@@ -143,8 +173,16 @@ ERROR_CODE_MESSAGE_TOO_LARGE: ErrorCode.ValueType  # 10
 """The batch is larger than the broker accepts."""
 ERROR_CODE_STALE_CONTROLLER_EPOCH: ErrorCode.ValueType  # 11
 """The request comes from a controller that has been replaced."""
+ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 12
+"""The note on a committed offset is too long."""
+ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.ValueType  # 14
+"""The group's coordinator still reads what its predecessor left; ask again."""
+ERROR_CODE_COORDINATOR_NOT_AVAILABLE: ErrorCode.ValueType  # 15
+"""The group has no coordinator that can act at the moment; look it up again."""
 ERROR_CODE_NOT_COORDINATOR: ErrorCode.ValueType  # 16
-"""This quota process is not the active one; ask the one that the store's node /quota/active names."""
+"""This broker does not coordinate the group: look its coordinator up with FindCoordinator. Of a quota process: it is
+not the active one; ask the one that the store's node /quota/active names.
+"""
 ERROR_CODE_INVALID_TOPIC_EXCEPTION: ErrorCode.ValueType  # 17
 """The topic name breaks the naming rule."""
 ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 19
@@ -155,6 +193,20 @@ is unknown. Repeat with the same producer id and numbers, never under others.
 """
 ERROR_CODE_INVALID_REQUIRED_ACKS: ErrorCode.ValueType  # 21
 """acks is no value of Acks."""
+ERROR_CODE_ILLEGAL_GENERATION: ErrorCode.ValueType  # 22
+"""The generation is over, or the group is gone: join again. Nothing was committed."""
+ERROR_CODE_INCONSISTENT_GROUP_PROTOCOL: ErrorCode.ValueType  # 23
+"""The member offers no assignor that all the other members know, or is of another kind than they."""
+ERROR_CODE_INVALID_GROUP_ID: ErrorCode.ValueType  # 24
+"""The group's name is empty or too long."""
+ERROR_CODE_UNKNOWN_MEMBER_ID: ErrorCode.ValueType  # 25
+"""The member is not, or no more, in the group: join again without a member id."""
+ERROR_CODE_INVALID_SESSION_TIMEOUT: ErrorCode.ValueType  # 26
+"""The session time-out is outside of what the coordinator allows."""
+ERROR_CODE_REBALANCE_IN_PROGRESS: ErrorCode.ValueType  # 27
+"""The group rebalances: join again with the same member id."""
+ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: ErrorCode.ValueType  # 28
+"""More offsets than a commit, or a group, may have."""
 ERROR_CODE_TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 36
 """A topic of that name exists."""
 ERROR_CODE_INVALID_PARTITIONS: ErrorCode.ValueType  # 37
@@ -181,6 +233,14 @@ ERROR_CODE_FENCED_LEADER_EPOCH: ErrorCode.ValueType  # 74
 """The leader epoch in the request is older than the receiver's."""
 ERROR_CODE_UNKNOWN_LEADER_EPOCH: ErrorCode.ValueType  # 75
 """The leader epoch in the request is newer than the receiver's; it will catch up."""
+ERROR_CODE_NON_EMPTY_GROUP: ErrorCode.ValueType  # 68
+"""The group has members: stop them first."""
+ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 69
+"""No group has that name."""
+ERROR_CODE_GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 81
+"""The group has as many members, or bytes of subscriptions, as one may have."""
+ERROR_CODE_FENCED_INSTANCE_ID: ErrorCode.ValueType  # 82
+"""Another process has taken this static member's name: give each process a name of its own."""
 ERROR_CODE_STALE_BROKER_EPOCH: ErrorCode.ValueType  # 77
 """The broker epoch in the request is older than the receiver's registration, or unknown."""
 ERROR_CODE_OFFSET_NOT_AVAILABLE: ErrorCode.ValueType  # 78

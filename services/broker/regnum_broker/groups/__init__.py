@@ -1,0 +1,1 @@
+"""Consumer groups: who coordinates, who belongs, what is committed."""

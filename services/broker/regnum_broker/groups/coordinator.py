@@ -1,0 +1,308 @@
+"""The groups that this broker coordinates: those of every partition of the internal topic that it leads.
+
+Goals: a group has one coordinator at a time, which knows all that was acknowledged; a broker that comes to lead a
+partition reads it in the background and says so meanwhile; one that leads it no more says that at once.
+
+Algorithm: a shard belongs to one leadership (this broker, this partition, this leader epoch). It begins when the
+leadership is seen, by a call or by the next look, and ends with it: every write goes through the leader's append, which
+refuses for any other leadership. Before a call is answered its partition is looked up anew. Whoever leads in the store
+but not here any more gets nothing committed and so answers nothing.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.ids import NO_LEADER, BrokerId
+from regnum_model.topics import OFFSETS_TOPIC
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+from regnum_service.supervisor import Spawn
+
+from regnum_broker.groups.group_log import GroupLog
+from regnum_broker.groups.loading import NotLoadedError, load
+from regnum_broker.groups.offsets_topic import OffsetsTopic, partition_of
+from regnum_broker.groups.shard import Shard
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Partition
+from regnum_broker.replication.replicas import Replicas
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.produce import OwnAppend
+from regnum_broker.storage import Storage
+
+LOOK_S: Final = 0.25
+"""Pause between two looks at deadlines and leaderships."""
+
+OFFSETS_LOOK_S: Final = 600.0
+"""Pause between two looks for offsets that are over."""
+
+AGAIN_S: Final = 1.0
+"""Pause before a partition whose shard failed is read again."""
+
+GROUP_LENGTH_MAX: Final = 255
+"""Characters of a group's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorLimits:
+    """What one broker takes on."""
+
+    groups_max: int = 20_000
+    """Groups that it coordinates."""
+    bytes_max: int = 256 * 1024 * 1024
+    """Bytes of memory for groups and offsets, about; what was acknowledged stays, also beyond."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorPlace:
+    """Where a coordinator is."""
+
+    broker: BrokerId
+    """Its broker; NO_LEADER: there is none."""
+    client: types_pb2.Endpoint | None
+    """Listener for clients; None: not known here."""
+
+
+class _Seat:
+    """A shard and the leadership that it belongs to."""
+
+    def __init__(self, leadership: Leadership, shard: Shard, vacate: Callable[["_Seat"], None]) -> None:
+        self.leadership: Final = leadership
+        self.shard: Final = shard
+        self.loading: asyncio.Task[None] | None = None
+        self._vacate: Final = vacate
+
+    def set(self) -> None:
+        """Hear that the partition moved, perhaps to another leader."""
+        if not self.holds:
+            self._vacate(self)
+
+    @property
+    def holds(self) -> bool:
+        """Whether this broker still leads as it did."""
+        return self.leadership.partition.role is self.leadership and not self.leadership.cut_off
+
+
+class GroupCoordinator:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        leaders: CurrentLeaders,
+        topic: OffsetsTopic,
+        storage: Storage,
+        append: Callable[[Leadership, bytes], Awaitable[OwnAppend]],
+        clock: Clock,
+        spawn: Spawn,
+        retention_ms: int,
+        limits: CoordinatorLimits,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            replicas: what this broker leads.
+            leaders: who leads what it does not.
+            topic: the internal topic.
+            storage: reads it.
+            append: appends to it under a leadership, and returns when that is committed or will not be.
+            clock: source of time.
+            spawn: starts supervised tasks.
+            retention_ms: how long offsets of groups without members are kept.
+            limits: what it takes on.
+        """
+        self._replicas: Final = replicas
+        self._leaders: Final = leaders
+        self._topic: Final = topic
+        self._storage: Final = storage
+        self._append: Final = append
+        self._clock: Final = clock
+        self._spawn: Final = spawn
+        self._retention_ms: Final = retention_ms
+        self._limits: Final = limits
+        self._seats: Final[dict[int, _Seat]] = {}
+        self._not_before_s: Final[dict[int, float]] = {}
+        self._log: Final = structlog.get_logger("groups")
+
+    async def run(self) -> None:
+        """Look for ever; a task of the supervisor."""
+        next_s = self._clock.monotonic() + OFFSETS_LOOK_S
+        while True:
+            await self._clock.sleep(LOOK_S)
+            self._take_seats()
+            for seat in tuple(self._seats.values()):
+                if self._may_write(seat):
+                    await seat.shard.look()
+            if self._clock.monotonic() >= next_s:
+                next_s = self._clock.monotonic() + OFFSETS_LOOK_S
+                await self.expire_offsets()
+
+    async def expire_offsets(self) -> None:
+        """Forget offsets that are over."""
+        for seat in tuple(self._seats.values()):
+            if self._may_write(seat):
+                await seat.shard.expire_offsets()
+
+    def _may_write(self, seat: _Seat) -> bool:
+        # Without enough replicas in sync a step could not be written: time stands still for the group.
+        return seat.holds and seat.shard.loaded and seat.leadership.isr_sufficient
+
+    async def coordinators(self, group_ids: Sequence[str], *, wait_s: float) -> list["CoordinatorPlace"]:
+        """Who coordinates each of the groups; the topic is created if need be.
+
+        Raises:
+            RegnumError: COORDINATOR_NOT_AVAILABLE: there is no topic yet.
+        """
+        view = await self._topic.ensure(wait_s=wait_s)
+        found: list[CoordinatorPlace] = []
+        for group_id in group_ids:
+            leader = BrokerId(self._leaders.state_of(view, partition_of(group_id, self._topic.partitions)).leader)
+            client = None if leader == NO_LEADER else self._replicas.client_listener_of(leader)
+            found.append(CoordinatorPlace(broker=leader, client=client))
+        return found
+
+    def shard_of(self, group_id: str, *, writes: bool) -> Shard:
+        """The shard of a group, ready to serve.
+
+        Args:
+            group_id: the group.
+            writes: whether the call may change it.
+
+        Raises:
+            RegnumError: INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+        """
+        if not 0 < len(group_id) <= GROUP_LENGTH_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_GROUP_ID, f"a group's name has 1 to {GROUP_LENGTH_MAX} characters"
+            )
+        if self._topic.view is None:
+            raise self._topic.refusal()
+        number = partition_of(group_id, self._topic.partitions)
+        seat = self._seat(number)
+        if seat is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_NOT_COORDINATOR,
+                f"broker {self._replicas.broker} does not coordinate {group_id!r}: find its coordinator and ask there",
+            )
+        if not seat.shard.loaded:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS,
+                f"broker {self._replicas.broker} still reads what is known of {group_id!r}: try again",
+            )
+        if writes and not seat.leadership.isr_sufficient:
+            raise _unavailable(f"{seat.leadership.insufficiency}; nothing was done: try again")
+        if writes and seat.shard.log.is_full:
+            raise _unavailable("more waits to be written than this coordinator takes; nothing was done: try again")
+        return seat.shard
+
+    def check_room(self, shard: Shard, group_id: str, size_bytes: int) -> None:
+        """Raise RegnumError unless this broker takes on so many more bytes of a group."""
+        shards = [seat.shard for seat in self._seats.values()]
+        if group_id not in shard.groups and sum(len(one.groups) for one in shards) >= self._limits.groups_max:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED,
+                f"this broker coordinates {self._limits.groups_max} groups, as many as one may; delete some",
+            )
+        if sum(one.size_bytes for one in shards) + size_bytes > self._limits.bytes_max:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED,
+                f"this broker holds {self._limits.bytes_max} bytes of groups and offsets, as many as one may; delete"
+                " groups that nobody needs",
+            )
+
+    def shards(self) -> Iterator[Shard]:
+        """Those that this broker has now, loaded or not."""
+        for seat in tuple(self._seats.values()):
+            if seat.holds:
+                yield seat.shard
+
+    def end(self) -> None:
+        """Send everybody away who waits: the broker stops."""
+        for seat in tuple(self._seats.values()):
+            self._vacate(seat)
+
+    # Seats.
+
+    def _take_seats(self) -> None:
+        if self._topic.view is None:
+            for seat in tuple(self._seats.values()):
+                seat.set()
+            return
+        for number in range(self._topic.partitions):
+            self._seat(number)
+
+    def _seat(self, number: int) -> _Seat | None:
+        """The seat of a partition that this broker leads; a new one is taken."""
+        found = self._replicas.find_leader(OFFSETS_TOPIC, "", number, known=True)
+        seat = self._seats.get(number)
+        if seat is not None:
+            if seat.leadership is found:
+                return seat
+            self._vacate(seat)
+        if not isinstance(found, Leadership):
+            return None
+        return self._take_seat(number, found)
+
+    def _take_seat(self, number: int, leadership: Leadership) -> _Seat:
+        def failed(outcome: OwnAppend) -> None:
+            self._failed(number, seat, outcome.message)
+
+        log = GroupLog(
+            append=lambda batch: self._append(leadership, batch), spawn=self._spawn, failed=failed, clock=self._clock
+        )
+        shard = Shard(log=log, clock=self._clock, retention_ms=self._retention_ms)
+        seat = _Seat(leadership, shard, self._vacate)
+        self._seats[number] = seat
+        leadership.partition.committed.attach(seat)
+        seat.loading = self._spawn("load groups", self._load(number, seat))
+        return seat
+
+    async def _load(self, number: int, seat: _Seat) -> None:
+        pause_s = self._not_before_s.get(number, -math.inf) - self._clock.monotonic()
+        if pause_s > 0:
+            await self._clock.sleep(pause_s)
+        began_s = self._clock.monotonic()
+        try:
+            loaded = await load(seat.shard, seat.leadership, self._storage)
+        except NotLoadedError as error:
+            self._failed(number, seat, str(error))
+            return
+        if loaded:
+            self._log.info(
+                "groups read",
+                partition=number,
+                groups=len(seat.shard.groups),
+                duration_s=round(self._clock.monotonic() - began_s, 3),
+            )
+
+    def _failed(self, number: int, seat: _Seat, reason: str) -> None:
+        """The shard may be ahead of its log, or could not be read: the next one begins from the log, a little later."""
+        self._log.error("groups are read anew", partition=number, reason=reason)
+        self._not_before_s[number] = self._clock.monotonic() + AGAIN_S
+        self._vacate(seat, _unavailable(f"what was asked may not be on record: {reason}; look and try again"))
+
+    def _vacate(self, seat: _Seat, error: RegnumError | None = None) -> None:
+        number = seat.leadership.partition.key.partition
+        if self._seats.get(number) is not seat:
+            return
+        del self._seats[number]
+        partition: Partition = seat.leadership.partition
+        partition.committed.detach(seat)
+        if seat.loading is not None:
+            seat.loading.cancel()
+        seat.shard.end(
+            error
+            or RegnumError(
+                errors_pb2.ERROR_CODE_NOT_COORDINATOR,
+                "this broker does not coordinate the group any more: find its coordinator and ask there",
+            )
+        )
+
+
+def _unavailable(message: str) -> RegnumError:
+    return RegnumError(errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE, message)

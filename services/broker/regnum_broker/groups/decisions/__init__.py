@@ -1,0 +1,1 @@
+"""Pure: no asyncio, gRPC, clock or chance."""

@@ -1,0 +1,312 @@
+"""GroupService: messages into calls about groups, and back."""
+
+from typing import Any, Final, TypeAlias
+
+from regnum.broker.v1 import group_pb2, group_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_model.wire_times import timestamp_of
+from regnum_service.clock import Clock
+from regnum_service.deadlines import waitable_s
+from regnum_service.errors import Code, RegnumError
+from regnum_service.item_errors import item_status
+from regnum_service.page_tokens import page_size, page_token, place_of
+from regnum_service.slices import Turns, slices
+
+from regnum_broker.groups.calls import GroupCalls, code_of
+from regnum_broker.groups.coordinator import GroupCoordinator
+from regnum_broker.groups.decisions.offsets import CommittedOffset, Place
+from regnum_broker.groups.decisions.state import Again, GroupState, Identity, JoinRequest, SyncRequest
+
+GROUPS_MAX: Final = 1_000
+"""Groups of one FindCoordinator."""
+DESCRIBED_MAX: Final = 100
+"""Groups of one DescribeGroups, or DeleteGroups."""
+DESCRIBED_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of subscriptions and assignments of one answer; those of one group are fewer."""
+LISTED_MAX: Final = 10_000
+"""Groups of one ListGroups."""
+SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
+REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
+NAME_LENGTH_MAX: Final = 255
+"""Characters of an instance id, and so many of a client id and a topic's name are kept."""
+SLICE: Final = 500
+"""Offsets put into other words between two turns of the event loop (safety rule S22)."""
+
+STATES: Final = {
+    GroupState.EMPTY: group_pb2.GROUP_STATE_EMPTY,
+    GroupState.PREPARING_REBALANCE: group_pb2.GROUP_STATE_PREPARING_REBALANCE,
+    GroupState.COMPLETING_REBALANCE: group_pb2.GROUP_STATE_COMPLETING_REBALANCE,
+    GroupState.STABLE: group_pb2.GROUP_STATE_STABLE,
+    GroupState.DEAD: group_pb2.GROUP_STATE_DEAD,
+}
+
+Item: TypeAlias = (
+    group_pb2.Coordinator
+    | group_pb2.LeaveGroupResult
+    | group_pb2.OffsetCommitResult
+    | group_pb2.GroupDescription
+    | group_pb2.DeleteGroupResult
+)
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class GroupServicer(group_pb2_grpc.GroupServiceServicer):
+    """Passes calls on; decides nothing."""
+
+    def __init__(self, *, coordinator: GroupCoordinator, calls: GroupCalls, clock: Clock) -> None:
+        """Only assigns; ``clock`` says when something is committed."""
+        self._coordinator: Final = coordinator
+        self._calls: Final = calls
+        self._clock: Final = clock
+
+    async def FindCoordinator(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.FindCoordinatorRequest, context: Context
+    ) -> group_pb2.FindCoordinatorResponse:
+        """Which brokers coordinate groups."""
+        _check_count(request.group_ids, GROUPS_MAX, "groups")
+        found = await self._coordinator.coordinators(list(request.group_ids), wait_s=waitable_s(context))
+        response = group_pb2.FindCoordinatorResponse()
+        for group_id, place in zip(request.group_ids, found, strict=True):
+            one = response.coordinators.add(group_id=group_id, broker_id=-1)
+            if place.client is None:
+                _refuse(
+                    one,
+                    errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE,
+                    "the group's partition has no leader at the moment: ask again",
+                )
+            else:
+                one.broker_id = place.broker
+                one.client.CopyFrom(place.client)
+        return response
+
+    async def JoinGroup(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.JoinGroupRequest, context: Context
+    ) -> group_pb2.JoinGroupResponse:
+        """Join, or stay."""
+        if min(request.session_timeout_ms, request.rebalance_timeout_ms) < 0:
+            raise _invalid("a time-out is negative; give a positive one, or 0 for the default")
+        _check_name(request.group_instance_id)
+        client_id = request.header.client_id[:NAME_LENGTH_MAX]
+        answer = await self._calls.join(
+            request.group_id,
+            JoinRequest(
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                client_id=client_id,
+                client_host=context.peer(),
+                session_timeout_s=(request.session_timeout_ms or SESSION_TIMEOUT_MS_DEFAULT) / 1000,
+                rebalance_timeout_s=(request.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS_DEFAULT) / 1000,
+                protocol_type=request.protocol_type,
+                protocols=tuple((one.name, one.metadata) for one in request.protocols),
+                new_member_id=self._calls.new_member_id(request.group_instance_id or client_id),
+            ),
+            waitable_s=waitable_s(context),
+        )
+        if isinstance(answer, Again):
+            return group_pb2.JoinGroupResponse(join_again=True, member_id=answer.member_id)
+        return group_pb2.JoinGroupResponse(
+            member_id=answer.member_id,
+            generation_id=answer.generation,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol,
+            leader=answer.leader,
+            members=[
+                group_pb2.JoinedGroupMember(
+                    member_id=one.member_id, group_instance_id=one.instance_id, metadata=one.metadata
+                )
+                for one in answer.members
+            ],
+            skip_assignment=answer.skip_assignment,
+        )
+
+    async def SyncGroup(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.SyncGroupRequest, context: Context
+    ) -> group_pb2.SyncGroupResponse:
+        """Assign, and be assigned to."""
+        answer = await self._calls.sync(
+            request.group_id,
+            SyncRequest(
+                identity=_identity(request),
+                protocol_type=request.protocol_type,
+                protocol=request.protocol_name,
+                assignments=tuple((one.member_id, one.assignment) for one in request.assignments),
+            ),
+            waitable_s=waitable_s(context),
+        )
+        if isinstance(answer, Again):
+            return group_pb2.SyncGroupResponse(sync_again=True)
+        return group_pb2.SyncGroupResponse(
+            protocol_type=answer.protocol_type, protocol_name=answer.protocol, assignment=answer.assignment
+        )
+
+    async def Heartbeat(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.HeartbeatRequest, context: Context
+    ) -> group_pb2.HeartbeatResponse:
+        """A member lives."""
+        await self._calls.heartbeat(request.group_id, _identity(request), waitable_s=waitable_s(context))
+        return group_pb2.HeartbeatResponse()
+
+    async def LeaveGroup(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.LeaveGroupRequest, context: Context
+    ) -> group_pb2.LeaveGroupResponse:
+        """Members leave."""
+        left = await self._calls.leave(
+            request.group_id,
+            [Identity(member_id=one.member_id, instance_id=one.group_instance_id) for one in request.members],
+            waitable_s=waitable_s(context),
+        )
+        response = group_pb2.LeaveGroupResponse()
+        for refused in left.outcomes:
+            result = response.results.add()
+            if refused is not None:
+                _refuse(result, code_of(refused), refused.message)
+        return response
+
+    async def OffsetCommit(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.OffsetCommitRequest, context: Context
+    ) -> group_pb2.OffsetCommitResponse:
+        """Record how far a group has come."""
+        now_ms = self._clock.wall_ms()
+        offsets: list[tuple[Place, CommittedOffset]] = []
+        turns = Turns(SLICE)
+        for one in request.offsets:
+            if not one.topic or len(one.topic) > NAME_LENGTH_MAX or one.partition < 0:
+                raise _invalid("an offset names a topic and a partition that is not negative; nothing was committed")
+            epoch = one.leader_epoch if one.HasField("leader_epoch") else -1
+            offset = CommittedOffset(offset=one.offset, leader_epoch=epoch, metadata=one.metadata, committed_ms=now_ms)
+            offsets.append((Place(one.topic, one.partition), offset))
+            await turns.took()
+        outcomes = await self._calls.commit(
+            request.group_id, _identity(request), offsets, waitable_s=waitable_s(context)
+        )
+        response = group_pb2.OffsetCommitResponse()
+        async for part in slices(zip(request.offsets, outcomes, strict=True), SLICE):
+            for one, refused in part:
+                result = response.results.add(topic=one.topic, partition=one.partition)
+                if refused is not None:
+                    _refuse(result, code_of(refused), refused.message)
+        return response
+
+    async def OffsetFetch(  # noqa: N802 - gRPC's name
+        self,
+        request: group_pb2.OffsetFetchRequest,
+        context: Context,  # noqa: ARG002
+    ) -> group_pb2.OffsetFetchResponse:
+        """How far a group has come."""
+        places = [Place(one.topic, one.partition) for one in request.partitions] or None
+        response = group_pb2.OffsetFetchResponse()
+        async for part in slices(await self._calls.fetch(request.group_id, places), SLICE):
+            for place, offset in part:
+                one = response.offsets.add(topic=place.topic, partition=place.partition)
+                if offset is not None:
+                    one.offset, one.metadata = offset.offset, offset.metadata
+                    one.committed.CopyFrom(timestamp_of(offset.committed_ms))
+                    if offset.leader_epoch >= 0:
+                        one.leader_epoch = offset.leader_epoch
+        return response
+
+    async def ListGroups(  # noqa: N802 - gRPC's name
+        self,
+        request: group_pb2.ListGroupsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> group_pb2.ListGroupsResponse:
+        """The groups here, a page of them."""
+        states = {number: state for state, number in STATES.items()}
+        if unknown := [number for number in request.states if number not in states]:
+            raise _invalid(f"no such state of a group: {unknown[0]}; see GroupState")
+        found, more, loading = await self._calls.groups(
+            after=str(behind[0]) if (behind := place_of(request.page_token, str)) else "",
+            limit=page_size(request.page_size, default=LISTED_MAX, maximum=LISTED_MAX),
+            states=frozenset(states[number] for number in request.states),
+        )
+        response = group_pb2.ListGroupsResponse(loading=loading)
+        if more:
+            response.next_page_token = page_token((found[-1].group_id,))
+        async for part in slices(found, SLICE):
+            for group in part:
+                response.groups.add(
+                    group_id=group.group_id, protocol_type=group.protocol_type, state=STATES[group.state]
+                )
+        return response
+
+    async def DescribeGroups(  # noqa: N802 - gRPC's name
+        self,
+        request: group_pb2.DescribeGroupsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> group_pb2.DescribeGroupsResponse:
+        """States and members."""
+        _check_count(request.group_ids, DESCRIBED_MAX, "groups")
+        response = group_pb2.DescribeGroupsResponse()
+        room = DESCRIBED_BYTES
+        async for (group_id,) in slices(request.group_ids, 1):
+            one = response.groups.add(group_id=group_id)
+            try:
+                view = self._calls.describe(group_id)
+            except RegnumError as error:
+                _refuse(one, error.code, error.message)
+                continue
+            group = view.group
+            room -= sum(member.metadata_bytes + len(member.assignment) for member in group.members.values())
+            if room < 0:
+                _refuse(
+                    one,
+                    errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE,
+                    "the answer would be too large: ask for this group in a call of its own",
+                )
+                continue
+            one.state = STATES[group.state if view.exists else GroupState.DEAD]
+            one.protocol_type, one.protocol_name = group.protocol_type, group.protocol
+            one.generation_id, one.leader = group.generation, group.leader
+            for member in sorted(group.members.values(), key=lambda member: member.member_id):
+                one.members.add(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    metadata=member.metadata_of(group.protocol),
+                    assignment=member.assignment,
+                )
+        return response
+
+    async def DeleteGroups(  # noqa: N802 - gRPC's name
+        self, request: group_pb2.DeleteGroupsRequest, context: Context
+    ) -> group_pb2.DeleteGroupsResponse:
+        """Forget groups, each on its own."""
+        _check_count(request.group_ids, DESCRIBED_MAX, "groups")
+        response = group_pb2.DeleteGroupsResponse()
+        for group_id in request.group_ids:
+            result = response.results.add(group_id=group_id)
+            try:
+                await self._calls.delete(group_id, waitable_s=waitable_s(context))
+            except RegnumError as error:
+                _refuse(result, error.code, error.message)
+        return response
+
+
+def _refuse(item: Item, code: Code, message: str) -> None:
+    item.error_code, item.error_message = code, message
+    item.status.CopyFrom(item_status(code, message))
+
+
+def _identity(
+    request: group_pb2.SyncGroupRequest | group_pb2.HeartbeatRequest | group_pb2.OffsetCommitRequest,
+) -> Identity:
+    return Identity(
+        member_id=request.member_id, instance_id=request.group_instance_id, generation=request.generation_id
+    )
+
+
+def _check_count(items: Any, most: int, what: str) -> None:
+    if len(items) > most:
+        raise _invalid(f"more than {most} {what}: split the request")
+
+
+def _check_name(name: str) -> None:
+    if len(name) > NAME_LENGTH_MAX:
+        raise _invalid(f"a group instance id has at most {NAME_LENGTH_MAX} characters")
+
+
+def _invalid(message: str) -> RegnumError:
+    return RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, message)

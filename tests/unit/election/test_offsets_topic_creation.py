@@ -1,0 +1,72 @@
+"""The internal topic of consumer groups, as brokers ask for it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from regnum.election.v1 import controller_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_election.controller import Controller
+from regnum_election.history.log import EventLog
+from regnum_election.servicers.controller import OFFSETS_CONFIGS, ControllerServicer
+from regnum_model.configs import topic_config
+from regnum_model.ids import BrokerId
+from regnum_model.topics import OFFSETS_TOPIC
+from regnum_service.clock import SystemClock
+from regnum_testing.reigning import FakeCluster
+from regnum_testing.waiting import DEADLINE_S
+
+
+class OneReign:
+    """An office with a controller in it."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def controller(self) -> Controller:
+        return self._controller
+
+
+class Call:
+    """A call whose caller has time."""
+
+    def time_remaining(self) -> float | None:
+        return DEADLINE_S
+
+
+async def nobody_reached() -> BrokerId | None:
+    return None
+
+
+@pytest.fixture
+async def cluster():
+    made = FakeCluster()
+    await made.begin(1, 2, 3)
+    yield made
+    await made.close()
+
+
+async def asking(cluster: FakeCluster, controller: Controller, *, epoch: int | None = None) -> int:
+    role: Any = OneReign(controller)
+    context: Any = Call()
+    servicer = ControllerServicer(role, EventLog(SystemClock()), reached_broker=nobody_reached)
+    broker = cluster.brokers[BrokerId(1)]
+    request = controller_pb2.CreateOffsetsTopicRequest(
+        broker_id=1, broker_epoch=broker.epoch if epoch is None else epoch, partitions=4
+    )
+    return (await servicer.CreateOffsetsTopic(request, context)).error_code
+
+
+async def test_many_ask_at_once_and_it_is_created_once(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    codes = await asyncio.gather(*(asking(cluster, controller) for _ in range(20)))
+    assert sorted(codes) == [errors_pb2.ERROR_CODE_NONE] + 19 * [errors_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS]
+    assert cluster.controller_store is not None
+    settings = (await cluster.controller_store.get(topic_config(OFFSETS_TOPIC))).data
+    for _, value in OFFSETS_CONFIGS:
+        assert value.encode() in settings, "a group of many members is one large record"
+
+
+async def test_an_earlier_life_of_a_broker_creates_nothing(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    assert await asking(cluster, controller, epoch=0) == errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
