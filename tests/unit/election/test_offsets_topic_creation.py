@@ -7,13 +7,15 @@ import pytest
 from regnum.election.v1 import controller_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_election.controller import Controller
+from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.log import EventLog
+from regnum_election.partitions.requests import AdditionRequest
 from regnum_election.servicers.controller import OFFSETS_CONFIGS, ControllerServicer
 from regnum_model.configs import topic_config
 from regnum_model.ids import BrokerId
 from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.clock import SystemClock
-from regnum_testing.reigning import FakeCluster
+from regnum_testing.reigning import ANYBODY, FakeCluster
 from regnum_testing.waiting import DEADLINE_S
 
 
@@ -65,6 +67,20 @@ async def test_many_ask_at_once_and_it_is_created_once(cluster: FakeCluster) -> 
     settings = (await cluster.controller_store.get(topic_config(OFFSETS_TOPIC))).data
     for _, value in OFFSETS_CONFIGS:
         assert value.encode() in settings, "a group of many members is one large record"
+
+
+async def test_its_number_of_partitions_stays(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    assert await asking(cluster, controller) == errors_pb2.ERROR_CODE_NONE
+    answered = await controller.partitions.add(
+        [AdditionRequest(name=OFFSETS_TOPIC, total=9, assignment=(), mutation=None)],
+        validate_only=False,
+        wait_s=DEADLINE_S,
+        account=ANYBODY,
+    )
+    (outcome,) = answered.outcomes
+    assert isinstance(outcome, Rejection)
+    assert outcome.code == errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
 
 
 async def test_an_earlier_life_of_a_broker_creates_nothing(cluster: FakeCluster) -> None:

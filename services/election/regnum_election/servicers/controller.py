@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc, history_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import MAX_MESSAGE_BYTES
+from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_BYTES
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.errors import RegnumError
@@ -27,8 +27,19 @@ ITEM_ERRORS: Final = frozenset({errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH, errors
 CLUSTER_ACCOUNT: Final = Account(user="__cluster", client_id="", strict=False)
 """What the cluster does for itself: no client can speak for it, and it is not refused."""
 
-OFFSETS_CONFIGS: Final = ((MAX_MESSAGE_BYTES, str(16 * 1024 * 1024)),)
-"""Settings of the internal topic of consumer groups: a group of a thousand members is one record."""
+OFFSETS_CONFIGS: Final = tuple(
+    (name, value)
+    for name, value in (
+        # A group of a thousand members is one record.
+        (MAX_MESSAGE_BYTES, str(16 * 1024 * 1024)),
+        # Whatever the cluster says of other topics: a committed offset that is old is no less committed.
+        ("retention.ms", "-1"),
+        ("retention.bytes", "-1"),
+    )
+    # A release that deletes no records has no such settings.
+    if name in DEFINITIONS
+)
+"""Settings of the internal topic of consumer groups."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
