@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         OfflineReason,
     )
     from regnum_client.admin.quotas import ClientQuota, QuotaAlteration
+    from regnum_client.admin.records.deletion import DeletedRecords
     from regnum_client.admin.recovery import PartitionRecovery, RecoverableReplica
     from regnum_client.admin.topic_mutation import Waiting
     from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
@@ -112,6 +113,7 @@ _HOMES: Final = {
     "ConsumedRecord": "records",
     "RecordMetadata": "records",
     "TopicPartition": "records",
+    "DeletedRecords": "admin.records.deletion",
     "PartitionRecovery": "admin.recovery",
     "RecoverableReplica": "admin.recovery",
     "Waiting": "admin.topic_mutation",
@@ -143,6 +145,7 @@ __all__ = [
     "Consumer",
     "ConsumerSettings",
     "CreatedTopic",
+    "DeletedRecords",
     "DeletedTopic",
     "DeliveryTimeoutError",
     "ElectionResult",

@@ -28,6 +28,8 @@ UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 SEGMENT_BYTES: Final = "segment.bytes"
 SEGMENT_MS: Final = "segment.ms"
+RETENTION_BYTES: Final = "retention.bytes"
+RETENTION_MS: Final = "retention.ms"
 INDEX_INTERVAL_BYTES: Final = "index.interval.bytes"
 AUTO_LEADER_REBALANCE_ENABLE: Final = "auto.leader.rebalance.enable"
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: Final = "leader.imbalance.check.interval.seconds"
@@ -49,6 +51,12 @@ SEGMENT_MS_MAX: Final = 2**53
 
 BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 """Largest record batch that any setting may allow: it has to fit into a message of 64 MiB with room to spare."""
+
+RETENTION_BYTES_MAX: Final = 2**53
+"""Largest limit of a log, in bytes: what every reader of JSON takes exactly."""
+
+NO_LIMIT: Final = -1
+"""Value of a setting that may be without limit, and is (Kafka's)."""
 
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,16}", re.ASCII)
 
@@ -76,6 +84,8 @@ class ConfigDefinition:
     """Largest value."""
     least: int = 0
     """Smallest value other than 0, where 0 means that there is no limit."""
+    unlimited: bool = False
+    """Whether -1 is a value, too, and means that there is no limit."""
     default: int
     """Value where neither a topic nor the cluster says one."""
     topic: bool = True
@@ -90,12 +100,16 @@ class ConfigDefinition:
             return "true or false"
         if self.least:
             return f"0, or a whole number from {self.least} to {self.high}"
+        if self.unlimited:
+            return f"{NO_LIMIT} (no limit), or a whole number from {self.low} to {self.high}"
         return f"a whole number from {self.low} to {self.high}"
 
     def parse(self, text: str) -> int:
         """The value that a text means. Raises MalformedNodeError, which names the range."""
         if self.type is ConfigType.BOOLEAN:
             value = {"true": 1, "false": 0}.get(text.lower(), -1)
+        elif self.unlimited and text == str(NO_LIMIT):
+            return NO_LIMIT
         else:
             value = int(text) if _WHOLE_NUMBER.fullmatch(text) else -1
         if not self.low <= value <= self.high or 0 < value < self.least:
@@ -158,6 +172,24 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 default=SEGMENT_MS_MAX,
                 doc="Age at which a log segment is closed by the next append, in milliseconds. It counts from the "
                 "first append that a run of the broker makes to the segment.",
+            ),
+            ConfigDefinition(
+                name=RETENTION_BYTES,
+                low=0,
+                high=RETENTION_BYTES_MAX,
+                unlimited=True,
+                default=NO_LIMIT,
+                doc="Bytes of a partition that are kept: the oldest segments beyond that are deleted once they are "
+                "committed. A segment is then closed at a fortieth of it, if segment.bytes is larger.",
+            ),
+            ConfigDefinition(
+                name=RETENTION_MS,
+                low=0,
+                high=SEGMENT_MS_MAX,
+                unlimited=True,
+                default=NO_LIMIT,
+                doc="Age at which committed records are deleted, a whole segment at a time, in milliseconds: by the "
+                "largest timestamp of its records, or when they were written, if that was earlier.",
             ),
             ConfigDefinition(
                 name=INDEX_INTERVAL_BYTES,
@@ -235,6 +267,10 @@ class ReplicaSettings:
     """Bytes of batches between two entries of its index."""
     max_message_bytes: int | None = None
     """Largest record batch that a leader takes, in bytes."""
+    retention_bytes: int | None = None
+    """Bytes that are kept; -1: any number."""
+    retention_ms: int | None = None
+    """Age at which records are deleted, in milliseconds; -1: at none."""
 
 
 NO_SETTINGS: Final = ReplicaSettings()

@@ -481,6 +481,29 @@ class FakeBroker(
                 answer.results.add(topic=query.topic, partition=query.partition, offset=offset)
         return answer
 
+    async def DeleteRecords(  # noqa: N802
+        self, request: log_pb2.DeleteRecordsRequest, _context: Context
+    ) -> log_pb2.DeleteRecordsResponse:
+        """Moves log starts; followers follow at once."""
+        self.cluster.calls["DeleteRecords"] += 1
+        await self._answering()
+        answer = log_pb2.DeleteRecordsResponse()
+        for part in request.partitions:
+            result = answer.results.add(topic=part.topic, partition=part.partition)
+            found = self.cluster.find(part.topic, part.partition, part.topic_id, self.number)
+            if isinstance(found, int):
+                result.error_code, result.error_message = found, "said the test"
+                continue
+            offset = found.end if part.HasField("all_committed") else part.before_offset
+            if offset > found.end:
+                result.error_code, result.error_message = errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE, "beyond"
+                continue
+            result.log_start_offset, result.low_watermark = found.log_start, found.log_start
+            result.new_log_start_offset = max(offset, found.log_start)
+            if not request.validate_only:
+                found.log_start = result.low_watermark = result.new_log_start_offset
+        return answer
+
     async def Consume(  # noqa: N802
         self, _request: log_pb2.ConsumeRequest, _context: Context
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:

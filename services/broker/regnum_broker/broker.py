@@ -12,7 +12,7 @@ from regnum.metadata.v1 import metadata_pb2_grpc
 from regnum.replication.v1 import control_pb2_grpc, replication_pb2_grpc
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.believed_epochs import BelievedEpochs
-from regnum_model.ids import BrokerId, encode_id
+from regnum_model.ids import BrokerId, PartitionKey, encode_id
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
@@ -53,6 +53,8 @@ from regnum_broker.replication.moving import MovingReplicas
 from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.replication.throttle import ReplicationThrottle
+from regnum_broker.retention.mover import StartMover
+from regnum_broker.retention.watch import RetentionWatch
 from regnum_broker.servicers.control import ReplicaControlServicer
 from regnum_broker.servicers.group import GroupServicer
 from regnum_broker.servicers.log import LogServicer
@@ -61,6 +63,7 @@ from regnum_broker.servicers.producer import ProducerServicer
 from regnum_broker.servicers.replica_logs import ReplicaLogs
 from regnum_broker.servicers.replication import ReplicationServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetch import FetchHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
@@ -154,7 +157,7 @@ class Broker:
             clock=clock,
             metrics=self._metrics,
         )
-        fetchers = Fetchers(lambda leader: self._leader_stream(leader, channels, storage), supervisor)
+        mover, fetchers = self._start_fetching(channels, storage)
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
         orders = self._make_orders(fetchers, storage, lifeline)
 
@@ -202,6 +205,7 @@ class Broker:
                     fetching=FetchHandler(
                         replicas=replicas, leaders=leaders, storage=storage, clock=clock, metrics=self._metrics
                     ),
+                    deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
@@ -313,6 +317,24 @@ class Broker:
         expiry = ProducerExpiry(storage=storage, expiration_ms=expiration_ms, clock=self._clock)
         self._supervisor.start("producer expiry", expiry.run())
 
+    def _start_fetching(self, channels: Channels, storage: Storage) -> tuple[StartMover, Fetchers]:
+        """What copies logs from their leaders, and what has logs begin later, here and then at their followers."""
+        replicas, clock, supervisor = self.replicas, self._clock, self._supervisor
+
+        def start_moved(key: PartitionKey) -> None:
+            fetchers.start_moved(key)
+            partition = replicas.get(key)
+            if partition is not None:
+                # Followers hear of it as they hear of a high watermark.
+                partition.committed.fire()
+
+        mover = StartMover(storage=storage, moved=start_moved, clock=clock)
+        fetchers = Fetchers(lambda leader: self._leader_stream(leader, channels, storage, mover), supervisor)
+        watch = RetentionWatch(replicas=replicas, storage=storage, mover=mover, clock=clock)
+        supervisor.start("log starts", mover.run())
+        supervisor.start("retention", watch.run())
+        return mover, fetchers
+
     def _make_orders(self, fetchers: Fetchers, storage: Storage, lifeline: Lifeline) -> Orders:
         """What carries orders out, and tells of partitions that move as these say."""
         moving = MovingReplicas(replicas=self.replicas, tell=lifeline.report_moving, clock=self._clock)
@@ -361,7 +383,7 @@ class Broker:
     def _server(self, listener: str, *services: ServiceRegistration) -> GrpcServer:
         return GrpcServer(self._listeners[listener], services, supervisor=self._supervisor)
 
-    def _leader_stream(self, leader: BrokerId, channels: Channels, storage: Storage) -> LeaderStream:
+    def _leader_stream(self, leader: BrokerId, channels: Channels, storage: Storage, mover: StartMover) -> LeaderStream:
         return LeaderStream(
             leader,
             broker=self._id,
@@ -370,6 +392,7 @@ class Broker:
             channels=channels,
             storage=storage,
             clock=self._clock,
+            move_start=mover.ask,
             throttle=self._throttle.taking,
         )
 

@@ -75,6 +75,8 @@ class Storage:
         self._finished: Final[deque[tuple[asyncio.Future[Any], Future[Any], Callable[[], None]]]] = deque()
         self._delivery_due = False
         self._closing = False
+        self.segments_begun: Final = asyncio.Event()
+        """Set when there is something in ``LogDirectory.segments_begun``."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[DirectoryFailedError] | None = None
 
@@ -82,6 +84,8 @@ class Storage:
         """Take the running event loop as the one that completions go to."""
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
+        if self.directory.files_left:
+            self.remove_files()
 
     @property
     def stuck(self) -> bool:
@@ -149,12 +153,26 @@ class Storage:
         await self.sync_journal()
         while await self.write(lambda: directory.move_aside(RENAMED_AT_ONCE)):
             pass
+        self.remove_files()
+
+    def remove_files(self) -> None:
+        """Remove in the background what was moved aside. Of calls that come together, the second finds nothing."""
         if self._closing:
             # The next start removes them.
             return
-        removing = self._submit(self._remover, directory.remove_files)
+        removing = self._submit(self._remover, self.directory.remove_files)
         self._removing.add(removing)
         removing.add_done_callback(self._removed)
+
+    async def sync_starts(self) -> None:
+        """Bring recorded log starts to the disk, beside the writer.
+
+        Raises:
+            ResourceExhaustedError: no descriptor for it now.
+            DirectoryFailedError: it failed.
+        """
+        executor = self._writer if self._closing else self._journal_syncer
+        await self._run_beside(executor, self.directory.starts.sync)
 
     def _removed(self, removing: asyncio.Future[None]) -> None:
         self._removing.discard(removing)
@@ -219,6 +237,8 @@ class Storage:
             if self._syncing is None and self.directory.grown and not self._closing:
                 self._syncing = self._submit(self._syncer, self.directory.sync_grown)
                 self._syncing.add_done_callback(self._synced)
+            if self.directory.segments_begun:
+                self.segments_begun.set()
             error = done.exception()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)

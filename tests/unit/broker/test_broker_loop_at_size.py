@@ -154,6 +154,12 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
         ).SerializeToString()
         for latest, at in ((log_pb2.LatestOffset(), None), (None, Timestamp(nanos=1_000_000)))
     ]
+    deleted = log_pb2.DeleteRecordsRequest(
+        partitions=[
+            log_pb2.DeleteRecordsPartition(topic="t", partition=n, all_committed=log_pb2.AllCommitted())
+            for n in range(FETCHED_MAX)
+        ]
+    ).SerializeToString()
     ends = replication_pb2.OffsetForLeaderEpochRequest(
         replica_id=2,
         queries=[
@@ -177,6 +183,11 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
         with held.measuring("offsets"):
             for request in listed:
                 await ask(world, f"{LOG}/ListOffsets", request)
+        with held.measuring("deletion"):
+            answer = await ask(world, f"{LOG}/DeleteRecords", deleted)
+        outcomes = log_pb2.DeleteRecordsResponse.FromString(answer).results
+        assert {(one.error_code, one.new_log_start_offset) for one in outcomes[:PRODUCED_MAX]} == {(0, 1)}
+        assert len(outcomes) == FETCHED_MAX
         with held.measuring("ends of epochs"):
             await ask(world, f"{REPLICATION}/OffsetForLeaderEpoch", ends, client=False)
         await world.close()

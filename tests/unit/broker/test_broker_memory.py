@@ -84,6 +84,7 @@ async def bytes_a_replica(path: Path, leader: int) -> float:
             address=lambda: None,
             identity=lambda: None,
             channels=Channels(),
+            move_start=lambda _key, _offset: None,
             storage=storage,
             clock=clock,
         )

@@ -137,6 +137,18 @@ async def test_a_follower_keeps_its_log_by_the_settings_too(world: BrokerWorld) 
     assert partition.settings.segment_ms is None
 
 
+async def test_what_is_kept_is_as_the_order_says_and_without_limit_where_it_says_so(world: BrokerWorld) -> None:
+    state = await world.elect(1, [1], tell=[])
+    kept: list[tuple[int | None, int | None]] = []
+    for size_bytes, age_ms in ((10_000_000, 5_000), (-1, -1), (-7, 2**62)):
+        order = world.order(state, 5)
+        order.settings.retention_bytes, order.settings.retention_ms = size_bytes, age_ms
+        await world.send(1, [order])
+        settings = world.brokers[BrokerId(1)].partition().log.settings
+        kept.append((settings.retention_bytes, settings.retention_ms))
+    assert kept == [(10_000_000, 5_000), (None, None), (None, 2**53)], "nothing is deleted for a value that is none"
+
+
 async def test_an_older_order_is_answered_none_and_ignored(world: BrokerWorld) -> None:
     state = await world.elect(1, [1], epoch=3)
     older = replace(state, leader=BrokerId(2), isr=(BrokerId(2), BrokerId(1)), leader_epoch=LeaderEpoch(2))

@@ -97,6 +97,7 @@ async def follower(tmp_path: Path) -> AsyncIterator[Follower]:
             address=lambda: address,
             identity=lambda: Identity(broker_epoch=BrokerEpoch(5), registration=Registration(0)),
             channels=channels,
+            move_start=lambda _key, _offset: None,
             storage=replicas.storage,
             clock=SystemClock(),
         )

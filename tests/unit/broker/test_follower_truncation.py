@@ -89,6 +89,7 @@ async def test_a_truncation_takes_the_high_watermark_along_also_when_the_role_ch
         address=lambda: leader,
         identity=lambda: Identity(broker_epoch=BrokerEpoch(5), registration=Registration(0)),
         channels=channels,
+        move_start=lambda _key, _offset: None,
         storage=storage,
         clock=SystemClock(),
     )

@@ -8,8 +8,10 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.retention.mover import StartMover
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetch import WAIT_S_MAX, FetchHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
@@ -42,6 +44,11 @@ class Served:
                 supervisor=Supervisor("broker"),
             ),
             fetching=FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage),
+            deleting=DeleteRecordsHandler(
+                replicas=leading.replicas,
+                leaders=leaders,
+                mover=StartMover(storage=leading.storage, moved=lambda _: None, clock=FakeClock()),
+            ),
         )
 
     def consume(

@@ -73,6 +73,7 @@ async def test_all_that_one_answer_refuses_is_one_line_and_is_not_said_again(
         address=lambda: address,
         identity=lambda: Identity(broker_epoch=BrokerEpoch(5), registration=Registration(0)),
         channels=channels,
+        move_start=lambda _key, _offset: None,
         storage=storage,
         clock=SystemClock(),
     )

@@ -1,4 +1,4 @@
-"""Random histories of one replica against a model: appends, epochs, truncations, kills, torn tails, losses of power.
+"""Random histories of one replica against a model: appends, truncations, deletions in front, kills, losses of power.
 
 The model is a list of batches and an epoch cache; after every step the replica must be the same, record by record.
 """
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.replica.parts import Appended
-from regnum_broker.log.replica.producers import Duplicate
+from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.retention import expiry
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import iterate
 from regnum_testing.batches import assigned_batch, batch_of, values_of
@@ -59,6 +61,8 @@ class History(RuleBasedStateMachine):
         self.epochs = EpochCache()
         self.highest = -1
         self.written = 0
+        self.passed_sequence = 0
+        """Sequence after the last batch of producer 5 that was deleted at the front."""
         self.log_id = ""
 
     @initialize(segment_bytes=st.sampled_from([200, 500, 2000, 1 << 20]))
@@ -78,7 +82,8 @@ class History(RuleBasedStateMachine):
 
     @property
     def sequence(self) -> int:
-        return next((batch.sequence + len(batch.values) for batch in reversed(self.batches) if batch.sequence >= 0), 0)
+        known = (batch.sequence + len(batch.values) for batch in reversed(self.batches) if batch.sequence >= 0)
+        return next(known, self.passed_sequence)
 
     @property
     def proved(self) -> bool:
@@ -136,6 +141,69 @@ class History(RuleBasedStateMachine):
         assert found == self.end
         self.epochs = self.epochs.truncate_from_end(self.end)
 
+    def begin_at(self, offset: int) -> None:
+        """The model's log begins there."""
+        if offset > self.start:
+            gone = [batch for batch in self.batches if batch.next_offset <= offset and batch.sequence >= 0]
+            if gone:
+                self.passed_sequence = gone[-1].sequence + len(gone[-1].values)
+            self.batches = [batch for batch in self.batches if batch.next_offset > offset]
+            self.start = offset
+            self.epochs = self.epochs.truncate_from_start(offset)
+
+    @rule(ahead=st.integers(0, 40))
+    def delete_records(self, ahead: int) -> None:
+        offset = min(self.start + ahead, self.end)
+        starts = self.place.now.starts
+        recorded = starts.record({KEY: offset})
+        assert recorded == ({KEY: offset} if offset > self.start else {})
+        starts.sync()
+        assert starts.apply(recorded) == recorded
+        self.begin_at(offset)
+
+    @rule(ahead=st.integers(0, 40))
+    def die_before_a_recorded_start_is_applied(self, ahead: int) -> None:
+        offset = min(self.start + ahead, self.end)
+        self.place.now.starts.record({KEY: offset})
+        self.place.kill()
+        self.place.open()
+        self.begin_at(offset)
+
+    @rule(size_bytes=st.none() | st.integers(0, 3_000), committed=st.integers(0, 60), late=st.booleans())
+    def expire(self, size_bytes: int | None, committed: int, late: bool) -> None:
+        log, high_watermark = self.replica, min(self.start + committed, self.end)
+        segments = [
+            expiry.SegmentFacts(
+                next_offset=segment.next_offset,
+                size_bytes=segment.size_bytes,
+                timestamp_ms_max=segment.timestamp_ms_max,
+                written_ms=segment.written_ms,
+            )
+            for segment in log.segments
+        ]
+        start = expiry.log_start(
+            segments,
+            present=log.log_start_offset,
+            high_watermark=high_watermark,
+            now_ms=self.place.wall_ms,
+            limits=expiry.Limits(size_bytes=size_bytes, age_ms=0 if late else None),
+        )
+        assert self.start <= start <= max(high_watermark, self.start)
+        assert start == self.start or start in {segment.next_offset for segment in log.segments}
+        starts = self.place.now.starts
+        starts.apply(starts.record({KEY: start}))
+        self.begin_at(start)
+
+    @rule()
+    def let_time_close_the_segment(self) -> None:
+        self.replica.configure(ReplicaSettings(segment_ms=1_000))
+        self.place.wall_ms += 2_000
+
+    @rule()
+    def remove_what_was_set_aside(self) -> None:
+        self.place.now.remove_files()
+        assert not list(self.place.folder().glob("*.deleted"))
+
     @rule(ahead=st.integers(0, 50))
     def start_anew(self, ahead: int) -> None:
         self.start = self.end + ahead
@@ -178,7 +246,11 @@ class History(RuleBasedStateMachine):
         lost = end < self.end
         self.batches = [batch for batch in self.batches if batch.next_offset <= end]
         assert end == self.end
-        if lost:
+        if lost and end == self.start:
+            # What of them the journal had not heard of went with the batches.
+            assert set(self.replica.epochs.entries) <= set(self.epochs.entries)
+            self.epochs = self.replica.epochs
+        elif lost:
             self.epochs = EpochCache(tuple(entry for entry in self.epochs.entries if entry[1] < end))
             newest = self.replica.epochs.entries[-1:]
             if newest and newest[0][1] == end:
@@ -201,7 +273,8 @@ class History(RuleBasedStateMachine):
         assert (replica.log_start_offset, replica.log_end_offset) == (self.start, self.end)
         assert replica.epochs == self.epochs
         assert replica.highest_leader_epoch >= replica.epochs.latest
-        assert replica.last_record_epoch == (self.batches[-1].epoch if self.batches else -1)
+        newest = self.batches[-1].epoch if self.batches else self.epochs.epoch_at(self.end - 1)
+        assert replica.last_record_epoch == newest
         offset, stored = self.start, []
         while data := replica.read(offset, bytes_max=300):
             heads = [header for _, header in iterate(data)]
@@ -209,11 +282,14 @@ class History(RuleBasedStateMachine):
             assert values_of(data) == [
                 value
                 for batch in self.batches
-                if offset <= batch.base_offset < heads[-1].next_offset
+                if offset < batch.next_offset and batch.base_offset < heads[-1].next_offset
                 for value in batch.values
             ]
             offset = heads[-1].next_offset
         assert stored == [(batch.base_offset, batch.epoch) for batch in self.batches]
+        bases = [int(file.stem) for file in self.place.segments()]
+        assert not bases or bases[0] <= self.start, "the log begins in its first segment"
+        assert len(bases) < 2 or bases[1] > self.start, "segments before it have no name any more"
 
     def teardown(self) -> None:
         if self.log_id:
@@ -222,6 +298,10 @@ class History(RuleBasedStateMachine):
 
 
 History.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25,
+    phases=[__import__("hypothesis").Phase.generate],
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 TestHistories = History.TestCase

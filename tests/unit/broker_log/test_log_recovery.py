@@ -2,7 +2,7 @@
 
 import pytest
 from regnum_broker.log.errors import CorruptLogError
-from regnum_broker.log.replica.producers import Duplicate
+from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import assigned_batch, batch_of, values_of
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead

@@ -5,8 +5,8 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
-from regnum_broker.log.replica.producer_marks import EVERY, FORGOTTEN_MAX, MARKS_MAX, ProducerMarks
-from regnum_broker.log.replica.producers import NOBODY, KeptBatch, ProducerEntry
+from regnum_broker.log.replica.producers.marks import EVERY, FORGOTTEN_MAX, MARKS_MAX, ProducerMarks
+from regnum_broker.log.replica.producers.states import NOBODY, KeptBatch, ProducerEntry
 
 
 def entries(end_offset: int) -> Map[int, ProducerEntry]:

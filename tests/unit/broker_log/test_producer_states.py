@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from regnum_broker.log.replica.producers import NOBODY, Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
-from regnum_broker.log.replica.snapshots import decode_snapshot, encode_snapshot
+from regnum_broker.log.replica.producers.snapshots import decode_snapshot, encode_snapshot
+from regnum_broker.log.replica.producers.states import NOBODY, Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import BatchHeader, read_header
 from regnum_testing.batches import batch_of

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from regnum_broker.log.replica.producers import KeptBatch, ProducerStates
+from regnum_broker.log.replica.producers.states import KeptBatch, ProducerStates
 from regnum_records.header import BatchHeader, assign, read_header
 from regnum_testing.batches import batch_of
 from regnum_testing.log_directories import ReopenedDirectory

@@ -5,7 +5,7 @@ import threading
 import pytest
 from regnum_broker.log.errors import CorruptLogError, NotContiguousError, OffsetOutOfRangeError, UnknownReplicaError
 from regnum_broker.log.replica.parts import Appended
-from regnum_broker.log.replica.producers import Duplicate, OutOfOrder
+from regnum_broker.log.replica.producers.states import Duplicate, OutOfOrder
 from regnum_model.ids import LeaderEpoch
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import iterate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
 from regnum_broker.log.errors import DirectoryFailedError
-from regnum_broker.log.replica.replica import WRITE_BACK_BYTES
+from regnum_broker.log.replica.tail import WRITE_BACK_BYTES
 from regnum_broker.storage import Storage
 from regnum_model.ids import LeaderEpoch
 from regnum_testing.batches import batch_of

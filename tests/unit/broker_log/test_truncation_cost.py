@@ -5,8 +5,8 @@ from itertools import count
 from typing import Final
 
 import pytest
-from regnum_broker.log.replica.producers import Duplicate
-from regnum_broker.log.replica.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
+from regnum_broker.log.replica.producers.snapshots import INTERVAL_BYTES, SNAPSHOT_SUFFIX
+from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import assign
 from regnum_testing.batches import batch_of

@@ -18,6 +18,7 @@ from regnum_model.configs import (
     INDEX_INTERVAL_BYTES,
     MAX_MESSAGE_BYTES,
     MIN_INSYNC_REPLICAS,
+    RETENTION_MS,
     SEGMENT_BYTES,
     SEGMENT_MS,
     decode_config,
@@ -68,6 +69,7 @@ async def alter(controller: Controller, topic: str, **values: str | None) -> Non
         "segment": SEGMENT_BYTES,
         "age": SEGMENT_MS,
         "interval": INDEX_INTERVAL_BYTES,
+        "kept": RETENTION_MS,
     }
     resource = Resource(type=ResourceType.TOPIC, name=topic) if topic else Resource(type=ResourceType.CLUSTER)
     operations = tuple(Operation(key=keys.get(key, key), value=value) for key, value in values.items())
@@ -167,6 +169,8 @@ async def test_every_replica_hears_of_how_its_log_is_kept_and_leaders_alone_of_t
     await until(lambda: all(settings(cluster, id, key).segment_bytes == 2_097_152 for id in (1, 2, 3)))
     assert settings(cluster, 3, key).segment_ms == 60_000
     assert settings(cluster, 3, key).index_interval_bytes == 8_192
+    await alter(controller, "t", kept="-1")
+    await until(lambda: all(settings(cluster, id, key).retention_ms == -1 for id in (1, 2, 3)))
     assert cluster.told(1)[key].state.version == version, "the state is the same"
     assert controller.published_version == published, "and clients have nothing to hear"
 

@@ -11,6 +11,9 @@ from regnum_model.configs import (
     LEADER_THROTTLE_RATE,
     MAX_MESSAGE_BYTES,
     MIN_INSYNC_REPLICAS,
+    NO_LIMIT,
+    RETENTION_BYTES,
+    RETENTION_MS,
     THROTTLE_RATE_MIN,
     UNCLEAN_LEADER_ELECTION_ENABLE,
     ConfigDefinition,
@@ -33,9 +36,12 @@ def test_every_value_of_the_range_is_written_and_read_back(one: ConfigDefinition
 @given(definitions, st.one_of(st.text(max_size=30), st.integers().map(str), st.just("9" * 5_000)))
 def test_any_other_text_is_refused_with_the_range(one: ConfigDefinition, text: str) -> None:
     known = {"true": 1, "false": 0} if one.type is ConfigType.BOOLEAN else {}
+    if one.unlimited:
+        known["-1"] = NO_LIMIT
     is_number = one.type is ConfigType.INT and text.isascii() and text.isdigit() and len(text) <= 16
     if text.lower() in known or (is_number and one.low <= int(text) <= one.high and not 0 < int(text) < one.least):
-        assert parse_value(one.name, text) in range(one.low, one.high + 1)
+        low = NO_LIMIT if one.unlimited else one.low
+        assert parse_value(one.name, text) in range(low, one.high + 1)
         return
     with pytest.raises(MalformedNodeError, match=re.escape(one.valid_values)):
         parse_value(one.name, text)
@@ -43,7 +49,7 @@ def test_any_other_text_is_refused_with_the_range(one: ConfigDefinition, text: s
 
 @given(definitions)
 def test_the_default_is_within_the_range_and_everything_is_explained(one: ConfigDefinition) -> None:
-    assert one.low <= one.default <= one.high
+    assert one.low <= one.default <= one.high or (one.unlimited and one.default == NO_LIMIT)
     assert one.doc.endswith(".")
 
 
@@ -54,6 +60,8 @@ def test_the_default_is_within_the_range_and_everything_is_explained(one: Config
         (UNCLEAN_LEADER_ELECTION_ENABLE, "FALSE", 0),
         (MIN_INSYNC_REPLICAS, "007", 7),
         (MAX_MESSAGE_BYTES, "33554432", 33_554_432),
+        (RETENTION_MS, "-1", NO_LIMIT),
+        (RETENTION_BYTES, "0", 0),
     ],
 )
 def test_texts_and_their_values(name: str, text: str, value: int) -> None:
@@ -68,6 +76,9 @@ def test_texts_and_their_values(name: str, text: str, value: int) -> None:
         (MAX_MESSAGE_BYTES, "1023"),
         (MAX_MESSAGE_BYTES, "33554433"),
         (MIN_INSYNC_REPLICAS, "true"),
+        (RETENTION_MS, "-2"),
+        (RETENTION_BYTES, "-01"),
+        (MAX_MESSAGE_BYTES, "-1"),
     ],
 )
 def test_what_is_out_of_range_or_of_another_type_is_refused(name: str, text: str) -> None:

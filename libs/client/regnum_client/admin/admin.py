@@ -10,6 +10,7 @@ from regnum_client.admin.health.health_admin import HealthAdmin
 from regnum_client.admin.leaders.leader_admin import LeaderAdmin
 from regnum_client.admin.quota_admin import QuotaAdmin
 from regnum_client.admin.reassignment.admin import ReassignmentAdmin
+from regnum_client.admin.records.deletion import RecordAdmin
 from regnum_client.admin.recovery_admin import RecoveryAdmin
 from regnum_client.admin.topic_admin import PartitionAdmin, TopicAdmin
 from regnum_client.cluster.view import ClusterView, TopicView
@@ -30,6 +31,7 @@ class Admin(
     OffsetAdmin,
     EventAdmin,
     LeaderAdmin,
+    RecordAdmin,
 ):
     """Topics and the cluster. The plural methods answer for each topic, the singular ones raise.
 

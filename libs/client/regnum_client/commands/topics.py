@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from regnum_client.commands.configs import add_to_topics as add_config_to
+from regnum_client.commands.damage import deleting_records
 from regnum_client.commands.invocation import (
     CLIENT_ID,
     TIMEOUT_S,
@@ -49,7 +50,9 @@ NOTE_EVERY_MS: Final = 2_000
 NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
 group = typer.Typer(
-    cls=Group, help="Topics: create, list, describe, delete, add and remove partitions.", no_args_is_help=True
+    cls=Group,
+    help="Topics: create, list, describe, delete; partitions and records of them.",
+    no_args_is_help=True,
 )
 
 
@@ -303,4 +306,5 @@ def _assignment(text: str) -> dict[int, list[int]]:
 
 
 looking.add_to(group)
+deleting_records.add_to(group)
 add_config_to(group)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from regnum_model.ids import NO_EPOCH, PartitionKey
 
@@ -11,10 +12,10 @@ from regnum_broker.log.epochs import NO_EPOCHS
 from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.log.folders import folder_of, tidy
 from regnum_broker.log.identity import CleanStop, Identity
-from regnum_broker.log.journal.checkpoint import decode_checkpoint
+from regnum_broker.log.journal.checkpoint import decode_checkpoint, is_damaged
 from regnum_broker.log.journal.entries import JournaledReplica, JournalState
-from regnum_broker.log.replica.producer_marks import ProducerMarks
-from regnum_broker.log.replica.producers import ProducerStates
+from regnum_broker.log.replica.producers.marks import ProducerMarks
+from regnum_broker.log.replica.producers.states import ProducerStates
 from regnum_broker.log.replica.recovery import Circumstances, Recovered, recover
 
 
@@ -32,6 +33,10 @@ class Contents:
     """The checkpoint, as far as it is about replicas that are there."""
     stale_high_watermarks: frozenset[PartitionKey]
     """Of which others it says something."""
+    log_starts: Mapping[PartitionKey, int]
+    """Where logs begin that are there, as far as that was moved and recorded."""
+    stale_log_starts: frozenset[PartitionKey]
+    """Of which others that file says something."""
     complete: bool
     """Whether it is proved that nothing is missing."""
     notes: tuple[str, ...]
@@ -59,6 +64,8 @@ def examine(
         stop = None
     same_boot = bool(boot_id) and identity.boot_id == boot_id
     high_watermarks = decode_checkpoint(disk.read_whole(str(path / "high-watermarks")) or b"")
+    starts_file = disk.read_whole(str(path / "log-starts"))
+    log_starts = decode_checkpoint(starts_file or b"")
     tidied = tidy(path / "replicas", disk, journaled)
     adopted = {key: JournaledReplica(topic=topic) for key, topic in tidied.adopted.items()}
     replicas = {**journaled.replicas, **adopted}
@@ -71,6 +78,7 @@ def examine(
             clean_end=stop.ends.get(key) if stop is not None else None,
             journal_damaged=journaled.incomplete or key in adopted,
             now_ms=now_ms,
+            log_start_offset=log_starts.get(key, 0),
         )
         try:
             found[key] = recover(folder_of(path, key), key, replica, disk, circumstances)
@@ -82,13 +90,24 @@ def examine(
         offline=offline,
         high_watermarks={key: value for key, value in high_watermarks.items() if key in replicas},
         stale_high_watermarks=frozenset(high_watermarks.keys() - replicas.keys()),
+        log_starts={key: value for key, value in log_starts.items() if key in replicas},
+        stale_log_starts=frozenset(log_starts.keys() - replicas.keys()),
         complete=(
             (stop is not None or same_boot)
             and not (tidied.strays or adopted or journaled.incomplete)
             and all(_is_whole(found[key], high_watermarks.get(key, 0), stop, key) for key in found)
         ),
-        notes=_notes(path, journaled, tidied.adopted, tidied.strays),
+        notes=(
+            *_notes(path, journaled, tidied.adopted, tidied.strays),
+            *((_STARTS_LOST.format(path=path),) if is_damaged(starts_file or b"") else ()),
+        ),
     )
+
+
+_STARTS_LOST: Final = (
+    "{path}/log-starts is damaged: logs begin where their first segment does, and what DeleteRecords removed of that is"
+    " there again; give the command again"
+)
 
 
 def _notes(
@@ -141,6 +160,9 @@ def nothing() -> Recovered:
     """What a replica begins with; made for each, because producer states change in place."""
     return Recovered(
         segments=(),
+        log_start_offset=0,
+        before=(),
+        set_aside=(),
         epochs=NO_EPOCHS,
         highest_epoch=NO_EPOCH,
         producers=ProducerStates(),

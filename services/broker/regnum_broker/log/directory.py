@@ -2,7 +2,8 @@
 
 ``.lock`` is held while it is open; ``meta.json`` says whose it is; ``journal`` and ``journal.copy`` which replicas
 there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-watermarks`` the last checkpoint;
-``reserve`` holds room back for a full disk; ``clean-stop`` exists between a clean stop and the first change after it.
+``log-starts`` says where logs begin that had records removed; ``reserve`` holds room back for a full disk;
+``clean-stop`` exists between a clean stop and the first change after it.
 """
 
 import os
@@ -29,12 +30,13 @@ from regnum_broker.log.hosting import Host
 from regnum_broker.log.journal.begun_files import BegunFiles
 from regnum_broker.log.journal.entries import EpochBegun, ReplicaCreated, ReplicaDeleted
 from regnum_broker.log.journal.file import Journal
-from regnum_broker.log.leaving import LeavingFolders
+from regnum_broker.log.leaving import Leaving
+from regnum_broker.log.offset_file import OffsetFile
 from regnum_broker.log.proof import Proof
 from regnum_broker.log.replica.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.replica.rolling import LogSettings
-from regnum_broker.log.watermark_file import WatermarkFile
+from regnum_broker.log.starts import LogStarts
 
 T = TypeVar("T")
 
@@ -66,15 +68,18 @@ class LogDirectory:
         self._proof = proof
         self._settings = settings
         self._wall_ms = wall_ms
-        self._high_watermarks = WatermarkFile(
+        self._high_watermarks = OffsetFile(
             str(path / "high-watermarks"), disk, contents.high_watermarks, stale=contents.stale_high_watermarks
+        )
+        self._start_offsets = OffsetFile(
+            str(path / "log-starts"), disk, contents.log_starts, stale=contents.stale_log_starts
         )
         self.notes: Final = contents.notes
         """What people should know of the state in which the directory was found."""
         self._hung = False
         self._begun_files = BegunFiles(journal)
-        self._host = Host(disk, proof, self._begun_files)
-        self._leaving = LeavingFolders(path, disk)
+        self._leaving = Leaving(path, disk)
+        self._host = Host(disk, proof, self._begun_files, starts=self._start_offsets, leaving=self._leaving)
         self._offline: Map[PartitionKey, CorruptLogError] = Map(contents.offline)
         self._replicas: Map[PartitionKey, ReplicaLog] = Map(
             {
@@ -82,6 +87,17 @@ class LogDirectory:
                 for key, recovered in contents.found.items()
             }
         )
+
+        self.remove_files: Final = self._leaving.remove
+        """Remove what was moved aside: folders of replicas, files of segments. For one thread, and not the writer's."""
+        self.leave_files: Final = self._leaving.stop
+        """End ``remove_files`` early; what is left is removed at the next start. From any thread."""
+        self.segments_begun: Final = self._host.begun
+        """Replicas that have begun a segment; whoever looks after retention takes them out. Any thread."""
+        self.starts: Final = LogStarts(self._start_offsets, lambda: self._replicas)
+        """Where the logs begin. For the writer thread, but for its ``sync``."""
+        for recovered in contents.found.values():
+            self._leaving.left(recovered.before, recovered.set_aside)
 
     @property
     def path(self) -> Path:
@@ -196,6 +212,9 @@ class LogDirectory:
             return
         self._leaving.make_way(new)
         self._high_watermarks.make_way(new)
+        if self._start_offsets.make_way(new):
+            # After a loss of power it would be believed of the new one.
+            self._start_offsets.sync()
         self._host.record([ReplicaCreated(key=key, topic=topic) for key, topic in new.items()], sync=sync)
         self._replicas = self._replicas.update(
             {key: self._replica(key, topic, nothing()) for key, topic in new.items()}
@@ -238,6 +257,7 @@ class LogDirectory:
             replica.mark_deleted()
         self._leaving.add(doomed)
         self._high_watermarks.forget(doomed)
+        self._start_offsets.forget(doomed)
 
     def move_aside(self, count_max: int) -> bool:
         """Rename so many folders of deleted replicas; returns whether others are left.
@@ -248,17 +268,10 @@ class LogDirectory:
         """
         return self._leaving.rename(count_max)
 
-    def remove_files(self) -> None:
-        """Remove the folders that were moved aside. For one thread at a time, and that need not be the writer.
-
-        Raises:
-            DirectoryFailedError: the disk failed.
-        """
-        self._leaving.remove()
-
-    def leave_files(self) -> None:
-        """End ``remove_files`` early; what is left is removed at the next start. From any thread."""
-        self._leaving.stop()
+    @property
+    def files_left(self) -> bool:
+        """Whether files of deleted records wait for ``remove_files``. From any thread."""
+        return self._leaving.files_left
 
     def record_leader_epochs(
         self, epochs: Sequence[tuple[PartitionKey, LeaderEpoch, int]], *, sync: bool = True
@@ -368,26 +381,36 @@ class LogDirectory:
         )
 
     def _stop_cleanly(self) -> None:
-        ends: dict[PartitionKey, CleanEnd] = {}
-        epochs: list[EpochBegun] = []
-        whole = not self._offline
-        for key, replica in self._replicas.items():
-            try:
-                end = replica.close_cleanly()
-            except CorruptLogError:
-                end = None
-            if replica.fault is not None:
-                whole = False
-                continue
-            epochs += replica.leader_epochs.unjournaled
-            if end is not None:
-                ends[key] = end
+        ends, epochs, whole = _closed(self._replicas)
         self._host.record(epochs, sync=True)
         self._journal.sync_copy()
         self._high_watermarks.save_all()
+        if self._start_offsets.is_used:
+            self._start_offsets.save_all()
         self._disk.sync_directory(str(self._path / "replicas"))
-        if whole:
+        if whole and not self._offline:
             self._proof.leave(ends)
+
+
+def _closed(
+    replicas: Mapping[PartitionKey, ReplicaLog],
+) -> tuple[dict[PartitionKey, CleanEnd], list[EpochBegun], bool]:
+    """Close replicas cleanly: where those end that have files, what the journal lacks, whether all could."""
+    ends: dict[PartitionKey, CleanEnd] = {}
+    epochs: list[EpochBegun] = []
+    whole = True
+    for key, replica in replicas.items():
+        try:
+            end = replica.close_cleanly()
+        except CorruptLogError:
+            end = None
+        if replica.fault is not None:
+            whole = False
+            continue
+        epochs += replica.leader_epochs.unjournaled
+        if end is not None:
+            ends[key] = end
+    return ends, epochs, whole
 
 
 def _without(present: Map[PartitionKey, T], doomed: Iterable[PartitionKey]) -> Map[PartitionKey, T]:

@@ -7,7 +7,7 @@ Example: entries (1, 11) (2, 13) (3, 15), log end 17. Epoch 2 ends at 15, epoch 
 0, which lies before all of them, ends where the first begins.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,6 +73,15 @@ class EpochCache:
             return self
         kept = tuple(entry for entry in self.entries if entry[1] < offset)
         return EpochCache(kept) if kept else NO_EPOCHS
+
+    def truncate_from_start(self, offset: int) -> "EpochCache":
+        """Without the epochs that a log which begins at ``offset`` holds nothing of.
+
+        The last one that began before stays, and stays where it began: so the cache is what the same cut makes of what
+        the journal says, whatever was truncated since. (Kafka has it begin at ``offset``.)
+        """
+        above = bisect_left(self.entries, offset, key=lambda entry: entry[1])
+        return self if above < 2 else EpochCache(self.entries[above - 1 :])
 
     def epoch_at(self, offset: int) -> LeaderEpoch:
         """Epoch of the record at ``offset``; -1 if it is before all entries."""

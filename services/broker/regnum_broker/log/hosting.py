@@ -11,17 +11,25 @@ from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.journal.begun_files import BegunFiles
 from regnum_broker.log.journal.entries import JournalEntry
+from regnum_broker.log.leaving import Leaving
+from regnum_broker.log.offset_file import OffsetFile
 from regnum_broker.log.proof import Proof
 
 
 class Host:
     """``ReplicaHost`` of one directory."""
 
-    def __init__(self, disk: GuardedDisk, proof: Proof, begun_files: BegunFiles) -> None:
+    def __init__(
+        self, disk: GuardedDisk, proof: Proof, begun_files: BegunFiles, *, starts: OffsetFile, leaving: Leaving
+    ) -> None:
         self._disk: Final = disk
+        self._starts: Final = starts
+        self._leaving: Final = leaving
         self._proof: Final = proof
         self._begun_files: Final = begun_files
         self._growing: Final[deque[str]] = deque()
+        self.begun: Final[deque[PartitionKey]] = deque()
+        """Replicas that have begun a segment; whoever looks after retention takes them out. Any thread."""
         self.on_damage: Callable[[CorruptLogError], None] | None = None
         """Who hears of damaged replicas."""
 
@@ -41,6 +49,23 @@ class Host:
     def note_files(self, key: PartitionKey, noted: Callable[[], None]) -> None:
         """Write to the journal that a replica has a file, by the end of ``LogDirectory.many_appends``."""
         self._begun_files.add(key, noted)
+
+    def record_start(self, key: PartitionKey, offset: int) -> None:
+        """Write down where a log begins."""
+        self._starts.save({key: offset})
+
+    def lower_start(self, key: PartitionKey, *, start: int, end: int) -> None:
+        """Have nothing say that a log begins beyond its end: the next start would take what follows for deleted."""
+        if self._starts.of(key) > end:
+            self._starts.save({key: start})
+
+    def set_aside(self, path: str) -> None:
+        """Free the name of a file, which is then removed in the background."""
+        self._leaving.set_aside(path)
+
+    def segment_begun(self, key: PartitionKey) -> None:
+        """Note a replica whose retention is to be looked at."""
+        self.begun.append(key)
 
     def write_back(self, path: str) -> None:
         """Note that a segment should be brought to the disk in the background."""

@@ -1,4 +1,4 @@
-"""Folders of deleted replicas on their way out.
+"""Folders of deleted replicas, and files of deleted records, on their way out.
 
 Goals: thousands of them hold up no append; a replica that is created again never meets what was deleted.
 
@@ -6,7 +6,7 @@ Algorithm: the journal says *deleted* first, so whatever a crash leaves is remov
 writer thread, each folder is renamed: one short system call, after which its name is free. Its files are removed on a
 thread of its own, since that takes the file system longer than anything that is appended. A replica that is created
 again before its folder had its turn waits for the renaming, and for that to be on the disk: after a loss of power the
-old folder must not stand in for the new one.
+old folder must not stand in for the new one. Files of segments that a log has left behind go the same way.
 """
 
 from collections import deque
@@ -17,6 +17,7 @@ from typing import Final
 from regnum_model.ids import PartitionKey
 
 from regnum_broker.log.disk.disk import DELETED_SUFFIX, GuardedDisk
+from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.log.folders import NAME_FILE, folder_of
 from regnum_broker.log.replica.segment import LOG_SUFFIX, file_name
 
@@ -24,7 +25,7 @@ FILES_OF_MOST: Final = (NAME_FILE, f"{file_name(0)}{LOG_SUFFIX}")
 """What is in the folder of a replica that has its first segment only, and was made since the last clean stop."""
 
 
-class LeavingFolders:
+class Leaving:
     """Belongs to the writer thread, but for ``remove``, which is for one other at a time, and ``stop``, for any."""
 
     def __init__(self, path: Path, disk: GuardedDisk) -> None:
@@ -35,7 +36,9 @@ class LeavingFolders:
         self._renamed: Final[set[PartitionKey]] = set()
         """Those whose new names may not be on the disk yet."""
         self._doomed: Final[deque[str]] = deque()
-        """What to remove."""
+        """Folders to remove."""
+        self._files: Final[deque[str]] = deque()
+        """Files to remove."""
         self._number = 0
         self._stopped = False
 
@@ -65,12 +68,42 @@ class LeavingFolders:
             self._disk.sync_directory(f"{self._path}/replicas")
             self._renamed.clear()
 
+    def set_aside(self, path: str) -> None:
+        """Free the name of a file whose records are deleted; one that is not there is fine.
+
+        Raises:
+            DirectoryFailedError: the disk failed.
+        """
+        self._number += 1
+        target = f"{path}.{self._number}{DELETED_SUFFIX}"
+        try:
+            if self._disk.rename(path, target):
+                self._files.append(target)
+        except ResourceExhaustedError:
+            # No room for another name in that folder. It may be slow, but it takes none.
+            self._disk.delete(path)
+        finally:
+            self._disk.forget(path)
+
+    def left(self, names: Iterable[str], set_aside: Iterable[str]) -> None:
+        """Files that a kill has left: those that have their names still, and others."""
+        for path in names:
+            self.set_aside(path)
+        self._files.extend(set_aside)
+
+    @property
+    def files_left(self) -> bool:
+        """Whether there are files to remove."""
+        return bool(self._files)
+
     def remove(self) -> None:
         """Remove what was renamed, until nothing is left or ``stop`` was called.
 
         Raises:
             DirectoryFailedError: the disk failed.
         """
+        while self._files and not self._stopped:
+            self._disk.delete(self._files.popleft())
         while self._doomed and not self._stopped:
             self._disk.remove_tree(self._doomed.popleft(), expected=FILES_OF_MOST)
 

@@ -54,8 +54,10 @@ class Position:
         "epoch",
         "key",
         "last_epoch",
+        "log_start",
         "offset",
         "sent_high_watermark",
+        "sent_log_start",
         "session",
         "subscribed",
     )
@@ -69,6 +71,10 @@ class Position:
         self.last_epoch = 0
         self.sent_high_watermark = UNSENT
         """What the follower was told since it named its position."""
+        self.log_start = 0
+        """Where its own log begins."""
+        self.sent_log_start = 0
+        """Where its own log begins, or the leader's as it was told since."""
         self.awaited = False
         """Whether the follower has to name its position before it is answered again."""
         self.counted = False
@@ -152,6 +158,7 @@ def add_to(
 ) -> replication_pb2.FetchedPartition:
     """Name a partition in an answer, with its high watermark and the ends of its log."""
     position.sent_high_watermark = partition.high_watermark
+    position.sent_log_start = partition.log.log_start_offset
     return answer.partitions.add(
         topic_id=position.key.topic_id,
         partition=position.key.partition,

@@ -213,6 +213,7 @@ class FetchSession:
             position.epoch = wanted.current_leader_epoch
             position.offset = wanted.fetch_offset
             position.last_epoch = wanted.last_fetched_epoch
+            position.log_start = position.sent_log_start = wanted.log_start_offset
             position.awaited = position.counted = False
             partition = self._subscribe(position)
             self._count(position, partition, stream)
@@ -246,7 +247,8 @@ class FetchSession:
         if divergence(position, partition) is None:
             position.counted = True
             now_s = self._clock.monotonic()
-            leadership.record_fetch(stream, offset=position.offset, now_s=now_s)
+            if leadership.record_fetch(stream, offset=position.offset, now_s=now_s):
+                leadership.record_log_start(stream.broker, position.log_start)
             if leadership.wanted_change(now_s) is not None:
                 self._caught_up(leadership)
 
@@ -383,7 +385,7 @@ class FetchSession:
         return left
 
     def _add_watermarks(self, answer: replication_pb2.FetchReplicaResponse) -> None:
-        """Add high watermarks that moved since they were sent; more than fit ride on the next answers."""
+        """Add high watermarks and log starts that moved since they were sent; more than fit ride on the next one."""
         for key in tuple(itertools.islice(self._watermarks, WATERMARKS_MAX)):
             del self._watermarks[key]
             position, partition = self._positions.get(key), self._find(key)
@@ -392,8 +394,16 @@ class FetchSession:
                 position is not None
                 and not position.awaited
                 and partition is not None
-                and partition.high_watermark != position.sent_high_watermark
+                and _has_moved(position, partition)
                 and self._refusal(position, partition) is None
                 and divergence(position, partition) is None
             ):
                 add_to(answer, position, partition)
+
+
+def _has_moved(position: Position, partition: Partition) -> bool:
+    """Whether the follower is to hear of a high watermark or a log start."""
+    return (
+        partition.high_watermark != position.sent_high_watermark
+        or partition.log.log_start_offset > position.sent_log_start
+    )

@@ -113,8 +113,11 @@ def _return_into_range(partition: Partition, answer: replication_pb2.FetchedPart
         log.truncate_fully_and_start_at(answer.log_start_offset)
 
 
-def take_high_watermark(partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
-    """Take up what the leader says is committed, as far as it is here."""
+def take_high_watermark(partition: Partition, answer: replication_pb2.FetchedPartition) -> int | None:
+    """Take up what the leader says is committed, as far as it is here; returns where the log is to begin, if later.
+
+    A follower decides nothing of its own: its log begins where its leader's does, as far as it knows that committed.
+    """
     log = partition.log
     partition.take_high_watermark(
         watermark.of_follower(
@@ -124,3 +127,5 @@ def take_high_watermark(partition: Partition, answer: replication_pb2.FetchedPar
             log_end=log.log_end_offset,
         )
     )
+    start = min(answer.log_start_offset, partition.high_watermark)
+    return start if start > log.log_start_offset else None

@@ -88,8 +88,23 @@ class LeaderStream:
         channels: Channels,
         storage: Storage,
         clock: Clock,
+        move_start: Callable[[PartitionKey, int], None],
         throttle: Meter | None = None,
     ) -> None:
+        """Only assigns.
+
+        Args:
+            leader: the broker at the other end.
+            broker: this one.
+            address: its internal listener; None: not known.
+            identity: the present registration of this broker; None: there is none.
+            channels: connections to others.
+            storage: where records go.
+            clock: source of time.
+            move_start: has the log of a replica begin later, soon.
+            throttle: how fast new replicas may be filled.
+        """
+        self._move_start: Final = move_start
         self._throttle: Final = throttle or Meter(clock)
         self._leader: Final = leader
         self._broker: Final = broker
@@ -310,7 +325,7 @@ class LeaderStream:
             if answer.records or answer.HasField("diverging_epoch") or answer.error_code:
                 work.append((followed, answer))
             else:
-                take_high_watermark(followed.partition, answer)
+                self._take_watermarks(followed.partition, answer)
         for code, some in refused.items():
             # One line, however many they are: with a topic's deletion its leader refuses all that have not heard of it.
             partition = _name(some[0].partition)
@@ -360,7 +375,19 @@ class LeaderStream:
             if followed.following.cause and outcome.log_end < outcome.log_end_before:
                 self._record_truncation(outcome)
         else:
-            take_high_watermark(partition, answer)
+            self._take_watermarks(partition, answer)
+
+    def _take_watermarks(self, partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
+        start = take_high_watermark(partition, answer)
+        if start is not None:
+            self._move_start(partition.key, start)
+
+    def start_moved(self, key: PartitionKey) -> None:
+        """The log of a replica begins later now: the leader is told with the next request."""
+        if key in self._followed:
+            self._changed[key] = None
+            self._due = True
+            self._moved.set()
 
     def _record_truncation(self, outcome: Outcome) -> None:
         now_unix_nano = tracing.now_unix_nano()
@@ -426,6 +453,12 @@ class Fetchers:
         leader = self._leaders.pop(key, None)
         if leader is not None:
             self._streams[leader].remove(key)
+
+    def start_moved(self, key: PartitionKey) -> None:
+        """The log of a replica begins later now: its leader, if it follows one, is told."""
+        leader = self._leaders.get(key)
+        if leader is not None:
+            self._streams[leader].start_moved(key)
 
     def is_idle(self, partition: Partition) -> bool:
         """Whether a replica does nothing: it has no role, or follows a leader that refuses it, or none that answers."""

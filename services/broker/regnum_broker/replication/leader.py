@@ -3,7 +3,7 @@
 Belongs to the event loop and does no I/O. Decisions are in ``replication``; ISR changes are written by ``isr_writer``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -54,12 +54,17 @@ class IsrChange:
     """Followers that caught up."""
 
 
+NO_LOG_STARTS: Final[Mapping[BrokerId, int]] = {}
+"""Of followers whose logs begin at 0, as most do."""
+
+
 class Leadership(Role):
     """This broker's leadership of one partition in one leader epoch."""
 
     __slots__ = (
         "_end",
         "_incomplete",
+        "_log_starts",
         "_progress",
         "_removed_s",
         "_streams",
@@ -135,6 +140,7 @@ class Leadership(Role):
         self._streams: Final[dict[BrokerId, FollowerStream]] = {}
         self._removed_s: Final[dict[BrokerId, float]] = {}
         self._incomplete: dict[Leadership, None] | None = None
+        self._log_starts: Mapping[BrokerId, int] = NO_LOG_STARTS
 
     def keep_in(self, incomplete: "dict[Leadership, None] | None") -> None:
         """Be in there from now on whenever the ISR is not ``complete``; None: nowhere any more."""
@@ -217,6 +223,19 @@ class Leadership(Role):
         )
         self.advance(now_s)
         return True
+
+    def record_log_start(self, broker: BrokerId, offset: int) -> None:
+        """Take up where a follower's log begins; wakes who waits for that."""
+        if offset != self._log_starts.get(broker, 0):
+            self._log_starts = {**self._log_starts, broker: offset}
+            self.partition.committed.fire()
+
+    @property
+    def low_watermark(self) -> int:
+        """Smallest start of the log here and those of replicas that are in sync or fetch. Of one unheard of it is 0."""
+        counted = {id for id, stream in self._streams.items() if stream.open}.union(self.state.isr) - {self.broker}
+        starts = (self._log_starts.get(id, 0) for id in counted)
+        return min(self.partition.log.log_start_offset, min(starts, default=self.partition.log.log_start_offset))
 
     def appended(self, base_offset: int, *, now_s: float) -> None:
         """Take up that records from ``base_offset`` on were appended; wakes followers, moves the high watermark."""

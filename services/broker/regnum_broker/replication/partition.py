@@ -101,11 +101,13 @@ class Partition:
             active=self.role is not None,
         )
 
-    def take_settings(self, settings: ReplicaSettings) -> None:
-        """Act by other settings of the topic from the next append on."""
-        if settings != self.settings:
-            self.settings = settings
-            self.log.configure(settings)
+    def take_settings(self, settings: ReplicaSettings) -> bool:
+        """Act by other settings of the topic from the next append on; returns whether they are others."""
+        if settings == self.settings:
+            return False
+        self.settings = settings
+        self.log.configure(settings)
+        return True
 
     def commit(self, high_watermark: int) -> None:
         """Move the high watermark of a leader forward and complete what waited for it."""

@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import BrokerId, LeaderEpoch, PartitionKey, TopicId
 from regnum_model.nodes import Address
 from regnum_service.errors import Code
@@ -38,6 +39,9 @@ class Replicas:
         self._named: Final[dict[tuple[str, int], Partition]] = {}
         self._leading: Final[dict[PartitionKey, Leadership]] = {}
         self._following = 0
+        self.unlooked: Final = Signal()
+        """Fires when there is something for ``take_unlooked``."""
+        self._unlooked: Final[dict[PartitionKey, None]] = {}
         self._incomplete: Final[dict[Leadership, None]] = {}
         self._moved: Final[dict[PartitionKey, Partition]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
@@ -76,6 +80,21 @@ class Replicas:
             if self._named.get((partition.topic, key.partition)) is partition:
                 del self._named[partition.topic, key.partition]
 
+    def configure(self, partition: Partition, settings: ReplicaSettings) -> None:
+        """Have a replica act by other settings of its topic."""
+        if partition.take_settings(settings) and isinstance(partition.role, Leadership):
+            self._look_at(partition)
+
+    def take_unlooked(self) -> tuple[PartitionKey, ...]:
+        """Replicas that are led here, or with other settings, since they were taken last: retention may be due."""
+        unlooked = tuple(self._unlooked)
+        self._unlooked.clear()
+        return unlooked
+
+    def _look_at(self, partition: Partition) -> None:
+        self._unlooked[partition.key] = None
+        self.unlooked.fire()
+
     def take_moved(self) -> dict[PartitionKey, Partition]:
         """Replicas whose high watermark has moved since they were taken last, and new ones: the caller has them now."""
         moved = dict(self._moved)
@@ -100,6 +119,8 @@ class Replicas:
         if isinstance(role, Leadership):
             self._leading[partition.key] = role
             role.keep_in(self._incomplete)
+            if partition.log.settings.is_limited:
+                self._look_at(partition)
         if role is not None:
             self._named[partition.topic, partition.key.partition] = partition
         self._following += isinstance(role, Following) - isinstance(partition.role, Following)

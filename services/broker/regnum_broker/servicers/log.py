@@ -10,6 +10,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
+from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetch import PARTITIONS_MAX, FetchHandler, OffsetLookup
 from regnum_broker.serving.produce import ProduceHandler
 
@@ -23,9 +24,10 @@ Context = Any
 class LogServicer(log_pb2_grpc.LogServiceServicer):
     """Passes calls on."""
 
-    def __init__(self, *, producing: ProduceHandler, fetching: FetchHandler) -> None:
+    def __init__(self, *, producing: ProduceHandler, fetching: FetchHandler, deleting: DeleteRecordsHandler) -> None:
         self._producing: Final = producing
         self._fetching: Final = fetching
+        self._deleting: Final = deleting
 
     async def Produce(  # noqa: N802 - gRPC's name
         self,
@@ -77,3 +79,11 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         async for part in slices(lookups, SLICE):
             await self._fetching.look_up(part)
         return log_pb2.ListOffsetsResponse(results=results)
+
+    async def DeleteRecords(  # noqa: N802 - gRPC's name
+        self,
+        request: log_pb2.DeleteRecordsRequest,
+        context: Context,
+    ) -> log_pb2.DeleteRecordsResponse:
+        """Delete what is committed."""
+        return await self._deleting.delete(request, waitable_s=waitable_s(context))

@@ -31,7 +31,7 @@ SENDS_AWAY: Final = frozenset(
 )
 """Refusals that name the leader, unless it is the broker that refuses."""
 
-Result: TypeAlias = log_pb2.ProduceResult | log_pb2.FetchResult | log_pb2.OffsetResult
+Result: TypeAlias = log_pb2.ProduceResult | log_pb2.FetchResult | log_pb2.OffsetResult | log_pb2.DeleteRecordsResult
 
 
 class CurrentLeaders:

@@ -34,7 +34,7 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.errors import DirectoryFailedError, StorageError
 from regnum_broker.log.replica.parts import Appended, AppendOutcome
-from regnum_broker.log.replica.producers import Duplicate, Fenced, OutOfOrder
+from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas

@@ -18,6 +18,8 @@ from regnum_model.configs import (
     LEADER_THROTTLE_RATE,
     MAX_MESSAGE_BYTES,
     MIN_INSYNC_REPLICAS,
+    RETENTION_BYTES,
+    RETENTION_MS,
     SEGMENT_BYTES,
     SEGMENT_MS,
     TOPIC_KEYS,
@@ -90,6 +92,8 @@ class Settings:
             segment_ms=self.set_for(topic, SEGMENT_MS),
             index_interval_bytes=self.set_for(topic, INDEX_INTERVAL_BYTES),
             max_message_bytes=self.set_for(topic, MAX_MESSAGE_BYTES),
+            retention_bytes=self.set_for(topic, RETENTION_BYTES),
+            retention_ms=self.set_for(topic, RETENTION_MS),
         )
 
     def with_topics(self, read: Mapping[str, Mapping[str, int] | None]) -> Self:

@@ -105,6 +105,8 @@ def _settings_message(settings: ReplicaSettings) -> control_pb2.ReplicaSettings:
         segment_ms=settings.segment_ms,
         index_interval_bytes=settings.index_interval_bytes,
         max_message_bytes=settings.max_message_bytes,
+        retention_bytes=settings.retention_bytes,
+        retention_ms=settings.retention_ms,
     )
 
 

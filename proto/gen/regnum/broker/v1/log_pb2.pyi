@@ -816,3 +816,186 @@ class OffsetResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OffsetResult: _TypeAlias = OffsetResult  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsRequest(_message.Message):
+    """Asks for the records before some offsets to be deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long to wait for the other replicas, in milliseconds. 0 means the server's default (30 s)."""
+    validate_only: _builtins.bool
+    """Whether only to check and to say what there is; nothing is deleted."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsPartition]:
+        """What to delete, each partition at most once."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        partitions: _abc.Iterable[Global___DeleteRecordsPartition] | None = ...,
+        timeout_ms: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "partitions", b"partitions", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsRequest: _TypeAlias = DeleteRecordsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsPartition(_message.Message):
+    """What to delete of one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    BEFORE_OFFSET_FIELD_NUMBER: _builtins.int
+    ALL_COMMITTED_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    topic_id: _builtins.str
+    """Topic id the client knows. Empty means any; another than the current one is INCONSISTENT_TOPIC_ID."""
+    partition: _builtins.int
+    """Partition number."""
+    before_offset: _builtins.int
+    """All records before this offset. Beyond the high watermark: OFFSET_OUT_OF_RANGE. Before the log start: nothing."""
+    @_builtins.property
+    def all_committed(self) -> Global___AllCommitted:
+        """All records that are committed when the leader reads this."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        before_offset: _builtins.int = ...,
+        all_committed: Global___AllCommitted | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_committed", b"all_committed", "before_offset", b"before_offset", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_committed", b"all_committed", "before_offset", b"before_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_until: _TypeAlias = _typing.Literal["before_offset", "all_committed"]  # noqa: Y015
+    _WhichOneofArgType_until: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_until) -> _WhichOneofReturnType_until | None: ...
+
+Global___DeleteRecordsPartition: _TypeAlias = DeleteRecordsPartition  # noqa: Y015
+
+@_typing.final
+class AllCommitted(_message.Message):
+    """The records below the high watermark."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllCommitted: _TypeAlias = AllCommitted  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsResponse(_message.Message):
+    """Answers DeleteRecordsRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteRecordsResult]:
+        """One result for each partition, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DeleteRecordsResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsResponse: _TypeAlias = DeleteRecordsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteRecordsResult(_message.Message):
+    """Outcome for one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    NEW_LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LOW_WATERMARK_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome. REQUEST_TIMED_OUT: the leader's log begins there, and not every replica's does yet."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    log_start_offset: _builtins.int
+    """First offset of the leader's log before the call."""
+    new_log_start_offset: _builtins.int
+    """First offset of the leader's log after it; with validate_only, what it would be. -1 where nothing was to be deleted
+    because of an error.
+    """
+    low_watermark: _builtins.int
+    """Smallest first offset of the leader's log and those of the replicas that are in sync or fetch from it: no record
+    before it is left on any of them. -1 where nothing was to be deleted because of an error.
+    """
+    @_builtins.property
+    def current_leader(self) -> _types_pb2.CurrentLeader:
+        """With NOT_LEADER_OR_FOLLOWER: who leads instead. Absent means not known here."""
+
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full, as in ProduceResult. Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        log_start_offset: _builtins.int = ...,
+        new_log_start_offset: _builtins.int = ...,
+        low_watermark: _builtins.int = ...,
+        current_leader: _types_pb2.CurrentLeader | None = ...,
+        status: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "low_watermark", b"low_watermark", "new_log_start_offset", b"new_log_start_offset", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRecordsResult: _TypeAlias = DeleteRecordsResult  # noqa: Y015

@@ -55,6 +55,11 @@ class LogServiceStub:
                 request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/regnum.broker.v1.LogService/DeleteRecords',
+                request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
 
 
 class LogServiceServicer:
@@ -92,6 +97,14 @@ class LogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteRecords(self, request, context):
+        """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
+        for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LogServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -114,6 +127,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsRequest.FromString,
                     response_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.DeleteRecordsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -225,6 +243,33 @@ class LogService:
             '/regnum.broker.v1.LogService/ListOffsets',
             regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
             regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.broker.v1.LogService/DeleteRecords',
+            regnum_dot_broker_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_log__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

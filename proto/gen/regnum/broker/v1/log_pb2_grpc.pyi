@@ -47,6 +47,10 @@ class LogServiceStub:
     """
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]
     """Earliest and latest offsets."""
+    DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
+    """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
+    for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+    """
 
 @_typing.type_check_only
 class LogServiceAsyncStub(LogServiceStub):
@@ -67,6 +71,10 @@ class LogServiceAsyncStub(LogServiceStub):
     """
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Earliest and latest offsets."""
+    DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
+    """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
+    for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+    """
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     """Records in and out, on the client listener. Partition errors are per item; only the leader answers with NONE."""
@@ -108,5 +116,15 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ListOffsetsResponse, _abc.Awaitable[_log_pb2.ListOffsetsResponse]]:
         """Earliest and latest offsets."""
+
+    @_abc_1.abstractmethod
+    def DeleteRecords(
+        self,
+        request: _log_pb2.DeleteRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.DeleteRecordsResponse, _abc.Awaitable[_log_pb2.DeleteRecordsResponse]]:
+        """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
+        for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
+        """
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

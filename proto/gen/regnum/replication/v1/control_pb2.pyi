@@ -158,6 +158,8 @@ class ReplicaSettings(_message.Message):
     SEGMENT_MS_FIELD_NUMBER: _builtins.int
     INDEX_INTERVAL_BYTES_FIELD_NUMBER: _builtins.int
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    RETENTION_BYTES_FIELD_NUMBER: _builtins.int
+    RETENTION_MS_FIELD_NUMBER: _builtins.int
     segment_bytes: _builtins.int
     """segment.bytes: size at which a segment is closed."""
     segment_ms: _builtins.int
@@ -166,6 +168,10 @@ class ReplicaSettings(_message.Message):
     """index.interval.bytes: bytes between two entries of an index."""
     max_message_bytes: _builtins.int
     """max.message.bytes: largest record batch that a leader takes, in bytes."""
+    retention_bytes: _builtins.int
+    """retention.bytes: bytes of a partition that are kept; -1: any number."""
+    retention_ms: _builtins.int
+    """retention.ms: age at which records are deleted, in milliseconds; -1: at none."""
     def __init__(
         self,
         *,
@@ -173,15 +179,21 @@ class ReplicaSettings(_message.Message):
         segment_ms: _builtins.int | None = ...,
         index_interval_bytes: _builtins.int | None = ...,
         max_message_bytes: _builtins.int | None = ...,
+        retention_bytes: _builtins.int | None = ...,
+        retention_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__index_interval_bytes: _TypeAlias = _typing.Literal["index_interval_bytes"]  # noqa: Y015
     _WhichOneofArgType__index_interval_bytes: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes"]  # noqa: Y015
     _WhichOneofReturnType__max_message_bytes: _TypeAlias = _typing.Literal["max_message_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__retention_bytes: _TypeAlias = _typing.Literal["retention_bytes"]  # noqa: Y015
+    _WhichOneofArgType__retention_bytes: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__retention_ms: _TypeAlias = _typing.Literal["retention_ms"]  # noqa: Y015
+    _WhichOneofArgType__retention_ms: _TypeAlias = _typing.Literal["_retention_ms", b"_retention_ms"]  # noqa: Y015
     _WhichOneofReturnType__segment_bytes: _TypeAlias = _typing.Literal["segment_bytes"]  # noqa: Y015
     _WhichOneofArgType__segment_bytes: _TypeAlias = _typing.Literal["_segment_bytes", b"_segment_bytes"]  # noqa: Y015
     _WhichOneofReturnType__segment_ms: _TypeAlias = _typing.Literal["segment_ms"]  # noqa: Y015
@@ -190,6 +202,10 @@ class ReplicaSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__index_interval_bytes) -> _WhichOneofReturnType__index_interval_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_bytes) -> _WhichOneofReturnType__retention_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_ms) -> _WhichOneofReturnType__retention_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_bytes) -> _WhichOneofReturnType__segment_bytes | None: ...
     @_typing.overload

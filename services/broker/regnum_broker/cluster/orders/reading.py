@@ -14,7 +14,10 @@ from regnum_model.configs import (
     DEFINITIONS,
     INDEX_INTERVAL_BYTES,
     MAX_MESSAGE_BYTES,
+    NO_LIMIT,
     NO_SETTINGS,
+    RETENTION_BYTES,
+    RETENTION_MS,
     SEGMENT_BYTES,
     SEGMENT_MS,
     ReplicaSettings,
@@ -123,6 +126,8 @@ class OrderReader:
             told.segment_ms if told.HasField("segment_ms") else None,
             told.index_interval_bytes if told.HasField("index_interval_bytes") else None,
             told.max_message_bytes if told.HasField("max_message_bytes") else None,
+            told.retention_bytes if told.HasField("retention_bytes") else None,
+            told.retention_ms if told.HasField("retention_ms") else None,
         ]
 
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:
@@ -150,17 +155,21 @@ def _checked_members(key: MemberKey) -> Mapping[BrokerId, Membership] | None:
     return memberships(key) if all(id >= 0 and epoch >= 0 for id, epoch, _ in key) else None
 
 
-def _checked_settings(key: tuple[int | None, int | None, int | None, int | None]) -> ReplicaSettings:
+def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
     """Settings within their ranges, whatever a controller of another version allows."""
-    segment_bytes, segment_ms, index_interval_bytes, max_message_bytes = key
+    segment_bytes, segment_ms, index_interval_bytes, max_message_bytes, retention_bytes, retention_ms = key
     return ReplicaSettings(
         segment_bytes=_within(SEGMENT_BYTES, segment_bytes),
         segment_ms=_within(SEGMENT_MS, segment_ms),
         index_interval_bytes=_within(INDEX_INTERVAL_BYTES, index_interval_bytes),
         max_message_bytes=_within(MAX_MESSAGE_BYTES, max_message_bytes),
+        retention_bytes=_within(RETENTION_BYTES, retention_bytes),
+        retention_ms=_within(RETENTION_MS, retention_ms),
     )
 
 
 def _within(name: str, value: int | None) -> int | None:
     definition = DEFINITIONS[name]
+    if value is not None and value < 0 and definition.unlimited:
+        return NO_LIMIT
     return None if value is None else min(max(value, definition.low), definition.high)

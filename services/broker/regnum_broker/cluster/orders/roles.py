@@ -180,7 +180,7 @@ class Roles:
         partition = self._replicas.get(order.key)
         assert partition is not None, "only a replica with a role has an ISR to take"  # noqa: S101
         partition.version, partition.ordered = order.version, order.state
-        partition.take_settings(order.settings)
+        self._replicas.configure(partition, order.settings)
         if isinstance(partition.role, Leadership):
             partition.role.take(
                 order.state,
@@ -196,7 +196,7 @@ class Roles:
         partition = self._replicas.get(order.key)
         if partition is None:
             return
-        partition.take_settings(order.settings)
+        self._replicas.configure(partition, order.settings)
         if isinstance(partition.role, Leadership):
             partition.role.take_settings(
                 min_insync=order.min_insync,
@@ -218,7 +218,7 @@ class Roles:
                 state = order.state
                 partition.leader_epoch, partition.version = state.leader_epoch, order.version
                 partition.ordered = state
-                partition.take_settings(order.settings)
+                self._replicas.configure(partition, order.settings)
                 if state.leader == self._replicas.broker:
                     leadership = Leadership(
                         partition,

@@ -31,6 +31,12 @@ def decode_checkpoint(data: bytes) -> dict[PartitionKey, int]:
     return {key: value for key, value in result.items() if value}
 
 
+def is_damaged(data: bytes) -> bool:
+    """Whether a file says less than was written, and not only because a kill tore its last line."""
+    lines = [_decoded(line) is not None for line in data.split(b"\n") if line]
+    return bool(lines) and not (all(lines[:-1]) and any(lines))
+
+
 def _decoded(line: bytes) -> dict[PartitionKey, int] | None:
     """What a line says; None if it is not what was written."""
     rows: Any = decode_line(line)

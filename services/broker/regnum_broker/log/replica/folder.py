@@ -1,5 +1,7 @@
 """The folder of one replica: made with its first record, and then known to the journal."""
 
+from typing import Final
+
 from regnum_model.ids import PartitionKey
 
 from regnum_broker.log.disk.disk import GuardedDisk
@@ -10,7 +12,7 @@ from regnum_broker.log.replica.host import ReplicaHost
 class ReplicaFolder:
     """The folder of one replica. For the writer thread."""
 
-    __slots__ = ("_disk", "_files_noted", "_host", "_key", "_named", "_topic", "_unsynced", "has_files", "path")
+    __slots__ = ("_files_noted", "_host", "_named", "_unsynced", "disk", "has_files", "key", "path", "topic")
 
     def __init__(
         self,
@@ -25,9 +27,12 @@ class ReplicaFolder:
     ) -> None:
         self.path = path
         """Where it is."""
-        self._key = key
-        self._topic = topic
-        self._disk = disk
+        self.key: Final = key
+        """Whose it is."""
+        self.topic: Final = topic
+        """Name of its topic."""
+        self.disk: Final = disk
+        """Its files."""
         self._host = host
         self._named = named
         self._files_noted = has_files
@@ -43,9 +48,9 @@ class ReplicaFolder:
             DirectoryFailedError: the disk failed.
         """
         if not self.has_files:
-            self._disk.make_directory(self.path)
+            self.disk.make_directory(self.path)
         if not self._named:
-            name_folder(self.path, self._key, self._topic, self._disk)
+            name_folder(self.path, self.key, self.topic, self.disk)
             self._named = self._unsynced = True
 
     def note_files(self) -> None:
@@ -54,7 +59,7 @@ class ReplicaFolder:
             return
         if not self.has_files:
             self.has_files = self._unsynced = True
-        self._host.note_files(self._key, self._take_note)
+        self._host.note_files(self.key, self._take_note)
 
     def changed(self) -> None:
         """Take up that names in it are not on the disk yet."""
@@ -68,9 +73,9 @@ class ReplicaFolder:
             DirectoryFailedError: it failed.
         """
         if self._unsynced:
-            self._disk.sync(f"{self.path}/{NAME_FILE}")
+            self.disk.sync(f"{self.path}/{NAME_FILE}")
         if self._unsynced or changed:
-            self._disk.sync_directory(self.path)
+            self.disk.sync_directory(self.path)
             self._unsynced = False
 
     def _take_note(self) -> None:

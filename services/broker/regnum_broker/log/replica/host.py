@@ -24,6 +24,18 @@ class ReplicaHost(Protocol):
     def note_files(self, key: PartitionKey, noted: Callable[[], None]) -> None:
         """Write to the journal that a replica has a file, at the end of the job at the latest; then call ``noted``."""
 
+    def record_start(self, key: PartitionKey, offset: int) -> None:
+        """Write down where the log of a replica begins."""
+
+    def lower_start(self, key: PartitionKey, *, start: int, end: int) -> None:
+        """Have nothing say that the log of a replica begins beyond ``end``, but that it begins at ``start``."""
+
+    def set_aside(self, path: str) -> None:
+        """Free the name of a file, which is then removed in the background; one that is not there is fine."""
+
+    def segment_begun(self, key: PartitionKey) -> None:
+        """Take up that a replica has its first records in a segment: those before it may be too many now."""
+
     def write_back(self, path: str) -> None:
         """Bring a segment that grows to the disk soon, so that little is left to be brought when it is closed."""
 

@@ -51,14 +51,21 @@ class LeaderEpochs:
             self.unjournaled = tuple([entry for entry in self.unjournaled if entry.start_offset < offset])
             self.cache = cache
 
-    def write(self) -> None:
+    def begin_at(self, offset: int) -> None:
+        """Forget epochs of which a log that begins at ``offset`` now has nothing.
+
+        The journal is not told: where the log begins is known without it, and a start cuts what it says.
+        """
+        self.cache = self.cache.truncate_from_start(offset)
+
+    def write(self, *, sync: bool = True) -> None:
         """Tell the journal what it lacks.
 
         Raises:
             ResourceExhaustedError: no room; the journal lacks it still.
             DirectoryFailedError: the write or the fsync failed.
         """
-        self._host.record(self.unjournaled, sync=True)
+        self._host.record(self.unjournaled, sync=sync)
         self.journaled()
 
     def journaled(self) -> None:

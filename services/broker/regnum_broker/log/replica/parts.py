@@ -17,7 +17,7 @@ from regnum_records.header import (
 )
 
 from regnum_broker.log.errors import NotContiguousError
-from regnum_broker.log.replica.producers import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
+from regnum_broker.log.replica.producers.states import Accepted, Duplicate, Fenced, OutOfOrder, ProducerStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ their checksums, and what is wrong there is damage. The last segment is trusted 
 recorded; otherwise every checksum in it is computed, and it ends before the first batch that is cut off. A whole
 batch with a wrong checksum is what a loss of power leaves (cut there: the log gets a new id, safety rule S10), but in
 the same boot only damage does that, and then the replica stays offline. Leader epochs below the last segment come
-from the journal, those in it from its batches.
+from the journal, those in it from its batches. Where the log begins was recorded when it was moved (``log.starts``):
+segments before that are on their way out and are not looked into, and a log that ends before it begins there anew.
 """
 
 import os
@@ -19,23 +20,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 from regnum_records.check import verify_crc
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
 
-from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
+from regnum_broker.log.disk.disk import DELETED_SUFFIX, DamagedFileError, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.folders import NAME_FILE
 from regnum_broker.log.journal.entries import JournaledReplica
 from regnum_broker.log.replica.index import NO_TIMESTAMP, SegmentIndex, Summary, decode_index
-from regnum_broker.log.replica.producer_marks import ProducerMarks
-from regnum_broker.log.replica.producers import ProducerStates
+from regnum_broker.log.replica.producers.marks import ProducerMarks
+from regnum_broker.log.replica.producers.rebuilding import rebuilt_producers
+from regnum_broker.log.replica.producers.snapshots import remove_snapshots
+from regnum_broker.log.replica.producers.states import ProducerStates
 from regnum_broker.log.replica.segment import LOG_SUFFIX, Segment
-from regnum_broker.log.replica.snapshots import newest_snapshot, remove_snapshots
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
@@ -64,6 +66,17 @@ class Circumstances:
     """Whether the journal may lack leader epochs."""
     now_ms: int
     """Milliseconds since 1970."""
+    log_start_offset: int = 0
+    """Where the log begins, as was recorded when that was moved last; 0: nothing was."""
+
+
+class _File(NamedTuple):
+    """A segment file."""
+
+    base_offset: int
+    size_bytes: int
+    written_ms: int
+    """When it was written to last, milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +85,12 @@ class Recovered:
 
     segments: tuple[Segment, ...]
     """Oldest first; none if it has no files."""
+    log_start_offset: int
+    """Offset of the first record, in the first segment."""
+    before: tuple[str, ...]
+    """Files of segments before it that are still there."""
+    set_aside: tuple[str, ...]
+    """Files that were being removed already."""
     epochs: EpochCache
     """Leader epochs."""
     highest_epoch: LeaderEpoch
@@ -167,38 +186,70 @@ class _Recovery:
         self._lost: str | None = None
         self._named = False
         self._marks = ProducerMarks()
+        self._first_offset = 0
+        self._before: list[str] = []
+        self._set_aside: list[str] = []
 
     def run(self) -> Recovered:
-        files = self._segment_files()
+        files, start = self._segment_files(), self._circumstances.log_start_offset
         if not files:
             if self._journaled.has_files:
                 self._lost = "its files are gone"
+                if start > 0:
+                    return self._begun_anew(start)
             return self._recovered((), self._epochs_without_records(0), ProducerStates())
-        closed = [self._closed_segment(*this, following[0]) for this, following in pairwise(files)]
-        return self._with_last(closed, *files[-1])
+        first = max((at for at, file in enumerate(files) if file.base_offset <= start), default=0)
+        for gone in files[:first]:
+            # Never looked into: a stop in the middle of their removal may have left some of them, and any.
+            segment = Segment.empty(self._folder, self._disk, gone.base_offset)
+            self._before += (segment.path, segment.index_path)
+        files = files[first:]
+        self._first_offset = files[0].base_offset
+        closed = [self._closed_segment(this, following.base_offset) for this, following in pairwise(files)]
+        recovered = self._with_last(closed, files[-1])
+        end = recovered.segments[-1].next_offset
+        if end >= start:
+            return recovered
+        self._lost = f"it ends at offset {end}, and was known to begin at {start}"
+        for segment in recovered.segments:
+            segment.delete()
+        return self._begun_anew(start)
 
-    def _segment_files(self) -> list[tuple[int, int]]:
-        """(base offset, size) of each segment file, in order."""
-        segments: list[tuple[int, int]] = []
+    def _begun_anew(self, start: int) -> Recovered:
+        """An empty log that begins where it was known to."""
+        remove_snapshots(self._folder, self._disk, above=-1)
+        self._disk.make_directory(self._folder)
+        segment = Segment.empty(self._folder, self._disk, start)
+        segment.create()
+        self._marks = ProducerMarks(start)
+        return self._recovered((segment,), self._journaled.epochs.truncate_from_end(start), ProducerStates())
+
+    def _segment_files(self) -> list[_File]:
+        """Segment files, in order."""
+        segments: list[_File] = []
         # Once for each replica of a broker, most of which have no folder: no more calls than it takes.
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._folder) as files:
             for file in files:
                 stem, dot, suffix = file.name.rpartition(".")
                 if dot + suffix == LOG_SUFFIX and stem.isdigit():
-                    segments.append((int(stem), file.stat().st_size))
+                    status = file.stat()
+                    segments.append(_File(int(stem), status.st_size, int(status.st_mtime * 1000)))
+                elif dot + suffix == DELETED_SUFFIX:
+                    self._set_aside.append(file.path)
                 elif file.name == NAME_FILE:
                     self._named = file.stat().st_size > 0
         return sorted(segments)
 
-    def _closed_segment(self, base_offset: int, size_bytes: int, next_base: int) -> Segment:
+    def _closed_segment(self, file: _File, next_base: int) -> Segment:
         """A segment before the last: as its index file says, or else as its checksums do."""
+        base_offset, size_bytes, written_ms = file
         segment = Segment.empty(self._folder, self._disk, base_offset)
         decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
         if decoded is not None:
             summary = decoded[0]
             if (summary.base_offset, summary.size_bytes, summary.next_offset) == (base_offset, size_bytes, next_base):
-                return Segment(self._folder, self._disk, summary)
-        end, segment = self._scanned(base_offset, size_bytes, lambda _: None)
+                return Segment(self._folder, self._disk, summary, written_ms=written_ms)
+        end, segment = self._scanned(file, lambda _: None)
         if end.fault is not None or end.cut_off or end.next_offset != next_base:
             raise CorruptLogError(
                 self._key,
@@ -209,11 +260,12 @@ class _Recovery:
             segment.save_index()
         return segment
 
-    def _with_last(self, closed: list[Segment], base_offset: int, size_bytes: int) -> Recovered:
+    def _with_last(self, closed: list[Segment], file: _File) -> Recovered:
         """The replica with its last segment."""
+        base_offset, size_bytes, _ = file
         end = self._circumstances.clean_end
         if end is not None and (end.base_offset, end.size_bytes) == (base_offset, size_bytes):
-            last = self._cleanly_closed(base_offset, size_bytes, end.log_end_offset)
+            last = self._cleanly_closed(file, end.log_end_offset)
             segments = (*closed, last)
             epochs = (
                 self._epochs_from_headers(segments) if self._circumstances.journal_damaged else self._journaled.epochs
@@ -232,7 +284,7 @@ class _Recovery:
             producers.apply(header, seen_ms=self._circumstances.now_ms)
             self._marks.note(1, header.next_offset, producers.entries)
 
-        scanned, last = self._scanned(base_offset, size_bytes, visit)
+        scanned, last = self._scanned(file, visit)
         if scanned.size_bytes < size_bytes:
             if scanned.fault is not None and self._circumstances.same_boot:
                 raise CorruptLogError(self._key, scanned.fault)
@@ -244,8 +296,9 @@ class _Recovery:
             epochs = epochs.assign(newest.latest, newest.entries[-1][1])
         return self._recovered((*closed, last), epochs, producers)
 
-    def _cleanly_closed(self, base_offset: int, size_bytes: int, log_end_offset: int) -> Segment:
+    def _cleanly_closed(self, file: _File, log_end_offset: int) -> Segment:
         """The last segment after a clean stop."""
+        base_offset, size_bytes, written_ms = file
         segment = Segment.empty(self._folder, self._disk, base_offset)
         decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
         if decoded is not None:
@@ -255,18 +308,17 @@ class _Recovery:
                 size_bytes,
                 log_end_offset,
             ):
-                return Segment(self._folder, self._disk, summary, index)
-        end, segment = self._scanned(base_offset, size_bytes, lambda _: None)
+                return Segment(self._folder, self._disk, summary, index, written_ms=written_ms)
+        end, segment = self._scanned(file, lambda _: None)
         if end.fault is not None or end.cut_off or end.next_offset != log_end_offset:
             raise CorruptLogError(
                 self._key, end.fault or f"{segment.path} ends at offset {end.next_offset}, expected {log_end_offset}"
             )
         return segment
 
-    def _scanned(
-        self, base_offset: int, size_bytes: int, visit: Callable[[BatchHeader], None]
-    ) -> tuple[ScanEnd, Segment]:
+    def _scanned(self, file: _File, visit: Callable[[BatchHeader], None]) -> tuple[ScanEnd, Segment]:
         """A segment made from its verified batches."""
+        base_offset, size_bytes, written_ms = file
         index, timestamp, epoch = SegmentIndex(), NO_TIMESTAMP, int(NO_EPOCH)
 
         def note(position: int, header: BatchHeader) -> None:
@@ -284,7 +336,7 @@ class _Recovery:
             timestamp_ms_max=timestamp,
             last_epoch=epoch,
         )
-        return end, Segment(self._folder, self._disk, summary, index)
+        return end, Segment(self._folder, self._disk, summary, index, written_ms=written_ms)
 
     def _producers(self, segments: tuple[Segment, ...], at_most: int, log_end_offset: int) -> ProducerStates:
         """Idempotent producers of the log that ends with ``segments``."""
@@ -292,6 +344,7 @@ class _Recovery:
             self._folder,
             self._disk,
             segments,
+            first_offset=self._first_offset,
             at_most=min(at_most, log_end_offset),
             now_ms=self._circumstances.now_ms,
             marks=self._marks,
@@ -310,8 +363,13 @@ class _Recovery:
         return EpochCache(entries[-1:] if entries and entries[-1][1] == log_end_offset else ())
 
     def _recovered(self, segments: tuple[Segment, ...], epochs: EpochCache, producers: ProducerStates) -> Recovered:
+        start = max(self._circumstances.log_start_offset, segments[0].base_offset) if segments else 0
+        epochs = epochs.truncate_from_start(start)
         return Recovered(
             segments=segments,
+            log_start_offset=start,
+            before=tuple(self._before),
+            set_aside=tuple(self._set_aside),
             epochs=epochs,
             highest_epoch=max(self._journaled.highest_epoch, epochs.latest),
             producers=producers,
@@ -319,45 +377,3 @@ class _Recovery:
             lost=self._lost,
             named=self._named,
         )
-
-
-def rebuilt_producers(
-    folder: str, disk: GuardedDisk, segments: tuple[Segment, ...], *, at_most: int, now_ms: int, marks: ProducerMarks
-) -> ProducerStates:
-    """Idempotent producers at the end of ``segments``, which ``marks`` then know too.
-
-    What is nearest is gone from: the newest mark up to ``at_most``, else the newest snapshot; then what follows it.
-    """
-    mark = marks.newest(at_most=at_most)
-    if mark is not None:
-        marks.cut(mark.end_offset, mark.entries)
-        offset, states = mark.end_offset, ProducerStates(mark.entries)
-    else:
-        offset, states = newest_snapshot(folder, disk, at_most=at_most)
-        marks.begin(offset, states.entries)
-    for segment in segments:
-        if segment.next_offset <= offset:
-            continue
-        position = segment.find_offset(offset)[0] if segment.base_offset < offset else 0
-        for _, header in segment.headers(position):
-            states.apply(header, seen_ms=now_ms)
-            marks.note(1, header.next_offset, states.entries)
-    return states
-
-
-def cut_producers(
-    producers: ProducerStates,
-    marks: ProducerMarks,
-    folder: str,
-    disk: GuardedDisk,
-    segments: tuple[Segment, ...],
-    *,
-    now_ms: int,
-) -> ProducerStates:
-    """What is remembered of a log that was cut and ends with ``segments`` now."""
-    end = segments[-1].next_offset
-    remove_snapshots(folder, disk, above=end)
-    if producers.reaches(end):
-        producers = rebuilt_producers(folder, disk, segments, at_most=end, now_ms=now_ms, marks=marks)
-    marks.cut(end, producers.entries)
-    return producers

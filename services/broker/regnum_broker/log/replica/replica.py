@@ -7,67 +7,41 @@ were in the log together (``shown``).
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Final
 
 from regnum_model.configs import ReplicaSettings
-from regnum_model.ids import LeaderEpoch, PartitionKey
+from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.epochs import EpochCache
-from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
+from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.log.replica.folder import ReplicaFolder
 from regnum_broker.log.replica.host import ReplicaHost
 from regnum_broker.log.replica.leader_epochs import LeaderEpochs
 from regnum_broker.log.replica.parts import (
     Appended,
     AppendOutcome,
-    Part,
     admitted,
     check_continues,
     check_leads,
     replicated_parts,
 )
-from regnum_broker.log.replica.producer_marks import ProducerMarks
-from regnum_broker.log.replica.producers import ProducerStates
-from regnum_broker.log.replica.recovery import CleanEnd, Recovered, cut_producers
+from regnum_broker.log.replica.producers.memory import ProducerMemory
+from regnum_broker.log.replica.producers.states import ProducerStates
+from regnum_broker.log.replica.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.shown import ShownLog
-from regnum_broker.log.replica.snapshots import INTERVAL_BYTES, remove_snapshots, save_snapshot
-
-WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
-"""A segment that grew by so much is brought to the disk in the background: what the writer waits for when it closes a
-segment is no more than that, and not a quarter of a gigabyte."""
+from regnum_broker.log.replica.tail import Tail
 
 
-class ReplicaLog:
+class ReplicaLog(Tail):
     """One replica. Created by LogDirectory only.
 
     Properties (``producers`` excepted), ``read``, ``offset_for_timestamp`` and ``configure`` are for any thread; all
     else is for the directory's writer thread alone.
     """
 
-    __slots__ = (
-        "_changed",
-        "_defaults",
-        "_disk",
-        "_epochs",
-        "_folder",
-        "_high_watermark",
-        "_host",
-        "_key",
-        "_marks",
-        "_producers",
-        "_settings",
-        "_shown",
-        "_since_snapshot_bytes",
-        "_topic",
-        "_unsynced",
-        "_unsynced_bytes",
-        "_wall_ms",
-    )
+    __slots__ = ("_defaults", "_high_watermark")
 
     def __init__(
         self,
@@ -82,40 +56,44 @@ class ReplicaLog:
         settings: LogSettings,
         wall_ms: Callable[[], int],
     ) -> None:
-        self._key = key
-        self._topic = topic
-        self._disk = disk
-        self._host = host
-        self._defaults = self._settings = settings
-        self._wall_ms = wall_ms
-        has_files = bool(recovered.segments)
-        self._folder = ReplicaFolder(
-            folder, key=key, topic=topic, disk=disk, host=host, has_files=has_files, named=recovered.named
+        self._defaults = settings
+        own_folder = ReplicaFolder(
+            folder,
+            key=key,
+            topic=topic,
+            disk=disk,
+            host=host,
+            has_files=bool(recovered.segments),
+            named=recovered.named,
         )
-        self._shown = ShownLog(key, host, recovered.segments or (Segment.empty(folder, disk, 0),))
-        self._epochs = LeaderEpochs(key, host, recovered.epochs, recovered.highest_epoch)
-        self._producers = recovered.producers
-        self._marks = recovered.marks
+        super().__init__(
+            shown=ShownLog(
+                key, host, recovered.segments or (Segment.empty(folder, disk, 0),), recovered.log_start_offset
+            ),
+            epochs=LeaderEpochs(key, host, recovered.epochs, recovered.highest_epoch),
+            producers=ProducerMemory(own_folder, recovered.producers, recovered.marks),
+            folder=own_folder,
+            disk=disk,
+            host=host,
+            settings=settings,
+            wall_ms=wall_ms,
+        )
         self._high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
-        self._changed = False
-        self._since_snapshot_bytes = 0
-        self._unsynced = False
-        self._unsynced_bytes = 0
 
     @property
     def key(self) -> PartitionKey:
         """Topic id and partition."""
-        return self._key
+        return self._folder.key
 
     @property
     def topic(self) -> str:
         """Topic name."""
-        return self._topic
+        return self._folder.topic
 
     @property
     def log_start_offset(self) -> int:
         """First offset of the log."""
-        return self._shown.segments[0].base_offset
+        return self._shown.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -144,13 +122,23 @@ class ReplicaLog:
 
     @property
     def last_record_epoch(self) -> LeaderEpoch:
-        """Leader epoch of the last record; -1 for an empty log."""
+        """Leader epoch of the last record, also if it was deleted since; -1: there was none in the log as it is."""
         return self.epochs.epoch_at(self.log_end_offset - 1)
 
     @property
     def producers(self) -> ProducerStates:
         """What is known of idempotent producers. For the writer thread."""
-        return self._producers
+        return self._producers.states
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Its segments, by base offset; one at least. To be looked at only."""
+        return self._shown.segments
+
+    @property
+    def settings(self) -> LogSettings:
+        """How it is kept."""
+        return self._settings
 
     @property
     def fault(self) -> CorruptLogError | None:
@@ -179,7 +167,7 @@ class ReplicaLog:
         """
         check_leads(leader_epoch, latest=self.epochs.latest)
         outcomes, parts = admitted(
-            batches, base_offset=self.log_end_offset, leader_epoch=leader_epoch, producers=self._producers
+            batches, base_offset=self.log_end_offset, leader_epoch=leader_epoch, producers=self._producers.states
         )
         if parts:
             self._write(parts)
@@ -200,8 +188,17 @@ class ReplicaLog:
         parts = replicated_parts(buffer)
         if not parts:
             return None
+        first, start = parts[0].header, self.log_start_offset
+        within = first.base_offset < start == self.log_end_offset < first.next_offset
+        if within:
+            # The leader's log begins within this batch. It is taken whole, and the log begins in it here as well.
+            check_continues(parts, log_end_offset=first.base_offset, last_epoch=NO_EPOCH)
+            self._host.record_start(self._folder.key, start)
+            self._start_anew(first.base_offset)
         check_continues(parts, log_end_offset=self.log_end_offset, last_epoch=self.last_record_epoch)
         self._write(parts)
+        if within:
+            self.begin_at(start)
         return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
     def read(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> bytes:
@@ -240,7 +237,8 @@ class ReplicaLog:
         """
         shown = self._shown
         shown.refuse_if_unusable()
-        if offset < self.log_start_offset:
+        start = shown.log_start_offset
+        if offset < start:
             self.truncate_fully_and_start_at(max(offset, 0))
             return shown.log_end_offset
         if offset >= shown.log_end_offset:
@@ -249,58 +247,82 @@ class ReplicaLog:
         segment = segment_of(shown.segments, offset)
         kept = [other for other in shown.segments if other.base_offset < segment.base_offset]
         position, new_end = shown.undamaged(lambda: segment.find_offset(offset))
+        if new_end < start:
+            # The log began within that batch, and still begins there.
+            self._epochs.write(sync=False)
+            self._start_anew(start, epochs_until=start)
+            return start
         self._host.before_change()
+        self._host.lower_start(self._folder.key, start=start, end=new_end)
         with shown.cutting():
             shown.log_end_offset = new_end
             self._epochs.cut(new_end)
             for later in reversed(shown.segments[len(kept) + 1 :]):
                 later.delete()
             shown.segments = (*kept, shown.undamaged(lambda: segment.cut(position, new_end)))
-            cut = partial(cut_producers, self._producers, self._marks, self._folder.path, self._disk, shown.segments)
-            self._producers = shown.undamaged(lambda: cut(now_ms=self._wall_ms()))
+            shown.undamaged(lambda: self._producers.cut(shown.segments, now_ms=self._wall_ms()))
         self._changed = self._unsynced = True
         return new_end
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the log is then empty and begins at ``offset``."""
+        self._shown.refuse_if_unusable()
+        self._host.lower_start(self._folder.key, start=offset, end=offset)
+        self._start_anew(offset)
+
+    def _start_anew(self, offset: int, *, epochs_until: int = 0) -> None:
+        """Remove everything but the epochs that began before ``epochs_until``."""
         shown = self._shown
         shown.refuse_if_unusable()
         self._host.before_change()
         self._folder.make()
         with shown.cutting():
-            shown.log_end_offset = offset
-            self._epochs.cut(0)
-            remove_snapshots(self._folder.path, self._disk, above=-1)
+            shown.log_start_offset = shown.log_end_offset = offset
+            self._epochs.cut(epochs_until)
+            self._producers.forget_all(offset)
             for segment in reversed(shown.segments):
                 segment.delete()
             first = Segment.empty(self._folder.path, self._disk, offset)
             first.create()
             shown.segments = (first,)
             self._folder.note_files()
-        self._producers, self._marks = ProducerStates(), ProducerMarks(offset)
         self._high_watermark = offset
         self._changed = self._unsynced = True
         self._folder.changed()
 
+    def begin_at(self, offset: int) -> bool:
+        """Begin later: remove what lies before ``offset``, as far as whole segments do. By ``LogStarts`` only.
+
+        A log that begins at its end, where nothing is left, gets a new segment, so that the last one goes, too. Returns
+        whether it begins later now; an offset that is not in the log changes nothing.
+
+        Raises:
+            CorruptLogError: it cannot be used any more.
+            UnknownReplicaError: it was deleted.
+            ResourceExhaustedError: no room for a new segment; nothing was removed.
+            DirectoryFailedError: the disk failed.
+        """
+        shown = self._shown
+        shown.refuse_if_unusable()
+        if not shown.log_start_offset < offset <= shown.log_end_offset:
+            return False
+        if offset == shown.log_end_offset and shown.segments[-1].size_bytes > 0:
+            self._begin_after_all()
+        first = segment_of(shown.segments, offset)
+        removed = [segment for segment in shown.segments if segment.base_offset < first.base_offset]
+        shown.begin_at(offset, shown.segments[len(removed) :])
+        self._epochs.begin_at(offset)
+        for segment in removed:
+            segment.set_aside(self._host)
+        return True
+
     def expire_producers(self, before_ms: int) -> int:
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""
         expired = self._producers.expire(before_ms)
-        self._marks.forget(expired, self._producers.entries)
         # Their last snapshot names them still, and is as old as they are.
-        self._changed = self._changed or bool(expired)
+        if expired:
+            self._changed = True
         return len(expired)
-
-    def flush(self) -> None:
-        """Bring to the disk what was appended.
-
-        Raises:
-            CorruptLogError: the file was removed under the process.
-            DirectoryFailedError: it failed.
-        """
-        if self._unsynced:
-            self._shown.undamaged(self._shown.segments[-1].sync)
-            self._unsynced = False
-        self._shown.undamaged(self._folder.sync)
 
     def close_cleanly(self) -> CleanEnd | None:
         """Flush, and save what makes the next start quick. For LogDirectory.close only.
@@ -316,78 +338,9 @@ class ReplicaLog:
         self.flush()
         last = self._shown.segments[-1]
         if self._changed:
-            self._save_what_quickens(last)
+            self._save_what_quickens()
         return CleanEnd(base_offset=last.base_offset, size_bytes=last.size_bytes, log_end_offset=self.log_end_offset)
 
     def mark_deleted(self) -> None:
         """Refuse reads from now on, and what they find meanwhile. For LogDirectory.retire_replicas only."""
         self._shown.delete()
-
-    def _write(self, parts: list[Part]) -> None:
-        """Write batches that continue the log, with one system call for each segment that they touch."""
-        self._shown.refuse_if_unusable()
-        self._host.before_append()
-        self._folder.make()
-        self._shown.undamaged(lambda: self._write_on(parts))
-
-    def _write_on(self, parts: list[Part]) -> None:
-        last = self._shown.segments[-1]
-        too_old = self._settings.is_too_old(last.began_ms, self._wall_ms())
-        for begins, portion in self._settings.portions(parts, last.base_offset, last.size_bytes, too_old=too_old):
-            if begins:
-                self._roll()
-            self._write_to_segment(portion)
-
-    def _write_to_segment(self, parts: list[Part]) -> None:
-        headers = [part.header for part in parts]
-        if headers[0].leader_epoch < self.epochs.latest:
-            # This replica led in a newer epoch and wrote nothing in it: the log's leader knows no such epoch.
-            self._epochs.cut(headers[0].base_offset)
-        now_ms, buffers = self._wall_ms(), [buffer for part in parts for buffer in part.buffers]
-        interval_bytes = self._settings.index_interval_bytes
-        self._shown.segments[-1].append(buffers, headers, now_ms=now_ms, index_interval_bytes=interval_bytes)
-        self._folder.note_files()
-        for header in headers:
-            self._producers.apply(header, seen_ms=now_ms)
-            self._marks.note(1, header.next_offset, self._producers.entries)
-            self._epochs.show(LeaderEpoch(header.leader_epoch), header.base_offset)
-        self._changed = self._unsynced = True
-        self._shown.log_end_offset = headers[-1].next_offset
-        self._grew(sum([header.size_bytes for header in headers]))
-
-    def _grew(self, size_bytes: int) -> None:
-        self._unsynced_bytes += size_bytes
-        if self._unsynced_bytes >= WRITE_BACK_BYTES:
-            self._unsynced_bytes = 0
-            self._host.write_back(self._shown.segments[-1].path)
-        self._since_snapshot_bytes += size_bytes
-        if (
-            self._since_snapshot_bytes >= min(INTERVAL_BYTES, self._settings.segment_bytes // 4)
-            and self._producers.entries
-        ):
-            with suppress(ResourceExhaustedError):
-                self._save_snapshot()
-
-    def _roll(self) -> None:
-        """Close the last segment for good, with all that it holds on the disk, and begin the next one."""
-        last = self._shown.segments[-1]
-        last.sync()
-        self._unsynced_bytes = 0
-        self._save_what_quickens(last)
-        self._epochs.write()
-        following = Segment.empty(self._folder.path, self._disk, last.next_offset)
-        following.create()
-        self._folder.sync(changed=True)
-        self._shown.segments = (*self._shown.segments, following)
-
-    def _save_what_quickens(self, last: Segment) -> None:
-        """Save index and snapshot. A full disk has no room for what can be made again from the batches."""
-        with suppress(ResourceExhaustedError):
-            last.save_index()
-            self._save_snapshot(at_base=True)
-
-    def _save_snapshot(self, *, at_base: bool = False) -> None:
-        self._since_snapshot_bytes = 0
-        end = self.log_end_offset
-        bases = {segment.base_offset for segment in self._shown.segments} | ({end} if at_base else set())
-        save_snapshot(self._folder.path, self._disk, end, self._producers, bases=bases)

@@ -4,6 +4,9 @@ A batch goes into a new segment when the present one has batches and would becom
 not count its offsets any more, or is older than ``segment.ms``. Its age is the broker's own time since its first
 append in this run, and not what records say of theirs: a producer that sends wrong timestamps would otherwise make
 one segment of each batch. (Kafka takes the records' timestamps, and the file's age where it has none.)
+
+Where ``retention.bytes`` is set, a segment is also closed at a fortieth of that: whole segments are deleted, once in a
+segment, so a log is larger by less than two of them, and is to stay within a tenth of its limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +20,16 @@ from regnum_broker.log.replica.parts import Part
 
 OFFSETS_IN_SEGMENT_MAX: Final = 2**31 - 1
 
+RETAINED_SEGMENTS: Final = 40
+"""So many segments at least make up a log of ``retention.bytes``."""
+RETAINED_SEGMENT_BYTES_MIN: Final = 1024 * 1024
+"""No segment is closed below this size for that reason: a small log has few files."""
+
+
+def limit(told: int | None) -> int | None:
+    """What a setting says that may be -1: None, as where nobody set it, is no limit."""
+    return None if told is None or told < 0 else told
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
@@ -28,15 +41,30 @@ class LogSettings:
     """Age at which it is, in milliseconds; None: at none."""
     index_interval_bytes: int = INTERVAL_BYTES
     """Bytes between two entries of its index."""
+    retention_bytes: int | None = None
+    """Size above which the oldest segments are deleted; None: at none."""
+    retention_ms: int | None = None
+    """Age at which they are, in milliseconds; None: at none."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything is deleted because there is too much of it, or it is too old."""
+        return self.retention_bytes is not None or self.retention_ms is not None
 
     def told(self, settings: ReplicaSettings) -> Self:
         """These, with what the controller says goes before them."""
+        segment_bytes = self.segment_bytes if settings.segment_bytes is None else settings.segment_bytes
+        retention_bytes = limit(settings.retention_bytes)
+        if retention_bytes is not None:
+            segment_bytes = min(segment_bytes, max(retention_bytes // RETAINED_SEGMENTS, RETAINED_SEGMENT_BYTES_MIN))
         return type(self)(
-            segment_bytes=self.segment_bytes if settings.segment_bytes is None else settings.segment_bytes,
+            segment_bytes=segment_bytes,
             segment_ms=self.segment_ms if settings.segment_ms is None else settings.segment_ms,
             index_interval_bytes=self.index_interval_bytes
             if settings.index_interval_bytes is None
             else settings.index_interval_bytes,
+            retention_bytes=retention_bytes,
+            retention_ms=limit(settings.retention_ms),
         )
 
     def is_too_old(self, began_ms: int | None, now_ms: int) -> bool:

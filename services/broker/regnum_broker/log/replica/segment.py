@@ -14,6 +14,7 @@ from regnum_records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader
 
 from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.disk.system_calls import WriteBuffer
+from regnum_broker.log.replica.host import ReplicaHost
 from regnum_broker.log.replica.index import INTERVAL_BYTES, NO_TIMESTAMP, SegmentIndex, Summary, decode_index
 
 LOG_SUFFIX: Final = ".log"
@@ -48,9 +49,18 @@ class Segment:
         "next_offset",
         "size_bytes",
         "timestamp_ms_max",
+        "written_ms",
     )
 
-    def __init__(self, folder: str, disk: GuardedDisk, summary: Summary, index: SegmentIndex | None = None) -> None:
+    def __init__(
+        self,
+        folder: str,
+        disk: GuardedDisk,
+        summary: Summary,
+        index: SegmentIndex | None = None,
+        *,
+        written_ms: int = NO_TIMESTAMP,
+    ) -> None:
         self.base_offset: Final = summary.base_offset
         self.size_bytes = summary.size_bytes
         self.next_offset = summary.next_offset
@@ -58,6 +68,8 @@ class Segment:
         self.last_epoch = summary.last_epoch
         self.began_ms: int | None = None
         """When this run of the broker first wrote to it, milliseconds since 1970; None: not yet."""
+        self.written_ms = written_ms
+        """When it was written to last, milliseconds since 1970; of one found at a start, as its file says."""
         self._folder = folder
         self._disk = disk
         self._index = index
@@ -102,6 +114,7 @@ class Segment:
         self._disk.write(self.path, buffers, self.size_bytes)
         if self.began_ms is None:
             self.began_ms = now_ms
+        self.written_ms = now_ms
         position, timestamp = self.size_bytes, self.timestamp_ms_max
         index = self._index = self._loaded_index()
         for header in headers:
@@ -157,13 +170,18 @@ class Segment:
                 return position, header.base_offset
         return self.size_bytes, self.next_offset
 
-    def find_timestamp(self, timestamp_ms: int) -> int | None:
-        """Base offset of the first batch with a timestamp at or after ``timestamp_ms``."""
-        if self.timestamp_ms_max < timestamp_ms:
+    def find_timestamp(self, timestamp_ms: int, *, start_offset: int) -> int | None:
+        """Base offset of the first batch with a timestamp at or after ``timestamp_ms`` and records from an offset on.
+
+        At least that offset: it may lie within the batch.
+        """
+        if self.timestamp_ms_max < timestamp_ms or self.next_offset <= start_offset:
             return None
-        for _, header in self.headers(self._loaded_index().position_for_timestamp(timestamp_ms)):
-            if header.max_timestamp_ms >= timestamp_ms:
-                return header.base_offset
+        index = self._loaded_index()
+        position = max(index.position_for_timestamp(timestamp_ms), index.position_for_offset(start_offset))
+        for _, header in self.headers(position):
+            if header.max_timestamp_ms >= timestamp_ms and header.next_offset > start_offset:
+                return max(header.base_offset, start_offset)
         return None
 
     def cut(self, position: int, next_offset: int) -> "Segment":
@@ -181,7 +199,7 @@ class Segment:
             timestamp_ms_max=timestamp,
             last_epoch=epoch,
         )
-        return Segment(self._folder, self._disk, summary, index)
+        return Segment(self._folder, self._disk, summary, index, written_ms=self.written_ms)
 
     def _walked(self, index: SegmentIndex) -> tuple[SegmentIndex, int, int]:
         """``index`` with the batches that it lacks, their largest timestamp, and the last one's leader epoch."""
@@ -203,6 +221,11 @@ class Segment:
     def create(self) -> None:
         """Create its file, empty, also where a creation that went wrong has left one."""
         self._disk.write(self.path, [], 0)
+
+    def set_aside(self, host: ReplicaHost) -> None:
+        """Free the names of its files, which are then removed in the background."""
+        host.set_aside(self.path)
+        host.set_aside(self.index_path)
 
     def delete(self) -> None:
         """Remove its files."""

@@ -2,7 +2,8 @@
 
 Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first
 sees everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads
-again.
+again. Records are removed at the front after the log start was moved behind them, so a reader whose segment goes while
+it reads finds that start, and says so; what it has read by then was in the log when it began.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,15 +31,19 @@ T = TypeVar("T")
 class ShownLog:
     """Segments and end of one replica. Reads and ``damaged`` are for any thread, all else is for the writer."""
 
-    __slots__ = ("_deleted", "_generation", "_host", "_key", "fault", "log_end_offset", "segments")
+    __slots__ = ("_deleted", "_generation", "_host", "_key", "fault", "log_end_offset", "log_start_offset", "segments")
 
-    def __init__(self, key: PartitionKey, host: ReplicaHost, segments: tuple[Segment, ...]) -> None:
+    def __init__(
+        self, key: PartitionKey, host: ReplicaHost, segments: tuple[Segment, ...], log_start_offset: int
+    ) -> None:
         self._key = key
         self._host = host
         self._generation = 0
         self._deleted = False
         self.segments = segments
         """All of them, by base offset; one at least."""
+        self.log_start_offset = log_start_offset
+        """Offset of the first record; in the first segment, where it may lie within a batch."""
         self.log_end_offset = segments[-1].next_offset
         """Offset after the last record."""
         self.fault: CorruptLogError | None = None
@@ -48,10 +53,10 @@ class ShownLog:
         """See ``ReplicaLog.read``."""
 
         def attempt(segments: tuple[Segment, ...], log_end_offset: int) -> bytes:
-            if not segments[0].base_offset <= offset <= log_end_offset:
-                raise OffsetOutOfRangeError(
-                    offset=offset, log_start_offset=segments[0].base_offset, log_end_offset=log_end_offset
-                )
+            # The writer moves the start before it drops segments.
+            start = max(self.log_start_offset, segments[0].base_offset)
+            if not start <= offset <= log_end_offset:
+                raise OffsetOutOfRangeError(offset=offset, log_start_offset=start, log_end_offset=log_end_offset)
             limit = log_end_offset if end_offset is None else min(end_offset, log_end_offset)
             if offset >= limit:
                 return b""
@@ -63,10 +68,16 @@ class ShownLog:
         """See ``ReplicaLog.offset_for_timestamp``."""
 
         def attempt(segments: tuple[Segment, ...], _log_end_offset: int) -> int | None:
-            found = (segment.find_timestamp(timestamp_ms) for segment in segments)
+            start = self.log_start_offset
+            found = (segment.find_timestamp(timestamp_ms, start_offset=start) for segment in segments)
             return next((offset for offset in found if offset is not None), None)
 
         return self._beside_writer(attempt, None)
+
+    def begin_at(self, offset: int, segments: tuple[Segment, ...]) -> None:
+        """Show a log that begins later, and has fewer segments."""
+        self.log_start_offset = offset
+        self.segments = segments
 
     @contextmanager
     def cutting(self) -> Iterator[None]:
@@ -115,13 +126,16 @@ class ShownLog:
     def _beside_writer(self, attempt: Callable[[tuple[Segment, ...], int], T], nothing: T) -> T:
         """Run a read that a truncation beside it may disturb: again if so, ``nothing`` if it goes on."""
         for _ in range(READ_ATTEMPTS):
-            generation = self._generation
+            generation, start = self._generation, self.log_start_offset
             self.refuse_if_unusable()
             log_end_offset = self.log_end_offset
             try:
                 result = attempt(self.segments, log_end_offset)
             except (DamagedFileError, OffsetOutOfRangeError) as error:
                 if self._deleted or generation % 2 or self._generation != generation:
+                    continue
+                if isinstance(error, DamagedFileError) and self.log_start_offset != start:
+                    # Its segment was removed under it.
                     continue
                 if isinstance(error, DamagedFileError):
                     raise self.damaged(error) from error

@@ -16,7 +16,7 @@ from typing import Final
 
 from immutables import Map
 
-from regnum_broker.log.replica.producers import NOBODY, ProducerEntry, without
+from regnum_broker.log.replica.producers.states import NOBODY, ProducerEntry, without
 
 EVERY: Final = 16
 """Batches between two of the youngest marks, at least."""

@@ -1,4 +1,4 @@
-"""The high watermarks of a log directory, as its checkpoint file has them.
+"""One offset for each replica of a log directory in one file: high watermarks in one, log starts in another.
 
 Goals: saving a few of them, or forgetting those of deleted replicas, costs what changes and not what there is: a
 broker saves every second, and has thousands of replicas.
@@ -8,10 +8,12 @@ save after a start (what a kill left of a line goes) and when the lines since ta
 deletion writes nothing: nobody asks for what the file says of replicas that are gone. Only before a replica of the
 same name is created is that taken back, since it would be believed of the new one after a kill.
 
-Not synced, except by a clean stop: after a loss of power a replica learns its high watermark from its leader.
+Not synced by itself, except by a clean stop: after a loss of power a replica learns its high watermark from its leader.
+What has to be on the disk before anybody is told (``starts``) is brought there by ``sync``, on another thread.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from regnum_model.ids import PartitionKey
@@ -19,12 +21,15 @@ from regnum_model.ids import PartitionKey
 from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.journal.checkpoint import encode_checkpoint
 
+SYNC_ATTEMPTS: Final = 10
+"""A file that is made anew meanwhile grows before it is made anew again: a second attempt is rare, a third never is."""
+
 APPENDED_BYTES_MIN: Final = 4_096
 """So many bytes of lines are added to any file before it is made anew."""
 
 
-class WatermarkFile:
-    """For the writer thread; ``of`` for any."""
+class OffsetFile:
+    """For the writer thread; ``of`` for any, ``sync`` for one other."""
 
     def __init__(
         self, path: str, disk: GuardedDisk, values: Mapping[PartitionKey, int], *, stale: Iterable[PartitionKey]
@@ -45,12 +50,17 @@ class WatermarkFile:
         """Bytes of the file; None: it is to be made anew."""
         self._size_bytes_max = 0
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything to say, or the file says something."""
+        return bool(self._values or self._stale or self._size_bytes)
+
     def of(self, key: PartitionKey) -> int:
         """What the file says of a replica; 0 if nothing."""
         return self._values.get(key, 0)
 
-    def save(self, values: Mapping[PartitionKey, int]) -> None:
-        """Save some; the others stay.
+    def save(self, values: Mapping[PartitionKey, int], *, bookkeeping: bool = False) -> None:
+        """Save some; the others stay. What goes back, or is ``bookkeeping``, may use the room that is held back.
 
         Raises:
             ResourceExhaustedError: no room; what was saved last stands.
@@ -58,8 +68,9 @@ class WatermarkFile:
         """
         changed = {key: value for key, value in values.items() if self._values.get(key, 0) != value}
         if changed:
-            # A checkpoint that is too high makes the next start believe that records are missing.
-            self._write(changed, bookkeeping=any(value < self._values.get(key, 0) for key, value in changed.items()))
+            # An offset that is too high makes the next start believe that records are missing, or were deleted.
+            lowered = any(value < self._values.get(key, 0) for key, value in changed.items())
+            self._write(changed, bookkeeping=bookkeeping or lowered)
             self._values.update(changed)
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
@@ -68,8 +79,8 @@ class WatermarkFile:
             if self._values.pop(key, 0):
                 self._stale[key] = 0
 
-    def make_way(self, keys: Collection[PartitionKey]) -> None:
-        """Have the file say nothing of replicas that are to be created.
+    def make_way(self, keys: Collection[PartitionKey]) -> bool:
+        """Have the file say nothing of replicas that are to be created; returns whether it said anything.
 
         Raises:
             ResourceExhaustedError: not even the reserve was there for it.
@@ -77,6 +88,26 @@ class WatermarkFile:
         """
         if self._stale and not self._stale.keys().isdisjoint(keys):
             self._write({}, bookkeeping=True)
+            return True
+        return False
+
+    def sync(self) -> None:
+        """Bring to the disk what was saved before. For one thread at a time, and that need not be the writer.
+
+        Raises:
+            ResourceExhaustedError: no descriptor for it now.
+            DirectoryFailedError: it failed.
+        """
+        if self._size_bytes is None:
+            # Nothing was saved in this run.
+            return
+        for _ in range(SYNC_ATTEMPTS):
+            # The writer may have made the file anew under this thread: then that one has to be there.
+            with suppress(DamagedFileError):
+                self._disk.sync(self._path)
+                self._disk.sync_directory(self._path.rpartition("/")[0])
+                return
+        raise self._disk.fail(f"{self._path} cannot be brought to the disk: it was removed again and again")
 
     def save_all(self) -> None:
         """Make the file anew and bring it to the disk.

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.disk.lines import decode_line, encode_line
-from regnum_broker.log.replica.producers import KeptBatch, ProducerEntry, ProducerStates
+from regnum_broker.log.replica.producers.states import KeptBatch, ProducerEntry, ProducerStates
 from regnum_broker.log.replica.segment import file_name
 
 SNAPSHOT_SUFFIX: Final = ".producers"

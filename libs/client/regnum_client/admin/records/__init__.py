@@ -1,0 +1,1 @@
+"""Records of topics, as an administrator sees them."""
