@@ -309,7 +309,7 @@ class Sender:
         try:
             response = await self._produce_calls.produce(under_way)
         except RegnumError as error:
-            code = self._call_code(error)
+            code = _call_code(error, idempotent=self._idempotent)
             if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
                 self._metadata.suspect(under_way.address)
             if code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE and not under_way.abandoned:
@@ -346,13 +346,6 @@ class Sender:
             error=error,
         )
         self._outages.acknowledged(item.partition, now)
-
-    def _call_code(self, error: RegnumError) -> Code:
-        if self._idempotent and error.code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR:
-            # A call that fails as a whole without a reason is a broken connection or a broker that is about to end;
-            # numbers make a repeat safe.
-            return errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
-        return error.code
 
     def _settle_all(self, items: list[Item], code: Code, message: str) -> None:
         for item in items:
@@ -408,3 +401,11 @@ class Sender:
             if any(moved) if self._idempotent else all(moved):
                 under_way.abandoned = True
                 under_way.task.cancel()
+
+
+def _call_code(error: RegnumError, *, idempotent: bool) -> Code:
+    if idempotent and error.code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR:
+        # A call that fails as a whole without a reason is a broken connection or a broker that is about to end;
+        # numbers make a repeat safe.
+        return errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+    return error.code
