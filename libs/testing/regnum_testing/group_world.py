@@ -39,8 +39,16 @@ class GroupWorld(BrokerWorld):
         )
         self._versions = 0
 
-    async def lead(self, leader: int, isr: list[int], *, epoch: int = 0, min_insync: int = 1) -> None:
-        """Let a broker lead all partitions of the internal topic, and tell every broker that it exists."""
+    async def lead(
+        self,
+        leader: int,
+        isr: list[int],
+        *,
+        epoch: int = 0,
+        min_insync: int = 1,
+        others: tuple[types_pb2.TopicState, ...] = (),
+    ) -> None:
+        """Let a broker lead all partitions of the internal topic, and tell every broker that it exists, and others."""
         for number in range(PARTITIONS):
             await self.elect(
                 leader,
@@ -58,7 +66,7 @@ class GroupWorld(BrokerWorld):
         ]
         topic = types_pb2.TopicState(name=OFFSETS_TOPIC, topic_id=OFFSETS_ID, partitions=states)
         for id in self.brokers:
-            await self.show(id, topic, version=self._versions)
+            await self.show(id, topic, *others, version=self._versions)
 
     def stub(self, id: int) -> "group_pb2_grpc.GroupServiceAsyncStub":
         """A client's stub for a broker."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import grpc
 from regnum.admin.v1.admin_pb2_grpc import AdminServiceStub
 from regnum.admin.v1.events_pb2_grpc import EventServiceStub
+from regnum.broker.v1.group_pb2_grpc import GroupServiceStub
 from regnum.broker.v1.log_pb2_grpc import LogServiceStub
 from regnum.broker.v1.producer_pb2_grpc import ProducerServiceStub
 from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
@@ -19,6 +20,7 @@ from regnum_service.status import from_rpc_error
 if TYPE_CHECKING:
     from regnum.admin.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from regnum.admin.v1.events_pb2_grpc import EventServiceAsyncStub
+    from regnum.broker.v1.group_pb2_grpc import GroupServiceAsyncStub
     from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
     from regnum.broker.v1.producer_pb2_grpc import ProducerServiceAsyncStub
     from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceAsyncStub
@@ -82,6 +84,10 @@ class Connections:
     def producers(self, address: Address) -> "ProducerServiceAsyncStub":
         """Producer ids."""
         return ProducerServiceStub(self._channels.get(address))
+
+    def groups(self, address: Address) -> "GroupServiceAsyncStub":
+        """Consumer groups."""
+        return GroupServiceStub(self._channels.get(address))
 
     def metadata(self, address: Address) -> "MetadataServiceAsyncStub":
         """Cluster metadata."""

@@ -1,0 +1,1 @@
+"""Consumer groups, as their coordinators tell of them."""

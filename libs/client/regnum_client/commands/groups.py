@@ -1,0 +1,159 @@
+"""`regnum groups`: list, describe with lag, delete."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from regnum_client.commands.invocation import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DebugOption,
+    Group,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    note,
+    run,
+)
+from regnum_client.commands.rendering import emit_one, emit_rows
+
+if TYPE_CHECKING:
+    from regnum_client.admin.describing.offset_admin import PartitionOffsets
+    from regnum_client.admin.groups.views import CommittedOffset, GroupDescription, GroupListing
+    from regnum_client.records import TopicPartition
+
+LIST_COLUMNS: Final = ("group", "state", "protocol_type", "coordinator")
+OFFSET_COLUMNS: Final = ("topic", "partition", "committed", "log_end", "lag", "metadata")
+MEMBER_COLUMNS: Final = ("member", "instance", "client_id", "host", "leader", "assignment_bytes")
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+
+group = typer.Typer(cls=Group, help="Consumer groups: who is in them, and how far they are.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Hang the commands into the command line; the singular works too."""
+    app.add_typer(group, name="groups")
+    app.add_typer(group, name="group", hidden=True)
+
+
+@group.command("list")
+def list_groups(
+    *,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """List all groups, with their states."""
+
+    async def work() -> "tuple[GroupListing, ...]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415 - gRPC is loaded when there is something to do
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            return await admin.list_groups()
+
+    rows = [
+        {
+            "group": one.group_id,
+            "state": one.state.value,
+            "protocol_type": one.protocol_type,
+            "coordinator": one.coordinator,
+        }
+        for one in run(work())
+    ]
+    emit_rows(rows, output, columns=LIST_COLUMNS, empty="no groups; one begins with its first member or commit")
+
+
+@group.command("describe")
+def describe(
+    *,
+    name: GroupArgument,
+    members: Annotated[bool, typer.Option("--members", help="Its members, in place of its offsets.")] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Show how far a group is in each partition, and how far behind (lag); or its members."""
+
+    async def work() -> "tuple[GroupDescription, dict[TopicPartition, CommittedOffset], dict[TopicPartition, Any]]":
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            described = await admin.describe_group(name)
+            if members:
+                return described, {}, {}
+            committed = await admin.list_group_offsets(name)
+            return described, committed, dict(await admin.list_offsets(committed))
+
+    described, committed, ends = run(work())
+    if output is Output.TABLE:
+        note(
+            f"group {name}: {described.state.value}, generation {described.generation}, "
+            f"{len(described.members)} members, coordinator broker {described.coordinator}"
+        )
+    if members:
+        rows = [
+            {
+                "member": one.member_id,
+                "instance": one.instance_id or None,
+                "client_id": one.client_id,
+                "host": one.client_host,
+                "leader": one.member_id == described.leader,
+                "assignment_bytes": len(one.assignment),
+            }
+            for one in described.members
+        ]
+        emit_rows(rows, output, columns=MEMBER_COLUMNS, empty="no members")
+        return
+    rows = [_offset_row(where, offset, ends.get(where)) for where, offset in sorted(committed.items())]
+    emit_rows(rows, output, columns=OFFSET_COLUMNS, empty="no committed offsets")
+
+
+@group.command("delete")
+def delete(
+    *,
+    name: GroupArgument,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; its offsets are lost. Default: show what there is.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = None,
+    _debug: DebugOption = False,
+) -> None:
+    """Forget a group that has no members, with its offsets: what comes later begins as if it were new."""
+
+    async def work() -> tuple[int, str]:
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
+
+        async with Admin(bootstrap, timeout_s=timeout or TIMEOUT_S) as admin:
+            state = (await admin.describe_group(name)).state.value
+            offsets = len(await admin.list_group_offsets(name))
+            if yes:
+                await admin.delete_group(name)
+            return offsets, state
+
+    offsets, state = run(work())
+    emit_one({"group": name, "state": state, "offsets": offsets, "deleted": yes}, output)
+    if not yes:
+        note("nothing was deleted; give --yes to lose these offsets")
+
+
+def _offset_row(
+    where: "TopicPartition", offset: "CommittedOffset", ends: "PartitionOffsets | Exception | None"
+) -> dict[str, Any]:
+    """``log_end`` and ``lag`` are None where the partition's leader does not say."""
+    end = getattr(ends, "high_watermark", None)
+    return {
+        "topic": where.topic,
+        "partition": where.partition,
+        "committed": offset.offset,
+        "log_end": end,
+        # A commit may be ahead of what this leader knows to be committed, or of a topic that was made anew.
+        "lag": None if end is None else max(0, end - offset.offset),
+        "leader_epoch": offset.leader_epoch,
+        "metadata": offset.metadata,
+        "committed_ms": offset.committed_ms,
+    }

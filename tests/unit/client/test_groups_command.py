@@ -1,0 +1,88 @@
+"""`regnum groups` and what the SDK knows of groups, against a broker that coordinates them."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_client import Admin, TopicPartition
+from regnum_client.admin.groups.views import GroupState
+from regnum_model.ids import BrokerId
+from regnum_service.errors import ExitStatus, RegnumError
+from regnum_testing.batches import batch_of
+from regnum_testing.broker_world import TOPIC_ID
+from regnum_testing.command_here import CommandHere
+from regnum_testing.group_world import GroupWorld, TestMember
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[GroupWorld]:
+    """A broker with a topic of three records, and a group of one member that has come to the second."""
+    made = GroupWorld(tmp_path)
+    await made.begin()
+    await made.start(1)
+    await made.elect(1, [1])
+    state = types_pb2.PartitionState(leader=1, leader_epoch=0, isr=[1], replicas=[1])
+    await made.lead(1, [1], others=(types_pb2.TopicState(name="t", topic_id=TOPIC_ID, partitions=[state]),))
+    await made.serves(1)
+    await made.produce(1, batch_of(b"a", b"b", b"c"))
+    member = TestMember(made, 1, "readers", name="worker")
+    await member.join(session_ms=600_000)
+    await member.sync({member.member_id: b"all"})
+    await member.commit(1)
+    await TestMember(made, 1, "idle").commit(3, 9)
+    yield made
+    await made.close()
+
+
+def bootstrap(world: GroupWorld) -> str:
+    return world.brokers[BrokerId(1)].settings.client_listen
+
+
+async def test_groups_are_listed_and_described_with_their_lag(world: GroupWorld) -> None:
+    regnum = CommandHere(bootstrap(world))
+    listed = await regnum("groups", "list", "-o", "json")
+    assert [(row["group"], row["state"], row["coordinator"]) for row in json.loads(listed.out)] == [
+        ("idle", "Empty", 1),
+        ("readers", "Stable", 1),
+    ]
+    shown = await regnum("group", "describe", "readers", "-o", "jsonl")
+    row = json.loads(shown.out)
+    assert (row["topic"], row["partition"], row["committed"], row["log_end"], row["lag"]) == ("t", 0, 1, 3, 2)
+    table = await regnum("groups", "describe", "idle")
+    assert table.out.splitlines()[0].split() == ["TOPIC", "PARTITION", "COMMITTED", "LOG", "END", "LAG", "METADATA"]
+    assert "Empty" in table.err
+    members = await regnum("groups", "describe", "readers", "--members", "-o", "json")
+    (one,) = json.loads(members.out)
+    assert (one["client_id"], one["leader"], one["assignment_bytes"]) == ("worker", True, 3)
+    missing = await regnum("groups", "describe", "nobody", "-o", "json")
+    assert missing.status == ExitStatus.NOT_FOUND
+
+
+async def test_a_group_is_deleted_only_when_it_is_said_twice_and_nobody_is_in_it(world: GroupWorld) -> None:
+    regnum = CommandHere(bootstrap(world))
+    looked = await regnum("groups", "delete", "idle", "-o", "json")
+    assert json.loads(looked.out) == {"group": "idle", "state": "Empty", "offsets": 2, "deleted": False}
+    assert "--yes" in looked.err
+    busy = await regnum("groups", "delete", "readers", "--yes")
+    assert busy.status == ExitStatus.CONFLICT
+    gone = await regnum("groups", "delete", "idle", "--yes", "-o", "json")
+    assert json.loads(gone.out)["deleted"] is True
+    left = await regnum("groups", "list", "-o", "json")
+    assert [row["group"] for row in json.loads(left.out)] == ["readers"]
+
+
+async def test_the_sdk_tells_the_same(world: GroupWorld) -> None:
+    async with Admin(bootstrap(world), timeout_s=20.0) as admin:
+        group = await admin.describe_group("readers")
+        assert (group.state, group.generation, group.coordinator) == (GroupState.STABLE, 1, 1)
+        (member,) = group.members
+        assert (member.member_id, member.assignment) == (group.leader, b"all")
+        committed = await admin.list_group_offsets("readers")
+        assert committed[TopicPartition("t", 0)].offset == 1
+        assert committed[TopicPartition("t", 0)].committed_ms > 0
+        assert await admin.list_group_offsets("nobody") == {}
+        with pytest.raises(RegnumError) as caught:
+            await admin.delete_group("nobody")
+        assert caught.value.code == errors_pb2.ERROR_CODE_GROUP_ID_NOT_FOUND
