@@ -44,6 +44,7 @@ class Admin(Face[AsyncAdmin]):
     delete_group = Blocking(AsyncAdmin.delete_group)
     delete_partitions = Blocking(AsyncAdmin.delete_partitions)
     delete_partitions_of_topics = Blocking(AsyncAdmin.delete_partitions_of_topics)
+    delete_records = Blocking(AsyncAdmin.delete_records)
     delete_topic = Blocking(AsyncAdmin.delete_topic)
     delete_topics = Blocking(AsyncAdmin.delete_topics)
     describe_broker = Blocking(AsyncAdmin.describe_broker)
