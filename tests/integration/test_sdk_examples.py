@@ -1,56 +1,55 @@
-"""Every example in the docstrings of the SDK runs as it stands there, and so does a service without asyncio."""
+"""The SDK as its docstrings show it, and as a service without asyncio uses it, against real brokers."""
 
 import asyncio
-import doctest
-import inspect
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import regnum_client
-import regnum_client.sync
+from regnum_client import ConsumerSettings, OffsetOutOfRangeError, ProducerSettings, ResetPolicy, TopicPartition
+from regnum_client.sync import Admin, Consumer, Producer
 from regnum_local.cluster import LocalCluster
+from regnum_testing.sdk_examples import run_examples
 from regnum_testing.sync_service import echo
 from regnum_testing.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
-PUBLIC = {name: getattr(regnum_client, name) for name in regnum_client.__all__}
-SYNC = {f"sync.{name}": getattr(regnum_client.sync, name) for name in regnum_client.sync.__all__}
-CLASSES = {name: kind for name, kind in {**PUBLIC, **SYNC}.items() if inspect.isclass(kind)}
+SHORT = TopicPartition("short", 0)
 
 
-def examples(globs: dict[str, object]) -> Iterator[doctest.DocTest]:
-    parser = doctest.DocTestParser()
-    for name, kind in CLASSES.items():
-        yield parser.get_doctest(inspect.getdoc(kind) or "", dict(globs), name, inspect.getsourcefile(kind), None)
+def fall_off(bootstrap: str) -> tuple[int, list[int], list[int]]:
+    """What three consumers see that want offset 5 of a log that begins at 60 and ends at 100.
 
-
-def run_examples(bootstrap: str) -> list[str]:
-    """What did not do as it says, with the report of doctest."""
-    said: list[str] = []
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
-    with regnum_client.sync.Admin(bootstrap) as admin, regnum_client.sync.Producer(bootstrap) as producer:
-        admin.create_topic("greetings")
-        admin.create_topic("orders")
-        for value in (b"first", b"second"):
-            producer.send("orders", value)
+    The offset that one is told of; offsets that one reads that goes on at the beginning; those of one that goes on at
+    the end, after one more record.
+    """
+    with Admin(bootstrap) as admin, Producer(bootstrap, settings=ProducerSettings(batch_bytes=100)) as producer:
+        admin.create_topic("short")
+        for number in range(100):
+            producer.send("short", b"%d" % number)
         producer.flush(timeout_s=DEADLINE_S)
-        globs = {**PUBLIC, "asyncio": asyncio, "regnum_client": regnum_client, "bootstrap": bootstrap, "admin": admin}
-        for example in examples(globs):
-            runner.run(example, out=said.append)
-    return said
+        admin.delete_records({SHORT: 60})
+        with Consumer(bootstrap) as consumer:
+            consumer.assign("short", start=5)
+            with pytest.raises(OffsetOutOfRangeError) as caught:
+                consumer.read(timeout_s=DEADLINE_S)
+        with Consumer(bootstrap, settings=ConsumerSettings(reset=ResetPolicy.EARLIEST)) as consumer:
+            consumer.assign("short", start=5)
+            from_the_beginning = [next(consumer).offset for _ in range(40)]
+        with Consumer(bootstrap, settings=ConsumerSettings(reset=ResetPolicy.LATEST)) as consumer:
+            consumer.assign("short", start=5)
+            while consumer.position(SHORT) == 5:
+                consumer.read(timeout_s=0.05)
+            producer.send("short", b"100")
+            from_the_end = [next(consumer).offset]
+    return caught.value.offset, from_the_beginning, from_the_end
 
 
-def test_every_public_class_has_an_example() -> None:
-    assert len(CLASSES) > 50
-    assert [example.name for example in examples({}) if not example.examples] == []
-
-
-async def test_the_examples_do_what_they_say_and_a_service_does_without_asyncio(tmp_path: Path) -> None:
+async def test_examples_a_service_without_asyncio_and_a_log_that_begins_later(tmp_path: Path) -> None:
+    """One cluster for all: to start it takes longer than the rest."""
     async with LocalCluster(tmp_path, brokers=1, elections=1, metadata=1, report=lambda _text: None) as cluster:
         bootstrap = ",".join(cluster.bootstrap)
         said = await asyncio.to_thread(run_examples, bootstrap)
         assert not said, "".join(said)
         lines = [f"line {number}" for number in range(1000)]
         assert await asyncio.to_thread(echo, bootstrap, "echoed", lines) == lines
+        assert await asyncio.to_thread(fall_off, bootstrap) == (5, list(range(60, 100)), [100])

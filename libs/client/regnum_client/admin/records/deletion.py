@@ -31,7 +31,12 @@ ATTEMPT_S_MAX: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedRecords:
-    """What was, or would be, deleted of a partition."""
+    """What was, or would be, deleted of a partition.
+
+    >>> here = TopicPartition("orders", 0)
+    >>> admin.delete_records({here: 1}, validate_only=True)[here].new_log_start_offset
+    1
+    """
 
     log_start_offset: int
     """First offset of the log before."""
