@@ -5,7 +5,7 @@ import logging
 import random
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from regnum.types.v1 import errors_pb2
@@ -259,10 +259,15 @@ async def test_bytes_that_are_no_batch_are_an_error_before_them(cluster: FakeClu
             await batches(consumer, 2)
 
 
-async def test_a_batch_costs_the_same_calls_however_many_records_it_has(cluster: FakeCluster) -> None:
-    """What the reader's side of the SDK does for a batch that nobody decodes: counted, because time is not."""
+async def one_by_one(consumer: Consumer, count: int) -> None:
+    for _ in range(count):
+        await anext(consumer)
 
-    async def calls_for(records: int, *, undecoded: bool) -> int:
+
+async def test_calls_are_counted_in_batches_where_nobody_asks_for_single_records(cluster: FakeCluster) -> None:
+    """What the reader's side of the SDK does on the event loop, for 20 batches: counted, because time is not."""
+
+    async def calls_for(records: int, work: Callable[[Consumer], Awaitable[object]]) -> int:
         partition = cluster.partitions[P0]
         partition.batches, partition.log_start = [], 0
         write(cluster, 0, *[1000] * 20, records=records)
@@ -277,15 +282,14 @@ async def test_a_batch_costs_the_same_calls_however_many_records_it_has(cluster:
             await until(lambda: consumer.unread_bytes > 0)
             sys.setprofile(count)
             try:
-                if undecoded:
-                    assert len(await batches(consumer, 20)) == 20
-                else:
-                    assert len(await read(consumer, 20 * records)) == 20 * records
+                await work(consumer)
             finally:
                 sys.setprofile(None)
+            assert consumer.position(P0) == 20 * records
         return calls
 
-    few, many = [await calls_for(records, undecoded=True) for records in (2, 200)]
+    few, many = [await calls_for(records, lambda consumer: batches(consumer, 20)) for records in (2, 200)]
     assert many <= few * 1.2
-    single = await calls_for(200, undecoded=False)
-    assert single > 10 * many
+    together = await calls_for(200, lambda consumer: read(consumer, 4000))
+    single = await calls_for(200, lambda consumer: one_by_one(consumer, 4000))
+    assert together * 4 < single

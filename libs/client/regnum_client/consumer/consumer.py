@@ -279,17 +279,17 @@ class Consumer:
             # Nothing is waited for once there are records: whoever gives a read up loses none.
             if reader.wants_thread:
                 await reader.decode()
-            while len(records) < min(records_max, RECORDS_PER_READ):
+            while (room := min(records_max, RECORDS_PER_READ) - len(records)) > 0:
                 try:
-                    record = reader.next_record()
+                    some = reader.next_records(room)
                 except RegnumError:
                     if records:
                         # What was read is handed out first; the next call meets the error again.
                         break
                     raise
-                if record is None:
+                if not some:
                     break
-                records.append(record)
+                records += some
             if reader.wants_thread:
                 continue
             left_s = deadline_s - self._clock.monotonic()
@@ -333,12 +333,12 @@ class Consumer:
         if self._handed_out % RECORDS_PER_TURN == 0:
             await asyncio.sleep(0)
         reader = self._reading()
-        while (record := reader.next_record()) is None:
+        while not (records := reader.next_records(1)):
             if reader.wants_thread:
                 await reader.decode()
             else:
                 await self._reading().something_arrives(None)
-        return record
+        return records[0]
 
     def _reading(self) -> Reader:
         self._open()

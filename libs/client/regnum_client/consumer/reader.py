@@ -7,6 +7,7 @@ Constraints: no event loop is held, so chunks that may have many records are dec
 import asyncio
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from regnum_records.errors import CorruptBatchError
@@ -60,22 +61,27 @@ class _Reading:
     def _from_offset(self) -> int:
         return max(self._chunk.from_offset, self.cursor.position)
 
-    def next_record(self) -> ConsumedRecord | None:
-        """The next record; None at the end, or when more have to be decoded. Raises CorruptBatchError."""
+    def next_records(self, records_max: int) -> list[ConsumedRecord]:
+        """The next records; none at the end, or when more have to be decoded. Raises CorruptBatchError."""
         if self._source is None:
             make = partial(ConsumedRecord, *self.cursor.partition)
             self._source = decode_records(self._chunk.buffer, make, from_offset=self._from_offset)
-            self._batches = self._failure = self._decoding = None
+            self._batches = self._decoding = None
             self.wants_thread = len(self._chunk.buffer) > DECODED_ON_LOOP_MAX
-            self._ended = not self.wants_thread
-            self._records = iter(()) if self.wants_thread else self._source
+            if not self.wants_thread:
+                self._records, self._failure, self._ended = self._decode(self._source)
         if self.wants_thread:
-            return None
-        record = next(self._records, None)
-        if record is None and self._failure is not None:
-            raise self._failure
-        self.wants_thread = record is None and not self._ended
-        return record
+            return []
+        while not (some := list(islice(self._records, records_max))):
+            if self._failure is not None:
+                raise self._failure
+            if self._ended:
+                break
+            if len(self._chunk.buffer) > DECODED_ON_LOOP_MAX:
+                self.wants_thread = True
+                break
+            self._records, self._failure, self._ended = self._decode(self._source)
+        return some
 
     async def decode(self) -> None:
         """Decode more records on a thread. May be given up and called again."""
@@ -148,20 +154,20 @@ class Reader:
             return False
         return True
 
-    def next_record(self) -> ConsumedRecord | None:
-        """The next record that is here; None: nothing is, or the one that is being read wants a thread."""
+    def next_records(self, records_max: int) -> list[ConsumedRecord]:
+        """Next records that are here, of one partition; none: nothing is, or what is being read wants a thread."""
         while (reading := self._current()) is not None:
             try:
-                record = reading.next_record()
+                records = reading.next_records(records_max)
             except CorruptBatchError as error:
                 raise self._unreadable(reading.cursor, error) from error
-            if record is not None:
-                reading.cursor.position = record.offset + 1
-                return record
+            if records:
+                reading.cursor.position = records[-1].offset + 1
+                return records
             if reading.wants_thread:
-                return None
+                return []
             self._end(reading)
-        return None
+        return []
 
     def next_batch(self) -> RecordBatch | None:
         """The next batch that is here; None: nothing is."""
