@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.servicers.control import PARTITIONS_MAX as ORDERED_MAX
 from regnum_broker.servicers.replication import QUERIES_MAX
 from regnum_broker.serving.fetch import PARTITIONS_MAX as FETCHED_MAX
-from regnum_broker.serving.produce import PARTITIONS_MAX as PRODUCED_MAX
+from regnum_broker.serving.produce_requests import PARTITIONS_MAX as PRODUCED_MAX
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch
 from regnum_model.nodes import LeaderAndIsr
 from regnum_testing.batches import batch_of

@@ -20,13 +20,10 @@ import structlog
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.topics import OFFSETS_TOPIC
-from regnum_records.build import NO_PRODUCER_EPOCH, build_batch
 from regnum_records.check import check_batch
 from regnum_records.errors import BatchTooLargeError, CorruptBatchError
-from regnum_records.header import NO_PRODUCER_ID, NO_SEQUENCE
-from regnum_records.record import NewRecord
 from regnum_service.clock import Clock
-from regnum_service.errors import Code, RegnumError
+from regnum_service.errors import Code
 from regnum_service.slices import Turns, slices
 from regnum_service.supervisor import Supervisor
 from regnum_telemetry import conventions, instruments, tracing
@@ -39,14 +36,11 @@ from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.produce_requests import built, check_request, wrong_in
 from regnum_broker.storage import Storage
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
-PRODUCER_EPOCH_MAX: Final = 2**15 - 1
-"""Largest producer epoch that a record batch has room for."""
-PARTITIONS_MAX: Final = 10_000
-"""Partitions of one request."""
 SLICE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22), and of one job of the writer."""
 
@@ -134,7 +128,7 @@ class ProduceHandler:
             RegnumError: the request contradicts itself.
         """
         began_s = self._clock.monotonic()
-        _check(request)
+        check_request(request)
         acks = request.acks or log_pb2.ACKS_ALL
         results: list[log_pb2.ProduceResult] = []
         admitted: list[_Item] = []
@@ -193,7 +187,7 @@ class ProduceHandler:
         return causes
 
     def _admit(self, message: log_pb2.ProducePartition, *, acks: log_pb2.Acks.ValueType) -> Leadership | NotHere:
-        wrong = _check_data(message)
+        wrong = wrong_in(message)
         if wrong:
             return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
         if message.topic == OFFSETS_TOPIC:
@@ -388,7 +382,7 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     if partition.settings.max_message_bytes is not None:
         bytes_max = partition.settings.max_message_bytes
     try:
-        batch = message.record_batch or _build(message.plain, now_ms)
+        batch = message.record_batch or built(message.plain, now_ms)
         check_batch(batch, bytes_max=bytes_max)
     except BatchTooLargeError as error:
         return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
@@ -422,66 +416,6 @@ def _translate(outcome: AppendOutcome, size_bytes: int) -> _Outcome:
             )
         case _:
             assert_never(outcome)
-
-
-def _build(plain: log_pb2.PlainRecords, now_ms: int) -> bytes:
-    return build_batch(
-        [
-            NewRecord(
-                key=record.key if record.HasField("key") else None,
-                value=record.value if record.HasField("value") else None,
-                headers=tuple(
-                    (header.key, header.value if header.HasField("value") else None) for header in record.headers
-                ),
-                timestamp_ms=record.timestamp_ms or None,
-            )
-            for record in plain.records
-        ],
-        timestamp_ms=now_ms,
-        producer_id=plain.producer_id if plain.HasField("producer_id") else NO_PRODUCER_ID,
-        producer_epoch=plain.producer_epoch if plain.HasField("producer_epoch") else NO_PRODUCER_EPOCH,
-        base_sequence=plain.base_sequence if plain.HasField("base_sequence") else NO_SEQUENCE,
-    )
-
-
-def _check_data(message: log_pb2.ProducePartition) -> str:
-    """What is wrong with the form of what is to be appended; empty where nothing is."""
-    if not message.record_batch and not message.plain.records:
-        return "there is nothing to append: give record_batch or plain.records"
-    if not message.HasField("plain"):
-        return ""
-    plain = message.plain
-    given = [plain.HasField("producer_id"), plain.HasField("producer_epoch"), plain.HasField("base_sequence")]
-    if any(given) and not all(given):
-        return "producer_id, producer_epoch and base_sequence belong together: give all three, or none"
-    if min(plain.producer_id, plain.producer_epoch, plain.base_sequence) < 0:
-        return "producer_id, producer_epoch and base_sequence must not be negative"
-    if plain.producer_epoch > PRODUCER_EPOCH_MAX:
-        return f"producer_epoch is at most {PRODUCER_EPOCH_MAX}"
-    return ""
-
-
-def _check(request: log_pb2.ProduceRequest) -> None:
-    if request.acks not in log_pb2.Acks.values():
-        raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUIRED_ACKS,
-            f"acks is {request.acks}; give ACKS_ALL (all in-sync replicas; so does leaving it out), ACKS_LEADER or"
-            " ACKS_NONE (do not wait)",
-        )
-    if request.timeout_ms < 0:
-        raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST, "timeout_ms is negative; give a positive one, or 0 for the default"
-        )
-    if len(request.partitions) > PARTITIONS_MAX:
-        raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
-        )
-    named = {(item.topic, item.partition) for item in request.partitions}
-    if len(named) != len(request.partitions):
-        raise RegnumError(
-            errors_pb2.ERROR_CODE_INVALID_REQUEST,
-            "a partition is named twice; nothing was appended: send one batch for each partition",
-        )
 
 
 def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
