@@ -46,9 +46,13 @@ class GroupWorld(BrokerWorld):
         *,
         epoch: int = 0,
         min_insync: int = 1,
+        tell: tuple[int, ...] | None = None,
         others: tuple[types_pb2.TopicState, ...] = (),
     ) -> None:
-        """Let a broker lead all partitions of the internal topic, and tell every broker that it exists, and others."""
+        """Let a broker lead all partitions of the internal topic, and tell every broker that it exists, and others.
+
+        ``tell``: only these brokers hear who leads.
+        """
         for number in range(PARTITIONS):
             await self.elect(
                 leader,
@@ -58,6 +62,7 @@ class GroupWorld(BrokerWorld):
                 topic_id=OFFSETS_ID,
                 partition=number,
                 min_insync=min_insync,
+                tell=tell,
             )
         self._versions += 1
         states = [

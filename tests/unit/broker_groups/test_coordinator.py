@@ -173,6 +173,32 @@ async def test_what_is_not_on_every_replica_is_neither_answered_nor_shown(world:
     assert await member.committed() == {0: 6}
 
 
+async def test_what_a_deposed_coordinator_had_not_confirmed_is_not_confirmed_by_it(world: GroupWorld) -> None:
+    await world.start(1, 2)
+    await world.lead(1, [1, 2])
+    await world.serves(1)
+    member = TestMember(world, 1, "g")
+    assert await member.commit(5) == [0]
+    # The follower hears of no leader: what is appended from here on stays with this one.
+    await world.lead(1, [1, 2], epoch=1, tell=(1,))
+    await world.serves(1)
+    pending = asyncio.create_task(member.commit(6))
+    partition = world.partition_with("g", 1)
+
+    async def waits() -> bool:
+        return len(partition.acks) == 1
+
+    await eventually(waits, what="the commit is appended and waits")
+    assert await member.committed() == {0: 5}, "not shown before it is committed"
+    await world.lead(2, [1, 2], epoch=2)
+    with pytest.raises(RegnumError) as moved:
+        await within(pending)
+    assert moved.value.code == errors_pb2.ERROR_CODE_NOT_COORDINATOR
+    await world.serves(2)
+    member.broker = 2
+    assert await member.committed() == {0: 5}
+
+
 async def test_only_coordinators_write_the_internal_topic(world: GroupWorld) -> None:
     await one_broker(world)
     result = await world.produce(1, batch_of(b"forged"), topic=OFFSETS_TOPIC)

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,7 +48,11 @@ MatchOption = Annotated[
 ]
 InternalOption = Annotated[
     bool | None,
-    typer.Option("--internal/--no-internal", help="Only Regnum's own topics (__...), or none of them. Default: all."),
+    typer.Option(
+        "--internal/--no-internal",
+        help="Only Regnum's own topics (__...), or none of them. Default: all, but a list "
+        "that nothing else narrows has none.",
+    ),
 ]
 TroubleOption = Annotated[
     list[Trouble] | None,
@@ -75,6 +80,9 @@ def list_topics(
     """List topics."""
     chosen = _chosen(prefix, match, internal, trouble)
     everything = chosen == TopicFilter()
+    if everything:
+        # They are there for other commands' sake; whoever looks for them, or for trouble, is shown them.
+        chosen = replace(chosen, internal=False)
     empty = "no topics; create one with `regnum topics create NAME`" if everything else "no topic is such a one"
     stream = RowStream(output, columns=LIST_COLUMNS, empty=empty)
 
