@@ -83,6 +83,15 @@ class FailpointCluster:
         whole.write_text(failpoint)
         whole.replace(file)
 
+    def disarm(self, name: str) -> None:
+        """Take a failpoint away that was not reached."""
+        self.failpoint(name).unlink(missing_ok=True)
+
+    @property
+    def elections(self) -> Sequence[str]:
+        """Names of all election processes."""
+        return [row.name for row in self.cluster.status() if row.name.startswith("election-")]
+
     async def fired(self, name: str, *, within_s: float = DEADLINE_S) -> bool:
         """Wait until the process took the failpoint; False, and the failpoint is gone, when it does not in time."""
         file = self.failpoint(name)

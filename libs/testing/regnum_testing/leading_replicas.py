@@ -9,6 +9,7 @@ from regnum.replication.v1 import replication_pb2
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower_streams import FollowerStreams
+from regnum_broker.replication.fresh_appends import FreshAppends
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
@@ -113,8 +114,13 @@ class LeadingReplicas:
         await self.storage.write(lambda: log.append_as_leader([batch_of(*(values or (b"v",)))], leader_epoch=epoch))
         leadership.appended(base, now_s=self.clock.monotonic())
 
-    def session(self, *, throttle: Meter | None = None) -> FetchSession:
-        """A fetch session of broker 2; ``throttle``: what this broker may send to new replicas."""
+    def session(self, *, throttle: Meter | None = None, fresh: FreshAppends | None = None) -> FetchSession:
+        """A fetch session of broker 2.
+
+        Args:
+            throttle: what this broker may send to new replicas.
+            fresh: what was appended last.
+        """
 
         def find(key: PartitionKey) -> Partition | None:
             self.looked_at += 1
@@ -128,6 +134,7 @@ class LeadingReplicas:
             storage=self.storage,
             clock=self.clock,
             throttle=throttle,
+            fresh=fresh,
         )
 
 

@@ -1,5 +1,6 @@
 """Changes of topics as a client makes them, each with what must be true before and after, whoever dies meanwhile."""
 
+import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -285,3 +286,35 @@ async def killed_at(hands: Hands, change: Change, cut: Cut, moment: str, topic: 
     await failpoints.nothing_left()
     await change.check(hands, topic)
     return fired
+
+
+async def killed_twice_at(hands: Hands, change: Change, cut: Cut, successor: Cut, moment: str, topic: str) -> bool:
+    """As ``killed_at`` after a step; then whoever carries on is killed at a step of its own, and judge that.
+
+    Returns whether both were killed: a successor may find less to do than the step says.
+    """
+    failpoints, mutation = hands.failpoints, mutation_id()
+    await change.prepare(hands, topic)
+    first = await failpoints.controller()
+    (second,) = [name for name in failpoints.elections if name != first]
+    failpoints.arm(first, f"action=kill when=after {cut.words.format(topic=topic)}")
+    failpoints.arm(second, f"action=kill when={moment} {successor.words.format(topic=topic)}")
+    asking = asyncio.ensure_future(within(change.ask(hands, topic, mutation), 4 * DEADLINE_S))
+    try:
+        assert await failpoints.fired(first), cut
+        # It stands by again, and is who carries on when the second is gone.
+        await failpoints.revive(first)
+        answer = await asking
+    finally:
+        asking.cancel()
+    assert answer[0] == _NONE, errors_pb2.ErrorCode.Name(answer[0])
+    await failpoints.nothing_left()
+    failpoints.disarm(second)
+    both = not failpoints.running(second)
+    if both:
+        await failpoints.revive(second)
+    await failpoints.nothing_left()
+    assert await change.ask(hands, topic, mutation) == answer, "a repeat of the call is answered as the call was"
+    await failpoints.nothing_left()
+    await change.check(hands, topic)
+    return both

@@ -48,6 +48,7 @@ from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, R
 from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower import Fetchers, LeaderStream
 from regnum_broker.replication.follower_streams import FollowerStreams
+from regnum_broker.replication.fresh_appends import FreshAppends
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.moving import MovingReplicas
 from regnum_broker.replication.offline import OfflineReplicas
@@ -107,6 +108,7 @@ class Broker:
         self._storage: Storage | None = None
         self.replicas: Final = Replicas(self._id)
         self._throttle: Final = ReplicationThrottle(clock)
+        self._fresh: Final = FreshAppends()
         self._sessions: Final = Sessions(open_session, clock)
         self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
 
@@ -181,6 +183,7 @@ class Broker:
                         storage=storage,
                         clock=clock,
                         throttle=self._throttle.sending,
+                        fresh=self._fresh,
                     ),
                     replicas=replicas,
                 ),
@@ -194,6 +197,7 @@ class Broker:
             clock=clock,
             batch_bytes_max=self._settings.message_bytes_max,
             supervisor=supervisor,
+            fresh=self._fresh,
             metrics=self._metrics,
         )
         client = self._server(

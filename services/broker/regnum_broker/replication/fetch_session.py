@@ -36,6 +36,7 @@ from regnum_broker.replication.fetch_positions import (
     unsubscribe,
 )
 from regnum_broker.replication.follower_streams import FollowerStreams
+from regnum_broker.replication.fresh_appends import FreshAppends
 from regnum_broker.replication.leader import FollowerStream, Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.purgatory import Signal
@@ -77,7 +78,9 @@ class FetchSession:
         storage: Storage,
         clock: Clock,
         throttle: Meter | None = None,
+        fresh: FreshAppends | None = None,
     ) -> None:
+        self._fresh: Final = fresh or FreshAppends()
         self._throttle: Final = throttle or Meter(clock)
         self._throttled_max = UNLIMITED
         """Bytes of new replicas that the present request takes."""
@@ -361,18 +364,15 @@ class FetchSession:
 
     async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int) -> int:
         """Add records to an answer; how many bytes of what it may have are left."""
-        wanted = [(read.partition.log, read.position.offset) for read in reads]
-        found = await self._storage.read(lambda: read_logs(wanted, bytes_max))
         left = bytes_max
         turns = Turns(SLICE)
-        for index, read in enumerate(reads):
+        for read, data in await self._data_of(reads, bytes_max):
             await turns.took()
             position, partition = read.position, read.partition
-            if index >= len(found):
+            if data is None:
                 # No room any more; these are first in the next answer.
                 self._dirty[position.key] = None
                 continue
-            data = found[index]
             if partition.role is not read.leadership or position.key not in self._positions:
                 self._dirty[position.key] = None
             elif isinstance(data, bytes):
@@ -383,6 +383,24 @@ class FetchSession:
             else:
                 self._refuse(answer, position, partition, data)
         return left
+
+    async def _data_of(self, reads: list[Read], bytes_max: int) -> list[tuple[Read, bytes | Code | None]]:
+        """What there is for each, as far as there is room (None: there is not); who keeps up goes first."""
+        found: list[tuple[Read, bytes | Code | None]] = []
+        behind: list[Read] = []
+        room = bytes_max
+        for read in reads:
+            data = self._fresh.read(read.leadership, read.position.offset, room) if room > 0 else b""
+            if data:
+                found.append((read, data))
+                room -= len(data)
+            else:
+                behind.append(read)
+        if not behind:
+            return found
+        wanted = [(read.partition.log, read.position.offset) for read in behind] if room > 0 else []
+        read_now = await self._storage.read(lambda: read_logs(wanted, room)) if wanted else []
+        return found + list(itertools.zip_longest(behind, read_now))
 
     def _add_watermarks(self, answer: replication_pb2.FetchReplicaResponse) -> None:
         """Add high watermarks and log starts that moved since they were sent; more than fit ride on the next one."""

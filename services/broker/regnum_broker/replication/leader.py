@@ -205,6 +205,11 @@ class Leadership(Role):
                 return False
         return True
 
+    @property
+    def has_followers(self) -> bool:
+        """Whether there are other assigned replicas."""
+        return bool(self._progress)
+
     def progress_of(self, broker: BrokerId) -> FollowerProgress | None:
         """What is known of a follower; None: not an assigned replica."""
         return self._progress.get(broker)

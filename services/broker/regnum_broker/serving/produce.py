@@ -32,6 +32,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.log.errors import DirectoryFailedError, StorageError
 from regnum_broker.log.replica.parts import Appended, AppendOutcome
 from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
+from regnum_broker.replication.fresh_appends import FreshAppends
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
@@ -76,7 +77,8 @@ class _Done:
     base_offset: int
     last_offset: int
     duplicate: bool
-    size_bytes: int
+    batch: bytes
+    """As its producer made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +106,10 @@ class ProduceHandler:
         clock: Clock,
         batch_bytes_max: int,
         supervisor: Supervisor,
+        fresh: FreshAppends | None = None,
         metrics: Metrics | None = None,
     ) -> None:
+        self._fresh: Final = fresh or FreshAppends()
         counted = metrics or Metrics()
         self._bytes: Final = counted.counter(instruments.BYTES_IN)
         self._records: Final = counted.counter(instruments.RECORDS_IN)
@@ -289,6 +293,10 @@ class ProduceHandler:
                 # A repeat counts: the leader before had replicated it, and this is what its producer waits for.
                 _record_first_append(leadership, outcome)
             if not outcome.duplicate:
+                if leadership.has_followers:
+                    self._fresh.note(
+                        leadership, outcome.batch, base_offset=outcome.base_offset, last_offset=outcome.last_offset
+                    )
                 leadership.appended(outcome.base_offset, now_s=now_s)
 
     def _count(self, outcomes: Iterable[_Outcome]) -> None:
@@ -297,7 +305,7 @@ class ProduceHandler:
         for outcome in outcomes:
             if isinstance(outcome, _Done) and not outcome.duplicate:
                 records += outcome.last_offset - outcome.base_offset + 1
-                size += outcome.size_bytes
+                size += len(outcome.batch)
         self._records.add(records)
         self._bytes.add(size)
 
@@ -395,15 +403,15 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     except StorageError as error:
         # Its own partition's trouble: what was appended to the others is to be told of.
         return _Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
-    return _translate(outcome, len(batch))
+    return _translate(outcome, batch)
 
 
-def _translate(outcome: AppendOutcome, size_bytes: int) -> _Outcome:
+def _translate(outcome: AppendOutcome, batch: bytes) -> _Outcome:
     match outcome:
         case Appended(base_offset=base, last_offset=last):
-            return _Done(base_offset=base, last_offset=last, duplicate=False, size_bytes=size_bytes)
+            return _Done(base_offset=base, last_offset=last, duplicate=False, batch=batch)
         case Duplicate(base_offset=base, last_offset=last):
-            return _Done(base_offset=base, last_offset=last, duplicate=True, size_bytes=size_bytes)
+            return _Done(base_offset=base, last_offset=last, duplicate=True, batch=batch)
         case OutOfOrder(expected=expected, found=found):
             return _Refused(
                 code=errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
