@@ -7,12 +7,12 @@ from typing import Self
 
 from regnum.replication.v1 import replication_pb2
 from regnum_broker.log.disk.system_calls import Disk
-from regnum_broker.replication.fetch_session import FetchSession
-from regnum_broker.replication.follower_streams import FollowerStreams
-from regnum_broker.replication.fresh_appends import FreshAppends
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.sessions.fetch_session import FetchSession
+from regnum_broker.replication.sessions.follower_streams import FollowerStreams
+from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.replication.throttle import Meter
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey, TopicId

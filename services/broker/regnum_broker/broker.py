@@ -45,14 +45,14 @@ from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
-from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower import Fetchers, LeaderStream
-from regnum_broker.replication.follower_streams import FollowerStreams
-from regnum_broker.replication.fresh_appends import FreshAppends
 from regnum_broker.replication.isr_writer import IsrWriter
 from regnum_broker.replication.moving import MovingReplicas
 from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.sessions.fetch_session import FetchSession
+from regnum_broker.replication.sessions.follower_streams import FollowerStreams
+from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.replication.throttle import ReplicationThrottle
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.retention.watch import RetentionWatch
@@ -401,21 +401,8 @@ class Broker:
         )
 
     async def _open_storage(self) -> Storage:
-        settings = self._settings
-
-        def opened() -> LogDirectory:
-            return open_directory(
-                settings.data_dir,
-                broker_id=self._id,
-                mint_id=lambda: encode_id(uuid.uuid4()),
-                boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
-                wall_ms=self._clock.wall_ms,
-                segment_bytes=settings.segment_bytes,
-                reserve_bytes=settings.reserve_bytes,
-            )
-
         try:
-            directory = await asyncio.to_thread(opened)
+            directory = await asyncio.to_thread(_opened, self._settings, self._clock.wall_ms)
         except DirectoryUnusableError as error:
             raise StartRefusedError(str(error)) from error
         for key, reason in directory.offline.items():
@@ -433,3 +420,16 @@ class Broker:
         await self.registered.wait()
         for server in servers:
             await server.set_serving(serving=True)
+
+
+def _opened(settings: BrokerSettings, wall_ms: Callable[[], int]) -> LogDirectory:
+    """The broker's log directory; reads and writes files."""
+    return open_directory(
+        settings.data_dir,
+        broker_id=BrokerId(settings.broker_id),
+        mint_id=lambda: encode_id(uuid.uuid4()),
+        boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+        wall_ms=wall_ms,
+        segment_bytes=settings.segment_bytes,
+        reserve_bytes=settings.reserve_bytes,
+    )

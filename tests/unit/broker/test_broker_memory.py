@@ -11,10 +11,10 @@ from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.cluster.orders.orders import Orders
 from regnum_broker.log.opening import open_directory
-from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.follower import Fetchers, LeaderStream
-from regnum_broker.replication.follower_streams import FollowerStreams
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.sessions.fetch_session import FetchSession
+from regnum_broker.replication.sessions.follower_streams import FollowerStreams
 from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from regnum_service.channel import Channels

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_broker.replication.fetch_session import WATERMARKS_MAX
+from regnum_broker.replication.sessions.fetch_session import WATERMARKS_MAX
 from regnum_broker.replication.throttle import Meter
 from regnum_model.ids import LeaderEpoch
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, FetchingFollower, LeadingReplicas

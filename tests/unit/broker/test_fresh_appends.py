@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from regnum_broker.replication.fresh_appends import FreshAppends
+from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_testing.batches import batch_of
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas

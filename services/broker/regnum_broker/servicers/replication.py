@@ -11,9 +11,9 @@ from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import slices
 
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
-from regnum_broker.replication.fetch_session import FetchSession
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.sessions.fetch_session import FetchSession
 
 QUERIES_MAX: Final = 10_000
 """Partitions of one OffsetForLeaderEpoch."""

@@ -32,10 +32,10 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.log.errors import DirectoryFailedError, StorageError
 from regnum_broker.log.replica.parts import Appended, AppendOutcome
 from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
-from regnum_broker.replication.fresh_appends import FreshAppends
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
+from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.produce_requests import built, check_request, wrong_in
 from regnum_broker.storage import Storage

@@ -24,7 +24,10 @@ from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
 
-from regnum_broker.replication.fetch_positions import (
+from regnum_broker.replication.leader import FollowerStream, Leadership
+from regnum_broker.replication.partition import Partition
+from regnum_broker.replication.purgatory import Signal
+from regnum_broker.replication.sessions.fetch_positions import (
     UNSENT,
     Commits,
     Position,
@@ -35,11 +38,8 @@ from regnum_broker.replication.fetch_positions import (
     refusal,
     unsubscribe,
 )
-from regnum_broker.replication.follower_streams import FollowerStreams
-from regnum_broker.replication.fresh_appends import FreshAppends
-from regnum_broker.replication.leader import FollowerStream, Leadership
-from regnum_broker.replication.partition import Partition
-from regnum_broker.replication.purgatory import Signal
+from regnum_broker.replication.sessions.follower_streams import FollowerStreams
+from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
 
@@ -366,7 +366,7 @@ class FetchSession:
         """Add records to an answer; how many bytes of what it may have are left."""
         left = bytes_max
         turns = Turns(SLICE)
-        for read, data in await self._data_of(reads, bytes_max):
+        for read, data in await _data_of(reads, bytes_max, fresh=self._fresh, storage=self._storage):
             await turns.took()
             position, partition = read.position, read.partition
             if data is None:
@@ -383,24 +383,6 @@ class FetchSession:
             else:
                 self._refuse(answer, position, partition, data)
         return left
-
-    async def _data_of(self, reads: list[Read], bytes_max: int) -> list[tuple[Read, bytes | Code | None]]:
-        """What there is for each, as far as there is room (None: there is not); who keeps up goes first."""
-        found: list[tuple[Read, bytes | Code | None]] = []
-        behind: list[Read] = []
-        room = bytes_max
-        for read in reads:
-            data = self._fresh.read(read.leadership, read.position.offset, room) if room > 0 else b""
-            if data:
-                found.append((read, data))
-                room -= len(data)
-            else:
-                behind.append(read)
-        if not behind:
-            return found
-        wanted = [(read.partition.log, read.position.offset) for read in behind] if room > 0 else []
-        read_now = await self._storage.read(lambda: read_logs(wanted, room)) if wanted else []
-        return found + list(itertools.zip_longest(behind, read_now))
 
     def _add_watermarks(self, answer: replication_pb2.FetchReplicaResponse) -> None:
         """Add high watermarks and log starts that moved since they were sent; more than fit ride on the next one."""
@@ -425,3 +407,24 @@ def _has_moved(position: Position, partition: Partition) -> bool:
         partition.high_watermark != position.sent_high_watermark
         or partition.log.log_start_offset > position.sent_log_start
     )
+
+
+async def _data_of(
+    reads: list[Read], bytes_max: int, *, fresh: FreshAppends, storage: Storage
+) -> list[tuple[Read, bytes | Code | None]]:
+    """What there is for each, as far as there is room (None: there is not); who keeps up goes first."""
+    found: list[tuple[Read, bytes | Code | None]] = []
+    behind: list[Read] = []
+    room = bytes_max
+    for read in reads:
+        data = fresh.read(read.leadership, read.position.offset, room) if room > 0 else b""
+        if data:
+            found.append((read, data))
+            room -= len(data)
+        else:
+            behind.append(read)
+    if not behind:
+        return found
+    wanted = [(read.partition.log, read.position.offset) for read in behind] if room > 0 else []
+    read_now = await storage.read(lambda: read_logs(wanted, room)) if wanted else []
+    return found + list(itertools.zip_longest(behind, read_now))
