@@ -12,8 +12,8 @@ that closes.
 
 Forks: gRPC and threads do not survive ``os.fork``. A client that was open then is refused in the child, with a clear
 error, and ``close`` does nothing there; open clients in the child, best after the fork only (gunicorn: post_fork).
-Who forks while clients are open sets GRPC_ENABLE_FORK_SUPPORT=0: gRPC's own handlers of forks do not know of event loops,
-and half of such children ended with a segmentation fault.
+Who forks while clients are open sets GRPC_ENABLE_FORK_SUPPORT=0: gRPC's own handlers of forks do not know of event
+loops, and half of such children ended with a segmentation fault.
 
 Signals: Python handles them in the main thread, which waits here so that it can: Ctrl-C ends a call with
 KeyboardInterrupt, and what the call was doing is cancelled. Records that had just come are not lost by that, the next
