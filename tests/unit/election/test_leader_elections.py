@@ -219,20 +219,21 @@ async def test_offline_partitions_are_listed_with_their_reasons_and_come_back_by
     topic = await create(controller, "t", [1], [3])
     await create(controller, "b", [1, 2])
     await create(controller, "u", [2])
-    assert (await controller.leaders.offline((), 0)).total == 0
+    assert (await controller.leaders.offline((), token="", size=0)).total == 0
     cluster.kill(1)
     await until(lambda: PartitionKey(topic, 0) in controller.picture.unled)
-    (one,) = (await controller.leaders.offline((), 0)).partitions
+    (one,) = (await controller.leaders.offline((), token="", size=0)).partitions
     assert (one.topic, one.number, one.why.reason) == ("t", 0, OfflineReason.MEMBERS_AWAY)
     assert "1" in one.why.message
     cluster.kill(2)
     await until(lambda: len(controller.picture.unled) == 3)
-    page = await controller.leaders.offline((), 2)
+    page = await controller.leaders.offline((), token="", size=2)
     assert ([(one.topic, one.number) for one in page.partitions], page.total) == ([("b", 0), ("t", 0)], 3)
-    assert (await controller.leaders.offline(("u",), 0)).total == 1
+    assert (await controller.leaders.offline(("u",), token="", size=0)).total == 1
     await cluster.register(1, log_id="wiped")
     await until(lambda: BrokerId(1) in controller.picture.brokers)
-    reasons = {one.topic: one.why.reason for one in (await controller.leaders.offline(("t", "b"), 0)).partitions}
+    page = await controller.leaders.offline(("t", "b"), token="", size=0)
+    reasons = {one.topic: one.why.reason for one in page.partitions}
     assert reasons == {"t": OfflineReason.OTHER_LOG, "b": OfflineReason.MEMBERS_AWAY}
     await cluster.register(2)
     await until(lambda: set(controller.picture.unled) == {PartitionKey(topic, 0)})
@@ -269,7 +270,8 @@ async def test_the_index_of_partitions_without_a_leader_is_what_a_look_at_all_wo
     await cluster.outside.delete(paths.leader_and_isr("t", 2), version=None)
     controller.queue.put(isr_report(PartitionKey(topic, 2)))
     await until(lambda: len(controller.picture.unled) == 3)
-    reasons = {one.number: one.why.reason for one in (await controller.leaders.offline((), 0)).partitions}
+    page = await controller.leaders.offline((), token="", size=0)
+    reasons = {one.number: one.why.reason for one in page.partitions}
     assert reasons[2] is OfflineReason.STATE_UNUSABLE
 
 
