@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from regnum_client import ConsumerSettings, OffsetOutOfRangeError, ProducerSettings, ResetPolicy, TopicPartition
+from regnum_client.commands.logs.inspection import Totals, inspect_file
 from regnum_client.sync import Admin, Consumer, Producer
 from regnum_local.cluster import LocalCluster
 from regnum_testing.sdk_examples import run_examples
@@ -44,6 +45,15 @@ def fall_off(bootstrap: str) -> tuple[int, list[int], list[int]]:
     return caught.value.offset, from_the_beginning, from_the_end
 
 
+def records_in(segment: Path) -> int:
+    """What `regnum logs inspect --records` finds in a segment that a broker wrote; none of it may be damaged."""
+    totals = Totals(file=str(segment), size_bytes=segment.stat().st_size)
+    rows = list(inspect_file(segment, with_records=True, totals=totals))
+    assert totals.problems == 0, totals.sentence()
+    assert totals.records == sum(row["kind"] == "record" for row in rows)
+    return totals.records
+
+
 async def test_examples_a_service_without_asyncio_and_a_log_that_begins_later(tmp_path: Path) -> None:
     """One cluster for all: to start it takes longer than the rest."""
     async with LocalCluster(tmp_path, brokers=1, elections=1, metadata=1, report=lambda _text: None) as cluster:
@@ -53,3 +63,5 @@ async def test_examples_a_service_without_asyncio_and_a_log_that_begins_later(tm
         lines = [f"line {number}" for number in range(1000)]
         assert await asyncio.to_thread(echo, bootstrap, "echoed", lines) == lines
         assert await asyncio.to_thread(fall_off, bootstrap) == (5, list(range(60, 100)), [100])
+    found = [records_in(segment) for segment in tmp_path.glob("broker-1/replicas/*/*.log")]
+    assert 101 in found, "those that were deleted are in the file still"

@@ -93,7 +93,10 @@ def _segments(files: Sequence[Path]) -> Iterator[Path]:
         if file.is_dir():
             inside = sorted(file.glob("*.log"))
             if not inside:
-                raise wrong_use(f"{file} has no segments (*.log); give the folder of a replica, such as DIR/TOPIC-0")
+                raise wrong_use(
+                    f"{file} has no segments (*.log); give the folder of a replica, replicas/TOPIC_ID-PARTITION in the "
+                    "log directory of its broker (`regnum topics describe TOPIC -o json` says the id)"
+                )
             yield from inside
         elif file.suffix == ".index":
             raise wrong_use(f"{file} is an index, which brokers make anew; give the segment beside it, {file.stem}.log")
