@@ -110,6 +110,21 @@ async def test_nothing_and_half_a_producer_are_refused_and_change_nothing(
     assert (await fetch(world, 0)).high_watermark == 0
 
 
+async def test_what_clients_said_before_there_were_oneofs_is_understood(world: BrokerWorld) -> None:
+    """``records`` beside no data, and times of -1 and -2: programs that are not generated anew go on."""
+    await world.elect(1, [1])
+    records = [log_pb2.Record(value=b"a"), log_pb2.Record(value=b"b", timestamp_ms=5_000)]
+    old = log_pb2.ProducePartition(topic="t", partition=0, records=records)
+    both = log_pb2.ProducePartition(topic="t", partition=0, records=records, record_batch=batch_of(b"c"))
+    for item, code in ((old, errors_pb2.ERROR_CODE_NONE), (both, errors_pb2.ERROR_CODE_INVALID_REQUEST)):
+        request = log_pb2.ProduceRequest(partitions=[item])
+        assert (await world.log(1).Produce(request, timeout=10)).results[0].error_code == code
+    queries = [log_pb2.OffsetQuery(topic="t", partition=0, timestamp_ms=ms) for ms in (-2, -1, 0, -3)]
+    answer = await world.log(1).ListOffsets(log_pb2.ListOffsetsRequest(queries=queries), timeout=10)
+    assert [result.offset for result in answer.results] == [0, 2, 0, -1]
+    assert answer.results[3].error_code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+
+
 async def test_plain_records_that_are_repeated_are_appended_once(world: BrokerWorld) -> None:
     """Steps: two calls of one producer; the first again, as a client does that has not seen its answer; the next."""
 

@@ -214,14 +214,16 @@ class FetchHandler:
             self._leaders.complete(result)
             return result
         result.leader_epoch = found.state.leader_epoch
-        match query.WhichOneof("offset"):
-            case "earliest":
+        match query.WhichOneof("offset"), query.timestamp_ms:
+            case ("earliest", _) | ("timestamp_ms", -2):
                 result.offset = found.partition.log.log_start_offset
-            case "latest":
+            case ("latest", _) | ("timestamp_ms", -1):
                 _tell_end(result, found)
-            case "at_or_after":
+            case ("at_or_after", _):
                 at_ms = min(max(0, ceiling_unix_ms_of(query.at_or_after)), TIMESTAMP_MS_MAX)
                 return OffsetLookup(leadership=found, timestamp_ms=at_ms, result=result)
+            case ("timestamp_ms", at_ms) if at_ms >= 0:
+                return OffsetLookup(leadership=found, timestamp_ms=min(at_ms, TIMESTAMP_MS_MAX), result=result)
             case _:
                 result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
                 result.error_message = "say which offset: earliest, latest or at_or_after"

@@ -37,7 +37,7 @@ from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.produce_requests import built, check_request, wrong_in
+from regnum_broker.serving.produce_requests import batch_in, check_request, wrong_in
 from regnum_broker.storage import Storage
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
@@ -390,7 +390,7 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
     if partition.settings.max_message_bytes is not None:
         bytes_max = partition.settings.max_message_bytes
     try:
-        batch = message.record_batch or built(message.plain, now_ms)
+        batch = batch_in(message, now_ms)
         check_batch(batch, bytes_max=bytes_max)
     except BatchTooLargeError as error:
         return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))

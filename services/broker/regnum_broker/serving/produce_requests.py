@@ -42,11 +42,14 @@ def check_request(request: log_pb2.ProduceRequest) -> None:
 
 def wrong_in(message: log_pb2.ProducePartition) -> str:
     """What is wrong with the form of what is to be appended; empty where nothing is."""
-    if not message.record_batch and not message.plain.records:
+    if message.records and message.WhichOneof("data"):
+        return "records stands for plain.records in old requests: give one of the two, and no record_batch beside it"
+    if not (message.record_batch or message.plain.records or message.records):
         return "there is nothing to append: give record_batch or plain.records"
-    if not message.HasField("plain"):
-        return ""
-    plain = message.plain
+    return _wrong_in_plain(message.plain) if message.HasField("plain") else ""
+
+
+def _wrong_in_plain(plain: log_pb2.PlainRecords) -> str:
     given = [plain.HasField("producer_id"), plain.HasField("producer_epoch"), plain.HasField("base_sequence")]
     if any(given) and not all(given):
         return "producer_id, producer_epoch and base_sequence belong together: give all three, or none"
@@ -57,8 +60,14 @@ def wrong_in(message: log_pb2.ProducePartition) -> str:
     return ""
 
 
-def built(plain: log_pb2.PlainRecords, now_ms: int) -> bytes:
-    """The batch of plain records; ``now_ms`` is the time of those that have none of their own."""
+def batch_in(message: log_pb2.ProducePartition, now_ms: int) -> bytes:
+    """The batch that is to be appended; ``now_ms`` is the time of plain records that have none of their own."""
+    if message.record_batch:
+        return message.record_batch
+    return _built(message.plain if message.HasField("plain") else log_pb2.PlainRecords(records=message.records), now_ms)
+
+
+def _built(plain: log_pb2.PlainRecords, now_ms: int) -> bytes:
     return build_batch(
         [
             NewRecord(

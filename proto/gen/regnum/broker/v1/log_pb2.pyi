@@ -21,6 +21,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class _Acks:
@@ -199,6 +204,7 @@ class ProducePartition(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     RECORD_BATCH_FIELD_NUMBER: _builtins.int
     PLAIN_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -211,6 +217,11 @@ class ProducePartition(_message.Message):
     def plain(self) -> Global___PlainRecords:
         """Records of a client without a codec; the broker builds an uncompressed batch of them."""
 
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]:
+        """What clients said before there was ``plain``: plain.records without a producer id. Not beside data."""
+
     def __init__(
         self,
         *,
@@ -219,10 +230,11 @@ class ProducePartition(_message.Message):
         partition: _builtins.int = ...,
         record_batch: _builtins.bytes = ...,
         plain: Global___PlainRecords | None = ...,
+        records: _abc.Iterable[Global___Record] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "plain", b"plain", "record_batch", b"record_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "partition", b"partition", "plain", b"plain", "record_batch", b"record_batch", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "partition", b"partition", "plain", b"plain", "record_batch", b"record_batch", "records", b"records", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_data: _TypeAlias = _typing.Literal["record_batch", "plain"]  # noqa: Y015
     _WhichOneofArgType_data: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
@@ -663,6 +675,7 @@ class OffsetQuery(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     EARLIEST_FIELD_NUMBER: _builtins.int
     LATEST_FIELD_NUMBER: _builtins.int
     AT_OR_AFTER_FIELD_NUMBER: _builtins.int
@@ -670,6 +683,20 @@ class OffsetQuery(_message.Message):
     """Topic name."""
     partition: _builtins.int
     """Partition number."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def timestamp_ms(self) -> _builtins.int:
+        """What clients said before there were the others: -2 is earliest, -1 is latest, and any other number is at_or_after
+        in milliseconds since 1970.
+        """
+
+    @timestamp_ms.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def timestamp_ms(self, value: _builtins.int) -> None:
+        """What clients said before there were the others: -2 is earliest, -1 is latest, and any other number is at_or_after
+        in milliseconds since 1970.
+        """
+
     @_builtins.property
     def earliest(self) -> Global___EarliestOffset:
         """The first of the log."""
@@ -687,15 +714,16 @@ class OffsetQuery(_message.Message):
         *,
         topic: _builtins.str = ...,
         partition: _builtins.int = ...,
+        timestamp_ms: _builtins.int = ...,
         earliest: Global___EarliestOffset | None = ...,
         latest: Global___LatestOffset | None = ...,
         at_or_after: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_or_after", b"at_or_after", "earliest", b"earliest", "latest", b"latest", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_offset: _TypeAlias = _typing.Literal["earliest", "latest", "at_or_after"]  # noqa: Y015
+    _WhichOneofReturnType_offset: _TypeAlias = _typing.Literal["timestamp_ms", "earliest", "latest", "at_or_after"]  # noqa: Y015
     _WhichOneofArgType_offset: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_offset) -> _WhichOneofReturnType_offset | None: ...
 
