@@ -94,7 +94,7 @@ def examine(
         stale_log_starts=frozenset(log_starts.keys() - replicas.keys()),
         complete=(
             (stop is not None or same_boot)
-            and not (tidied.strays or adopted or journaled.incomplete)
+            and not (tidied.strays or adopted or journaled.incomplete or is_damaged(starts_file or b""))
             and all(_is_whole(found[key], high_watermarks.get(key, 0), stop, key) for key in found)
         ),
         notes=(

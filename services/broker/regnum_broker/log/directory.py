@@ -72,7 +72,7 @@ class LogDirectory:
             str(path / "high-watermarks"), disk, contents.high_watermarks, stale=contents.stale_high_watermarks
         )
         self._start_offsets = OffsetFile(
-            str(path / "log-starts"), disk, contents.log_starts, stale=contents.stale_log_starts
+            str(path / "log-starts"), disk, contents.log_starts, stale=contents.stale_log_starts, durable=True
         )
         self.notes: Final = contents.notes
         """What people should know of the state in which the directory was found."""

@@ -32,7 +32,13 @@ class OffsetFile:
     """For the writer thread; ``of`` for any, ``sync`` for one other."""
 
     def __init__(
-        self, path: str, disk: GuardedDisk, values: Mapping[PartitionKey, int], *, stale: Iterable[PartitionKey]
+        self,
+        path: str,
+        disk: GuardedDisk,
+        values: Mapping[PartitionKey, int],
+        *,
+        stale: Iterable[PartitionKey],
+        durable: bool = False,
     ) -> None:
         """Only assigns.
 
@@ -41,7 +47,9 @@ class OffsetFile:
             disk: its disk.
             values: what it says of replicas that there are.
             stale: of which others it says something.
+            durable: whether a file that is made anew is on the disk before it takes the place of the one before.
         """
+        self._durable: Final = durable
         self._path: Final = path
         self._disk: Final = disk
         self._values: Final = dict(values)
@@ -123,7 +131,7 @@ class OffsetFile:
             line = encode_checkpoint({**self._stale, **changed})
             if self._size_bytes + len(line) <= self._size_bytes_max and self._append(line, bookkeeping=bookkeeping):
                 return
-        self._replace(changed, sync=False, bookkeeping=bookkeeping)
+        self._replace(changed, sync=self._durable, bookkeeping=bookkeeping)
 
     def _append(self, line: bytes, *, bookkeeping: bool) -> bool:
         """Add a line; False: the file was removed or cut under the process."""

@@ -107,5 +107,8 @@ def _opened(
         wall_ms=wall_ms,
     )
     disk.on_failure(proof.void)
+    if contents.log_starts:
+        # What a killed process had written and not synced is shown from now on.
+        directory.starts.save_all()
     directory.make_reserve()
     return directory

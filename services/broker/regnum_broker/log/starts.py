@@ -47,7 +47,8 @@ class LogStarts:
     def record(self, starts: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
         """Write down where logs are to begin; returns which of it may be applied once it is on the disk.
 
-        A start that is not beyond the present one, or lies beyond the end of the log, is left out.
+        A start that is not beyond the present one, or lies beyond the end of the log, is left out. Where a later one is
+        recorded that was not applied yet, it is that one: two that ask at a time do not undo one another.
 
         Raises:
             ResourceExhaustedError: not even the reserve was there to write it down; no start moves.
@@ -55,7 +56,7 @@ class LogStarts:
         """
         replicas = self._replicas()
         moving = {
-            key: offset
+            key: max(offset, self._file.of(key))
             for key, offset in starts.items()
             if (log := replicas.get(key)) is not None
             and log.fault is None
@@ -72,6 +73,15 @@ class LogStarts:
             DirectoryFailedError: it failed.
         """
         self._file.sync()
+
+    def save_all(self) -> None:
+        """Make the file anew and bring it to the disk, before anybody is told what a former process had written.
+
+        Raises:
+            ResourceExhaustedError: no room; what was saved last stands.
+            DirectoryFailedError: the disk failed.
+        """
+        self._file.save_all()
 
     def apply(self, starts: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
         """Begin logs where it was recorded, and synced, that they do; returns where those begin now that moved.

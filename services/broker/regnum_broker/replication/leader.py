@@ -237,8 +237,9 @@ class Leadership(Role):
 
     @property
     def low_watermark(self) -> int:
-        """Smallest start of the log here and those of replicas that are in sync or fetch. Of one unheard of it is 0."""
-        counted = {id for id, stream in self._streams.items() if stream.open}.union(self.state.isr) - {self.broker}
+        """Smallest start of the log here and of replicas that may lead next or fetch. Of one unheard of it is 0."""
+        counted = {id for id, stream in self._streams.items() if stream.open}
+        counted = counted.union(self.state.isr, self.state.elr, self.proposed_isr or ()) - {self.broker}
         starts = (self._log_starts.get(id, 0) for id in counted)
         return min(self.partition.log.log_start_offset, min(starts, default=self.partition.log.log_start_offset))
 

@@ -205,12 +205,17 @@ class _Recovery:
             self._before += (segment.path, segment.index_path)
         files = files[first:]
         self._first_offset = files[0].base_offset
+        if self._first_offset > start:
+            # Whoever moves a log's start, or begins it anew, writes down where to: what is gone was not meant to go.
+            self._lost = f"its first segment begins at offset {self._first_offset}, and the log at {start}"
         closed = [self._closed_segment(this, following.base_offset) for this, following in pairwise(files)]
         recovered = self._with_last(closed, files[-1])
         end = recovered.segments[-1].next_offset
         if end >= start:
             return recovered
-        self._lost = f"it ends at offset {end}, and was known to begin at {start}"
+        if not self._circumstances.same_boot:
+            self._lost = f"it ends at offset {end}, and was known to begin at {start}"
+        # Else a kill came in the middle of beginning anew, for which the log was given up already.
         for segment in recovered.segments:
             segment.delete()
         return self._begun_anew(start)

@@ -13,7 +13,7 @@ from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.epochs import EpochCache
-from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.replica.folder import ReplicaFolder
 from regnum_broker.log.replica.host import ReplicaHost
 from regnum_broker.log.replica.leader_epochs import LeaderEpochs
@@ -193,10 +193,15 @@ class ReplicaLog(Tail):
         if within:
             # The leader's log begins within this batch. It is taken whole, and the log begins in it here as well.
             check_continues(parts, log_end_offset=first.base_offset, last_epoch=NO_EPOCH)
-            self._host.record_start(self._folder.key, start)
-            self._start_anew(first.base_offset)
+            self._host.before_append()
+            self._start_anew(first.base_offset, begins=start)
         check_continues(parts, log_end_offset=self.log_end_offset, last_epoch=self.last_record_epoch)
-        self._write(parts)
+        try:
+            self._write(parts)
+        except ResourceExhaustedError:
+            if within:
+                self._start_anew(start)
+            raise
         if within:
             self.begin_at(start)
         return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
@@ -267,14 +272,24 @@ class ReplicaLog(Tail):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the log is then empty and begins at ``offset``."""
         self._shown.refuse_if_unusable()
-        self._host.lower_start(self._folder.key, start=offset, end=offset)
         self._start_anew(offset)
 
-    def _start_anew(self, offset: int, *, epochs_until: int = 0) -> None:
-        """Remove everything but the epochs that began before ``epochs_until``."""
+    def _start_anew(self, offset: int, *, begins: int | None = None, epochs_until: int = 0) -> None:
+        """Remove everything but the epochs that began before ``epochs_until``.
+
+        Args:
+            offset: where the first batch will begin.
+            begins: where the log begins, if that is within this batch.
+            epochs_until: an offset.
+        """
         shown = self._shown
         shown.refuse_if_unusable()
+        begins = offset if begins is None else begins
+        # A kill must find no log whose first segment lies beyond the start that is recorded: that would be a loss.
+        goes_back = begins < shown.log_start_offset
         self._host.before_change()
+        if not goes_back:
+            self._host.record_start(self._folder.key, begins)
         self._folder.make()
         with shown.cutting():
             shown.log_start_offset = shown.log_end_offset = offset
@@ -286,6 +301,8 @@ class ReplicaLog(Tail):
             first.create()
             shown.segments = (first,)
             self._folder.note_files()
+        if goes_back:
+            self._host.record_start(self._folder.key, begins)
         self._high_watermark = offset
         self._changed = self._unsynced = True
         self._folder.changed()
@@ -307,7 +324,7 @@ class ReplicaLog(Tail):
         if not shown.log_start_offset < offset <= shown.log_end_offset:
             return False
         if offset == shown.log_end_offset and shown.segments[-1].size_bytes > 0:
-            self._begin_after_all()
+            shown.undamaged(self._begin_after_all)
         first = segment_of(shown.segments, offset)
         removed = [segment for segment in shown.segments if segment.base_offset < first.base_offset]
         shown.begin_at(offset, shown.segments[len(removed) :])
