@@ -229,7 +229,7 @@ class Shard:
         """Forget offsets that are over, and groups of which nothing is left."""
         turns = Turns(SLICE)
         for group_id in tuple(self.groups):
-            await turns.took()
+            await turns.took(1 + len(self.offsets.get(group_id, ())))
             group, now_ms = self.groups.get(group_id), self._clock.wall_ms()
             if group is None or group.pending or self.is_committing(group_id) or self.log.is_full:
                 continue

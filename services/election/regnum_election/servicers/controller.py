@@ -35,6 +35,8 @@ OFFSETS_CONFIGS: Final = tuple(
         # Whatever the cluster says of other topics: a committed offset that is old is no less committed.
         ("retention.ms", "-1"),
         ("retention.bytes", "-1"),
+        # An offset that goes back is records read twice, by everybody who reads in groups.
+        ("unclean.leader.election.enable", "false"),
     )
     # A release that deletes no records has no such settings.
     if name in DEFINITIONS
