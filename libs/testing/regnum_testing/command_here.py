@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
-import structlog
 from regnum_client.command import main
 
 
@@ -46,15 +45,11 @@ class CommandHere:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
         # The command takes the hook of its process for itself; this one is the tests'.
         hook = sys.excepthook
-        # A broker in this process may have something to say meanwhile, and that is not the command's output.
-        logging = structlog.get_config()
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
         try:
             with redirect_stdout(out), redirect_stderr(err):
                 status = main(arguments)
         finally:
             sys.excepthook = hook
-            structlog.configure(**logging)
         out.seek(0)
         err.seek(0)
         return Ran(status, out.read(), err.read())
