@@ -247,8 +247,9 @@ class History(RuleBasedStateMachine):
         self.batches = [batch for batch in self.batches if batch.next_offset <= end]
         assert end == self.end
         if lost and end == self.start:
-            # What of them the journal had not heard of went with the batches.
-            assert set(self.replica.epochs.entries) <= set(self.epochs.entries)
+            # What of them the journal had not heard of went with the batches; one that began where the lost one did may
+            # be back, for the journal has it.
+            assert {entry for entry in self.replica.epochs.entries if entry[1] < end} <= set(self.epochs.entries)
             self.epochs = self.replica.epochs
         elif lost:
             self.epochs = EpochCache(tuple(entry for entry in self.epochs.entries if entry[1] < end))

@@ -1,8 +1,10 @@
 """`regnum groups` and what the SDK knows of groups, against a broker that coordinates them."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from regnum.types.v1 import errors_pb2, types_pb2
@@ -12,7 +14,7 @@ from regnum_model.ids import BrokerId
 from regnum_service.errors import ExitStatus, RegnumError
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID
-from regnum_testing.command_here import CommandHere
+from regnum_testing.command_here import CommandHere, Ran
 from regnum_testing.group_world import GroupWorld, TestMember
 
 
@@ -40,21 +42,31 @@ def bootstrap(world: GroupWorld) -> str:
     return world.brokers[BrokerId(1)].settings.client_listen
 
 
+def content_of(ran: Ran) -> Any:
+    """The JSON that a command printed; the broker is in this process and may have logged something before it."""
+    return json.loads("\n".join(lines_of(ran)))
+
+
+def lines_of(ran: Ran) -> list[str]:
+    """What it printed, likewise."""
+    return [line for line in ran.out.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
+
+
 async def test_groups_are_listed_and_described_with_their_lag(world: GroupWorld) -> None:
     regnum = CommandHere(bootstrap(world))
     listed = await regnum("groups", "list", "-o", "json")
-    assert [(row["group"], row["state"], row["coordinator"]) for row in json.loads(listed.out)] == [
+    assert [(row["group"], row["state"], row["coordinator"]) for row in content_of(listed)] == [
         ("idle", "Empty", 1),
         ("readers", "Stable", 1),
     ]
     shown = await regnum("group", "describe", "readers", "-o", "jsonl")
-    row = json.loads(shown.out)
+    row = content_of(shown)
     assert (row["topic"], row["partition"], row["committed"], row["log_end"], row["lag"]) == ("t", 0, 1, 3, 2)
     table = await regnum("groups", "describe", "idle")
-    assert table.out.splitlines()[0].split() == ["TOPIC", "PARTITION", "COMMITTED", "LOG", "END", "LAG", "METADATA"]
+    assert lines_of(table)[0].split() == ["TOPIC", "PARTITION", "COMMITTED", "LOG", "END", "LAG", "METADATA"]
     assert "Empty" in table.err
     members = await regnum("groups", "describe", "readers", "--members", "-o", "json")
-    (one,) = json.loads(members.out)
+    (one,) = content_of(members)
     assert (one["client_id"], one["leader"], one["assignment_bytes"]) == ("worker", True, 3)
     missing = await regnum("groups", "describe", "nobody", "-o", "json")
     assert missing.status == ExitStatus.NOT_FOUND
@@ -63,14 +75,14 @@ async def test_groups_are_listed_and_described_with_their_lag(world: GroupWorld)
 async def test_a_group_is_deleted_only_when_it_is_said_twice_and_nobody_is_in_it(world: GroupWorld) -> None:
     regnum = CommandHere(bootstrap(world))
     looked = await regnum("groups", "delete", "idle", "-o", "json")
-    assert json.loads(looked.out) == {"group": "idle", "state": "Empty", "offsets": 2, "deleted": False}
+    assert content_of(looked) == {"group": "idle", "state": "Empty", "offsets": 2, "deleted": False}
     assert "--yes" in looked.err
     busy = await regnum("groups", "delete", "readers", "--yes")
     assert busy.status == ExitStatus.CONFLICT
     gone = await regnum("groups", "delete", "idle", "--yes", "-o", "json")
-    assert json.loads(gone.out)["deleted"] is True
+    assert content_of(gone)["deleted"] is True
     left = await regnum("groups", "list", "-o", "json")
-    assert [row["group"] for row in json.loads(left.out)] == ["readers"]
+    assert [row["group"] for row in content_of(left)] == ["readers"]
 
 
 async def test_the_sdk_tells_the_same(world: GroupWorld) -> None:
