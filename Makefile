@@ -34,7 +34,7 @@ bench: install ## every benchmark at a small size on both stores, into bench/res
 
 # Tests with servers wait for much, so that those of clusters, those of the stores and the unit tests, in two parts, run all
 # at once, and the checks behind the first that ends; what measures CPU time comes afterwards, in two halves.
-test: install ## every check, and every test but the longest (about 14 minutes on two processors)
+test: install ## every check, and every test but the longest (about 10 to 12 minutes on two processors)
 	@$(MAKE) --no-print-directory -j4 check-clusters check-services check-units check-stores lint
 	@$(MAKE) --no-print-directory -j2 check-loops-of-election check-loops
 

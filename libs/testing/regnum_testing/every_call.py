@@ -42,6 +42,9 @@ _INTEGERS: Final[Mapping[int, tuple[int, int]]] = {
 _UNEXPECTED: Final = frozenset(
     {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNAVAILABLE}
 )
+_STILL_LOADING: Final = "still reads what is known of"
+"""A coordinator of groups says so for a moment after it began: an answer, with the code of who does not answer."""
+
 _OF_OUR_OWN_SIDE: Final = "Internal error from Core"
 """How gRPC's client ends a stream that it was told to write to after the server had closed it."""
 _UNKNOWN_OUTCOME: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
@@ -130,7 +133,7 @@ class Answer:
     @property
     def unexpected(self) -> bool:
         """Whether the server did not know what to answer."""
-        if self.details == _OF_OUR_OWN_SIDE:
+        if self.details == _OF_OUR_OWN_SIDE or _STILL_LOADING in self.details:
             return False
         return self.code in _UNEXPECTED or any(
             code == errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR
