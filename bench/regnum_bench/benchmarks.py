@@ -6,6 +6,7 @@ from typing import Final
 
 from regnum_bench.admit import admit
 from regnum_bench.failover import failover
+from regnum_bench.idle import idle
 from regnum_bench.listing import listing
 from regnum_bench.load import load
 from regnum_bench.outage import outage
@@ -103,6 +104,25 @@ ALL: Final = (
         ),
         options=(*_CLUSTER, *_TOPICS),
         headline=("list_s", "list_cpu_command_s", "page_p50_ms"),
+    ),
+    Benchmark(
+        name="idle",
+        what="brokers with partitions that nobody uses, beside the same brokers without any: memory, processor time",
+        measure=idle,
+        shape=Shape(
+            brokers=3,
+            elections=1,
+            metadata=1,
+            topics=10,
+            partitions=1_000,
+            replication_factor=3,
+            batch=1,
+            repetitions=3,
+            warm_up=0,
+            settle_s=5.0,
+        ),
+        options=(*_CLUSTER, *_TOPICS),
+        headline=("idle_cpu_ratio", "memory_above_bytes"),
     ),
     Benchmark(
         name="produce",

@@ -10,7 +10,6 @@ what serving the brokers costs, in payloads. A repetition is a new full push to 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -23,6 +22,7 @@ from regnum_service.channel import open_channel
 from regnum_bench.children import child
 from regnum_bench.figures import Round, quantile
 from regnum_bench.launching import launched
+from regnum_bench.memory import Memory
 from regnum_bench.receivers import SEEN
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
@@ -173,30 +173,6 @@ class Process:
         """(version, moment, bytes) of every receiver since the last call."""
         noted: Any = json.loads(await self._seen(b"", timeout=CALL_S))
         return [[(int(version), float(at_s), int(size)) for version, at_s, size in one] for one in noted]
-
-
-class Memory:
-    """Resident memory of another process of ours."""
-
-    def __init__(self, pid: int) -> None:
-        self._folder = Path(f"/proc/{pid}")
-
-    def resident_bytes(self) -> int:
-        """Now."""
-        return self._status("VmRSS")
-
-    def peak_bytes(self) -> int:
-        """The most since the start, or since ``forget_peak``."""
-        return self._status("VmHWM")
-
-    def forget_peak(self) -> None:
-        """The peak begins anew."""
-        (self._folder / "clear_refs").write_text("5", encoding="ascii")
-
-    def _status(self, field: str) -> int:
-        lines = (self._folder / "status").read_text(encoding="ascii", errors="replace").splitlines()
-        (line,) = [line for line in lines if line.startswith(f"{field}:")]
-        return int(line.split()[1]) * 1024
 
 
 def topics(shape: Shape, *, count: int | None = None, leader_epoch: int = 1) -> Iterator[types_pb2.TopicState]:

@@ -52,6 +52,8 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="reassignment", shape=once.changed({**moved, "elections": 1, "metadata": 1, "settle_s": 1.0}))
     one = {"brokers": 1, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
     yield Job(benchmark="listing", shape=once.changed({**one, "topics": 1_000, "repetitions": 3, "settle_s": 0.5}))
+    small = {"brokers": 1, "elections": 1, "metadata": 1, "topics": 1, "partitions": 1_000, "replication_factor": 1}
+    yield Job(benchmark="idle", shape=once.changed({**small, "batch": 1, "settle_s": 2.0}))
     few = once.changed({"topics": 1, "partitions": 6, "records": 20_000, "repetitions": 2})
     yield Job(benchmark="produce", shape=few)
     yield Job(benchmark="consume", shape=few)
@@ -81,6 +83,13 @@ def _full(store: str) -> Iterator[Job]:
     listed = {"brokers": 2, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
     many_topics = shape.changed({**listed, "repetitions": 5, "deadline_s": 900.0})
     yield Job(benchmark="listing", shape=many_topics, over="topics", sizes=(1_000, 5_000, 20_000, 100_000))
+    settled = {"elections": 1, "metadata": 1, "batch": 1, "settle_s": 5.0, "warm_up": 0, "deadline_s": 600.0}
+    yield Job(
+        benchmark="idle",
+        shape=shape.changed({**settled, "topics": 10, "repetitions": 3}),
+        over="partitions",
+        sizes=(100, 1_000, 4_000),
+    )
     for factor in (1, 3):
         for batch_bytes in (16 * 1024, 512 * 1024):
             written = {"topics": 1, "partitions": 6, "replication_factor": factor, "batch_bytes": batch_bytes}

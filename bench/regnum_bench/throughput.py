@@ -1,7 +1,8 @@
 """``produce`` and ``consume``: megabytes a second, beside one raw gRPC hop of the same bytes in the same repetition.
 
-Two ways each: the wire (batches that are built once, sent by the calls that every client uses: what brokers can do) and
-the SDK (records one by one: what a Python program gets). All figures count bytes of values, a megabyte is 10**6 bytes.
+Two ways each: the wire (batches that are built once, sent by the calls that every client uses, and as requests of a
+stream: what brokers can do) and the SDK (records one by one: what a Python program gets). All figures count bytes of
+values, a megabyte is 10**6 bytes.
 """
 
 import asyncio
@@ -15,9 +16,13 @@ from typing import Final
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
 from regnum_client import EARLIEST, Consumer, Producer, ProducerSettings
+from regnum_client.cluster.connections import Connections
+from regnum_client.producer.streams import ProduceStreams
+from regnum_model.nodes import Address
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import Channels
+from regnum_service.clock import SystemClock
 
 from regnum_bench.figures import Round, quantile
 from regnum_bench.hop import Hop, hop
@@ -39,6 +44,10 @@ class Place:
     topic: str
     partition: int
     stub: "log_pb2_grpc.LogServiceAsyncStub"
+    address: Address
+    """Its client listener."""
+    streams: ProduceStreams
+    """Streams to all leaders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +72,14 @@ async def produce(run: Run) -> Measured:
         for number in range(run.shape.warm_up + run.shape.repetitions):
             hop_s, _ = await _timed(run.shape, [partial(raw.take, work.batch, CALL_S)] * work.batches)
             wire_s, calls_s = await _timed(run.shape, _sends(places, work))
+            stream_s, _ = await _timed(run.shape, _sends(places, work, streamed=True))
             sdk_s = await _send_by_sdk(cluster, work)
             megabytes = work.payload_bytes / 1e6
             figures = {
                 "produce_mb_s": megabytes / wire_s,
                 "hop_mb_s": megabytes / hop_s,
                 "produce_of_hop_ratio": hop_s / wire_s,
+                "stream_produce_mb_s": megabytes / stream_s,
                 "call_p50_ms": quantile(calls_s, 0.5) * 1000,
                 "call_p99_ms": quantile(calls_s, 0.99) * 1000,
                 "sdk_produce_mb_s": megabytes / sdk_s,
@@ -115,6 +126,7 @@ async def _ready(run: Run) -> AsyncIterator[tuple[Stand, list[Place], Hop]]:
         if head is None:
             raise MeasureError("no broker answers")
         channels = Channels()
+        streams = ProduceStreams(Connections(channels), clock=SystemClock())
         members = {member.name: member.address("client") for member in cluster.cluster.plan.members if member.ports}
         try:
             yield (
@@ -124,12 +136,15 @@ async def _ready(run: Run) -> AsyncIterator[tuple[Stand, list[Place], Hop]]:
                         topic=topic,
                         partition=partition,
                         stub=log_pb2_grpc.LogServiceStub(channels.get(members[f"broker-{leader}"])),
+                        address=members[f"broker-{leader}"],
+                        streams=streams,
                     )
                     for (topic, partition), leader in sorted(leaders.items())
                 ],
                 raw,
             )
         finally:
+            await streams.close()
             await channels.close()
 
 
@@ -159,17 +174,20 @@ async def _timed(shape: Shape, calls: Iterable[Callable[[], Awaitable[object]]])
     return time.perf_counter() - begun_s, each_s
 
 
-def _sends(places: Sequence[Place], work: Work) -> Iterable[Callable[[], Awaitable[None]]]:
+def _sends(places: Sequence[Place], work: Work, *, streamed: bool = False) -> Iterable[Callable[[], Awaitable[None]]]:
     for number in range(work.batches):
-        yield _sending(places[number % len(places)], work.batch)
+        yield _sending(places[number % len(places)], work.batch, streamed=streamed)
 
 
-def _sending(place: Place, batch: bytes) -> Callable[[], Awaitable[None]]:
+def _sending(place: Place, batch: bytes, *, streamed: bool) -> Callable[[], Awaitable[None]]:
     part = log_pb2.ProducePartition(topic=place.topic, partition=place.partition, record_batch=batch)
-    request = log_pb2.ProduceRequest(acks=log_pb2.ACKS_ALL, partitions=[part])
+    message = log_pb2.ProduceStreamRequest(request=log_pb2.ProduceRequest(acks=log_pb2.ACKS_ALL, partitions=[part]))
 
     async def send() -> None:
-        answer = await place.stub.Produce(request, timeout=CALL_S)
+        if streamed:
+            answer = await place.streams.produce(place.address, message, timeout_s=CALL_S)
+        else:
+            answer = await place.stub.Produce(message.request, timeout=CALL_S)
         (result,) = answer.results
         if result.error_code != errors_pb2.ERROR_CODE_NONE:
             raise MeasureError(f"{place.topic}-{place.partition} took no batch: {result.error_message}")

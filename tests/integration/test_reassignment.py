@@ -84,8 +84,9 @@ async def _holds(condition: bool) -> bool:
 
 def _folders(data_dir: Path, broker: int, topic_id: str) -> list[str]:
     """Folders of a topic's partitions on a broker's disk."""
-    found = (data_dir / f"broker-{broker}").rglob(f"{topic_id}-*")
-    return sorted(path.name for path in found if path.is_dir() and path.name.rpartition("-")[2].isdigit())
+    # They may go meanwhile: only their own folder is looked into, and not they.
+    found = (data_dir / f"broker-{broker}" / "replicas").glob(f"{topic_id}-*")
+    return sorted(path.name for path in found if path.name.rpartition("-")[2].isdigit())
 
 
 THROTTLE_BYTES_S = 2_000_000

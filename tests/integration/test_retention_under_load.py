@@ -11,6 +11,9 @@ from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(600)]
 
+SAMPLES_S = 0.1
+"""Time between two looks at the sizes of the logs: nothing is waited for."""
+
 MEGABYTE = 1 << 20
 LIMIT = 64 * MEGABYTE
 
@@ -58,7 +61,7 @@ class Load:
         while True:
             for id, sizes in self.sizes.items():
                 sizes.append(await asyncio.to_thread(self.size_of, id))
-            await asyncio.sleep(0.1)  # a sample, not a wait
+            await asyncio.sleep(SAMPLES_S)
 
     async def more(self, size_bytes: int) -> None:
         """Until so much more was written."""

@@ -8,6 +8,7 @@ from regnum_client import ConsumerSettings, OffsetOutOfRangeError, ProducerSetti
 from regnum_client.commands.logs.inspection import Totals, inspect_file
 from regnum_client.sync import Admin, Consumer, Producer
 from regnum_local.cluster import LocalCluster
+from regnum_local.plan import Role
 from regnum_testing.sdk_examples import run_examples
 from regnum_testing.sync_service import echo
 from regnum_testing.waiting import DEADLINE_S
@@ -56,7 +57,10 @@ def records_in(segment: Path) -> int:
 
 async def test_examples_a_service_without_asyncio_and_a_log_that_begins_later(tmp_path: Path) -> None:
     """One cluster for all: to start it takes longer than the rest."""
-    async with LocalCluster(tmp_path, brokers=1, elections=1, metadata=1, report=lambda _text: None) as cluster:
+    at_once = {Role.BROKER: ("--group-initial-rebalance-delay-ms", "0")}
+    async with LocalCluster(
+        tmp_path, brokers=1, elections=1, metadata=1, report=lambda _text: None, extra=at_once
+    ) as cluster:
         bootstrap = ",".join(cluster.bootstrap)
         said = await asyncio.to_thread(run_examples, bootstrap)
         assert not said, "".join(said)

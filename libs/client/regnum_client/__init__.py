@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         EventState,
     )
     from regnum_client.admin.describing.offset_admin import PartitionOffsets
+    from regnum_client.admin.describing.replica_admin import ReplicaSize
     from regnum_client.admin.describing.topics import TopicSummary
     from regnum_client.admin.health.views import BrokerHealth, HealthView, OverdueOrders, TroubledPartition
     from regnum_client.admin.leaders.brokers import BrokerDescription, Resignation
@@ -47,12 +48,17 @@ if TYPE_CHECKING:
     from regnum_client.admin.topics import CreatedTopic, DeletedTopic, NewPartitions, NewTopic, TopicPartitions
     from regnum_client.consumer.batches import RecordBatch
     from regnum_client.consumer.consumer import Consumer
+    from regnum_client.consumer.groups.listener import OffsetAndMetadata, RebalanceListener
     from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, ResetPolicy
     from regnum_client.consumer.settings import ConsumerSettings
     from regnum_client.errors import (
         BufferFullError,
         ClientClosedError,
+        CommitFailedError,
         DeliveryTimeoutError,
+        LogTruncationError,
+        MaxPollIntervalExceededError,
+        NoOffsetForPartitionError,
         OffsetOutOfRangeError,
         SequenceBrokenError,
         ThrottlingQuotaExceededError,
@@ -81,6 +87,7 @@ _HOMES: Final = {
     "EventState": "admin.describing.events",
     "TopicFilter": "admin.describing.topics",
     "PartitionOffsets": "admin.describing.offset_admin",
+    "ReplicaSize": "admin.describing.replica_admin",
     "TopicSummary": "admin.describing.topics",
     "Trouble": "admin.describing.topics",
     "BrokerHealth": "admin.health.views",
@@ -98,8 +105,14 @@ _HOMES: Final = {
     "Consumer": "consumer.consumer",
     "ConsumerSettings": "consumer.settings",
     "BufferFullError": "errors",
+    "OffsetAndMetadata": "consumer.groups.listener",
+    "RebalanceListener": "consumer.groups.listener",
     "ClientClosedError": "errors",
+    "CommitFailedError": "errors",
+    "MaxPollIntervalExceededError": "errors",
+    "NoOffsetForPartitionError": "errors",
     "DeliveryTimeoutError": "errors",
+    "LogTruncationError": "errors",
     "OffsetOutOfRangeError": "errors",
     "SequenceBrokenError": "errors",
     "ThrottlingQuotaExceededError": "errors",
@@ -137,6 +150,7 @@ __all__ = [
     "ClientClosedError",
     "ClientQuota",
     "ClusterEvent",
+    "CommitFailedError",
     "ConfigAlteration",
     "ConfigEntry",
     "ConfigResource",
@@ -157,11 +171,15 @@ __all__ = [
     "EventPosition",
     "EventState",
     "HealthView",
+    "LogTruncationError",
+    "MaxPollIntervalExceededError",
     "NewPartitions",
     "NewTopic",
+    "NoOffsetForPartitionError",
     "OfflinePartition",
     "OfflinePartitions",
     "OfflineReason",
+    "OffsetAndMetadata",
     "OffsetOutOfRangeError",
     "OverdueOrders",
     "PartitionOffsets",
@@ -170,9 +188,11 @@ __all__ = [
     "ProducerSettings",
     "QuotaAlteration",
     "QuotaEntity",
+    "RebalanceListener",
     "RecordBatch",
     "RecordMetadata",
     "RecoverableReplica",
+    "ReplicaSize",
     "ResetPolicy",
     "Resignation",
     "SequenceBrokenError",

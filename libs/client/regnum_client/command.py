@@ -39,7 +39,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster": ("cluster", "controller"),
     "quotas": ("quotas", "quota"),
     "configs": ("configs", "config"),
-    "groups": ("groups", "group"),
+    "groups.command": ("groups", "group"),
     "looking.events": ("events", "explain"),
     "failovers": ("failovers",),
     "logs.command": ("logs", "log"),

@@ -8,6 +8,10 @@ RegnumError                  what a broker or the controller answered
 ├── DeliveryTimeoutError     not acknowledged in time; the outcome is unknown if it was sent
 ├── SequenceBrokenError      acknowledged records are missing, or a batch before this one failed; not sent again
 ├── OffsetOutOfRangeError    the offset is no longer, or not yet, in the log
+├── LogTruncationError       records that were read are no longer in the log
+├── NoOffsetForPartitionError  a group has committed nothing there, and was not told where to begin
+├── CommitFailedError        the group did not take offsets: the partitions may be another member's
+├── MaxPollIntervalExceededError  the application was away for too long: its partitions went to others
 └── UnreadableBatchError     a stored batch cannot be decoded
 """
 
@@ -159,6 +163,105 @@ class OffsetOutOfRangeError(RegnumError):
         )
         self.partition = partition
         self.offset = offset
+
+
+class NoOffsetForPartitionError(RegnumError):
+    """A group has committed nothing in a partition, and ``auto_offset_reset`` says to fail.
+
+    >>> def begin(consumer: Consumer, error: NoOffsetForPartitionError) -> None:
+    ...     consumer.seek(error.partition, 0)
+    """
+
+    partition: TopicPartition
+    """Where."""
+
+    def __init__(self, partition: TopicPartition, *, group_id: str) -> None:
+        super().__init__(
+            errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
+            f"group {group_id!r} has committed no offset of {partition.topic}-{partition.partition}; seek() to where "
+            "it begins, or choose auto_offset_reset EARLIEST or LATEST",
+        )
+        self.partition = partition
+
+
+class CommitFailedError(RegnumError):
+    """Nothing was committed, and sending it again is of no use: go on reading.
+
+    >>> async def process(consumer: Consumer) -> None:
+    ...     async for record in consumer:
+    ...         try:
+    ...             await consumer.commit()
+    ...         except CommitFailedError:
+    ...             pass  # what was processed since the last commit comes again, here or at another member
+    """
+
+    def __init__(self, because: str) -> None:
+        super().__init__(
+            errors_pb2.ERROR_CODE_ILLEGAL_GENERATION,
+            f"the offsets were not committed: {because}. What was processed since the last commit comes again, here or "
+            "at another member; go on reading",
+        )
+
+
+class MaxPollIntervalExceededError(RegnumError):
+    """The application asked for no record for ``max_poll_interval_s``, and left the group. Raised once.
+
+    >>> async def process(consumer: Consumer) -> None:
+    ...     while True:
+    ...         try:
+    ...             await anext(consumer)
+    ...         except MaxPollIntervalExceededError:
+    ...             pass  # the next call joins the group again
+    """
+
+    def __init__(self, *, group_id: str, away_s: float, limit_s: float) -> None:
+        super().__init__(
+            errors_pb2.ERROR_CODE_UNKNOWN_MEMBER_ID,
+            f"no record was asked for in {away_s:.0f} s, and max_poll_interval_s is {limit_s:g}: this consumer left "
+            f"group {group_id!r}, and its partitions went to other members. Read on to join again; take fewer records "
+            "at a time, or allow more time",
+        )
+
+
+class LogTruncationError(RegnumError):
+    """Records that the consumer handed out are not in the log any more: an unclean election lost them (KIP-320).
+
+    Other records may stand at their offsets by now. ``seek`` to ``divergent_offset`` reads everything that came
+    instead; with ``leader_epoch`` it is noticed when even that is too far.
+
+    >>> def go_on(consumer: Consumer, error: LogTruncationError) -> None:
+    ...     undo_from(error.divergent_offset)
+    ...     consumer.seek(error.partition, error.divergent_offset, leader_epoch=error.leader_epoch)
+    """
+
+    partition: TopicPartition
+    """Where."""
+    offset: int
+    """Where the consumer stood."""
+    divergent_offset: int
+    """First offset whose record is gone: those before it are still there."""
+    leader_epoch: int | None
+    """Leader epoch of the record before ``divergent_offset``, as it was read; None: not known."""
+    finding: str
+    """What was found, without what to do about it."""
+
+    def __init__(
+        self, partition: TopicPartition, *, offset: int, divergent_offset: int, leader_epoch: int | None
+    ) -> None:
+        self.finding = (
+            f"records {divergent_offset} to {offset - 1} of {partition.topic}-{partition.partition} were read and are"
+            " not in the log any more: a leader was elected that did not have them (unclean.leader.election.enable)"
+        )
+        super().__init__(
+            errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE,
+            f"{self.finding}; seek() to {divergent_offset} to read what is there instead, or choose"
+            f" ResetPolicy.EARLIEST or LATEST, which do so (-p {partition.partition} --from {divergent_offset} of"
+            " `regnum consume`)",
+        )
+        self.partition = partition
+        self.offset = offset
+        self.divergent_offset = divergent_offset
+        self.leader_epoch = leader_epoch
 
 
 class UnreadableBatchError(RegnumError):

@@ -31,6 +31,12 @@ SEGMENT_MS: Final = "segment.ms"
 RETENTION_BYTES: Final = "retention.bytes"
 RETENTION_MS: Final = "retention.ms"
 INDEX_INTERVAL_BYTES: Final = "index.interval.bytes"
+CLEANUP_POLICY: Final = "cleanup.policy"
+MIN_CLEANABLE_DIRTY_RATIO: Final = "min.cleanable.dirty.ratio"
+DELETE_RETENTION_MS: Final = "delete.retention.ms"
+MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
+FLUSH_MESSAGES: Final = "flush.messages"
+FLUSH_MS: Final = "flush.ms"
 AUTO_LEADER_REBALANCE_ENABLE: Final = "auto.leader.rebalance.enable"
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: Final = "leader.imbalance.check.interval.seconds"
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: Final = "leader.imbalance.per.broker.percentage"
@@ -58,7 +64,24 @@ RETENTION_BYTES_MAX: Final = 2**53
 NO_LIMIT: Final = -1
 """Value of a setting that may be without limit, and is (Kafka's)."""
 
+CLEANUP_DELETE: Final = 1
+CLEANUP_COMPACT: Final = 2
+"""Values of ``cleanup.policy``; the sum of both is both."""
+CLEANUP_POLICIES: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "delete": CLEANUP_DELETE,
+        "compact": CLEANUP_COMPACT,
+        "compact,delete": CLEANUP_COMPACT | CLEANUP_DELETE,
+        "delete,compact": CLEANUP_COMPACT | CLEANUP_DELETE,
+    }
+)
+"""The same by the words that people write; of two for one value, the first is shown."""
+
+THOUSANDTHS: Final = 1000
+"""What a ratio of 1 is held as."""
+
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,16}", re.ASCII)
+_RATIO: Final = re.compile(r"([01])(?:\.([0-9]{1,3}))?", re.ASCII)
 
 
 class ConfigType(Enum):
@@ -68,6 +91,10 @@ class ConfigType(Enum):
     """Whole numbers."""
     BOOLEAN = "boolean"
     """``true`` or ``false``; held as 1 and 0."""
+    RATIO = "double"
+    """From 0 to 1, with three digits after the point; held in thousandths."""
+    LIST = "list"
+    """``delete``, ``compact`` or both; held as ``CLEANUP_POLICIES`` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +125,10 @@ class ConfigDefinition:
         """The range, in words that follow "is"."""
         if self.type is ConfigType.BOOLEAN:
             return "true or false"
+        if self.type is ConfigType.RATIO:
+            return "a number from 0 to 1, with three digits after the point at most"
+        if self.type is ConfigType.LIST:
+            return "delete, compact, or compact,delete"
         if self.least:
             return f"0, or a whole number from {self.least} to {self.high}"
         if self.unlimited:
@@ -108,6 +139,10 @@ class ConfigDefinition:
         """The value that a text means. Raises MalformedNodeError, which names the range."""
         if self.type is ConfigType.BOOLEAN:
             value = {"true": 1, "false": 0}.get(text.lower(), -1)
+        elif self.type is ConfigType.LIST:
+            value = CLEANUP_POLICIES.get(text.lower().replace(" ", ""), -1)
+        elif self.type is ConfigType.RATIO:
+            value = _thousandths(text)
         elif self.unlimited and text == str(NO_LIMIT):
             return NO_LIMIT
         else:
@@ -120,7 +155,17 @@ class ConfigDefinition:
         """The text of a value, as nodes and messages carry it."""
         if self.type is ConfigType.BOOLEAN:
             return "true" if value else "false"
+        if self.type is ConfigType.LIST:
+            return next(words for words, held in CLEANUP_POLICIES.items() if held == value)
+        if self.type is ConfigType.RATIO:
+            return f"{value / THOUSANDTHS:g}"
         return str(value)
+
+
+def _thousandths(text: str) -> int:
+    """-1: no such number."""
+    found = _RATIO.fullmatch(text)
+    return -1 if found is None else int(found[1]) * THOUSANDTHS + int((found[2] or "").ljust(3, "0"))
 
 
 DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
@@ -199,6 +244,53 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 doc="Bytes of batches between two entries of a segment's index.",
             ),
             ConfigDefinition(
+                name=CLEANUP_POLICY,
+                type=ConfigType.LIST,
+                low=CLEANUP_DELETE,
+                high=CLEANUP_COMPACT | CLEANUP_DELETE,
+                default=CLEANUP_DELETE,
+                doc="What becomes of old records: delete applies retention.ms and retention.bytes; compact keeps the "
+                "newest record of each key, and refuses records without one; compact,delete does both.",
+            ),
+            ConfigDefinition(
+                name=MIN_CLEANABLE_DIRTY_RATIO,
+                type=ConfigType.RATIO,
+                high=THOUSANDTHS,
+                default=THOUSANDTHS // 2,
+                doc="A log is compacted when the part that was not compacted yet is more than this of its closed "
+                "segments, by bytes.",
+            ),
+            ConfigDefinition(
+                name=DELETE_RETENTION_MS,
+                high=SEGMENT_MS_MAX,
+                default=86_400_000,
+                doc="How long a record without a value, which says that its key is deleted, is kept after the log was "
+                "compacted up to it, in milliseconds: whoever reads the log from its start has so long to see it.",
+            ),
+            ConfigDefinition(
+                name=MIN_COMPACTION_LAG_MS,
+                high=SEGMENT_MS_MAX,
+                default=0,
+                doc="How long records are kept as they were written before compaction may take them out, in "
+                "milliseconds.",
+            ),
+            ConfigDefinition(
+                name=FLUSH_MESSAGES,
+                low=1,
+                high=SEGMENT_MS_MAX,
+                default=SEGMENT_MS_MAX,
+                doc="After so many records, a replica brings them to the disk before it counts as having the last of "
+                "them; 1: before each append is acknowledged. Without a value, when the operating system does.",
+            ),
+            ConfigDefinition(
+                name=FLUSH_MS,
+                low=1,
+                high=SEGMENT_MS_MAX,
+                default=SEGMENT_MS_MAX,
+                doc="Milliseconds after which an append is brought to the disk, whether it was acknowledged or not. "
+                "Without a value, when the operating system does.",
+            ),
+            ConfigDefinition(
                 name=AUTO_LEADER_REBALANCE_ENABLE,
                 type=ConfigType.BOOLEAN,
                 default=1,
@@ -271,6 +363,18 @@ class ReplicaSettings:
     """Bytes that are kept; -1: any number."""
     retention_ms: int | None = None
     """Age at which records are deleted, in milliseconds; -1: at none."""
+    cleanup_policy: int | None = None
+    """What becomes of old records; see ``CLEANUP_POLICIES``."""
+    min_cleanable_dirty_ratio: int | None = None
+    """Part of a log that is not compacted yet when it is compacted, in thousandths."""
+    delete_retention_ms: int | None = None
+    """How long a deletion is kept after compaction has come to it, in milliseconds."""
+    min_compaction_lag_ms: int | None = None
+    """How long records are kept as they are before compaction, in milliseconds."""
+    flush_messages: int | None = None
+    """Records after which a replica brings what it has to the disk before it goes on."""
+    flush_ms: int | None = None
+    """Milliseconds after which an append is brought to the disk."""
 
 
 NO_SETTINGS: Final = ReplicaSettings()

@@ -17,7 +17,7 @@ from typing import Final
 import google_crc32c
 
 from regnum_records.decompress import decompress
-from regnum_records.errors import BatchTooLargeError, CorruptBatchError
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
 from regnum_records.header import (
     CODEC_MASK,
     CONTROL_BIT,
@@ -38,10 +38,16 @@ RECORD_BYTES_MIN: Final = 6
 """Bytes of the smallest record body: attributes, two deltas, and three lengths."""
 
 
-def check_batch(data: bytes, *, bytes_max: int) -> BatchHeader:
+def check_batch(data: bytes, *, bytes_max: int, keys_required: bool = False) -> BatchHeader:
     """The head of ``data``, which must be exactly one batch that every reader can read.
 
+    Args:
+        data: the batch.
+        bytes_max: its largest size.
+        keys_required: whether every record must have a key, as in a topic that is compacted.
+
     Raises:
+        KeyMissingError: it has a record without a key.
         CorruptBatchError: it is not; the message says why.
         BatchTooLargeError: it has more than ``bytes_max`` bytes.
     """
@@ -56,10 +62,10 @@ def check_batch(data: bytes, *, bytes_max: int) -> BatchHeader:
     _check_producer(header)
     verify_crc(data, header)
     codec = Codec(header.attributes & CODEC_MASK)
-    if codec is Codec.NONE:
-        _walk(data, HEADER_BYTES, header.record_count)
-    else:
-        _walk(decompress(data[HEADER_BYTES:], codec), 0, header.record_count)
+    plain, position = (data, HEADER_BYTES) if codec is Codec.NONE else (decompress(data[HEADER_BYTES:], codec), 0)
+    _walk(plain, position, header.record_count)
+    if keys_required:
+        _check_keys(plain, position)
     return header
 
 
@@ -134,6 +140,36 @@ def _walk(data: bytes, position: int, record_count: int) -> None:
     if found != record_count:
         more = " or more" if position < end else ""
         raise CorruptBatchError(f"the head counts {record_count} records, the batch has {found}{more}")
+
+
+def _check_keys(data: bytes, position: int) -> None:
+    """Step over the records, which were walked over before, and look at the length of each key."""
+    number, end = 0, len(data)
+    try:
+        while position < end:
+            length, body = _varint(data, position)
+            # Attributes, then the time and the offset, relative to the head's.
+            _, at = _varint(data, body + 1)
+            _, at = _varint(data, at)
+            if _varint(data, at)[0] < 0:
+                raise KeyMissingError(f"record {number} of the batch has no key, and its topic is compacted")
+            position = body + length
+            number += 1
+    except IndexError:
+        raise CorruptBatchError(f"record {number} ends in its head") from None
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """The zigzag varint at a position, and where it ends."""
+    value = shift = 0
+    while (byte := data[position]) >= 0x80:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+        if shift > 63:
+            raise CorruptBatchError("a number in a record has more than ten bytes")
+    value |= byte << shift
+    return (value >> 1) ^ -(value & 1), position + 1
 
 
 def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:

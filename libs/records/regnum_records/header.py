@@ -180,6 +180,18 @@ def count_records(buffer: Buffer) -> int:
     return count
 
 
+def end_offset_of(buffer: Buffer) -> int:
+    """Offset after the last record of some whole batches, as their heads say; -1: there is none."""
+    end = len(buffer) - HEADER_BYTES
+    position = last = 0
+    while position <= end:
+        last = position
+        position += LENGTH_PREFIX_BYTES + max(
+            _EXTENT.unpack_from(buffer, position)[1], HEADER_BYTES - LENGTH_PREFIX_BYTES
+        )
+    return read_header(buffer, last).next_offset if position else -1
+
+
 def assign(batch: Buffer, *, base_offset: int, leader_epoch: int) -> bytearray:
     """The batch with its offset and leader epoch set, the two fields outside the checksum."""
     assigned = bytearray(batch)

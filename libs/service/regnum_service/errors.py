@@ -103,6 +103,7 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
             _Status.UNAVAILABLE, ExitStatus.UNAVAILABLE, retriable=True, refresh=True, outcome_known=False
         ),
         errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE: _WRONG,
+        errors_pb2.ERROR_CODE_INVALID_RECORD: _WRONG,
         errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH: _OVERTAKEN,
         errors_pb2.ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _WRONG,
         errors_pb2.ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _traits(

@@ -70,6 +70,11 @@ def _from_details(error: grpc.RpcError) -> RegnumError | None:
         return None
     if status is None:
         return None
+    return from_status(status)
+
+
+def from_status(status: status_pb2.Status) -> RegnumError | None:
+    """The error that a status of ours stands for; None: it is not one of ours."""
     code: Code | None = None
     metadata: dict[str, str] = {}
     retry_after_ms: int | None = None

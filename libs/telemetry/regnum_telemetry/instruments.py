@@ -425,3 +425,41 @@ WRITER_RUN: Final = _made(
     BROKER,
     bounds=LATENCY_S,
 )
+
+GROUPS: Final = _made(
+    Kind.GAUGE, "regnum.broker.groups", "{groups}", "Consumer groups that this broker coordinates", BROKER
+)
+
+GROUP_MEMBERS: Final = _made(
+    Kind.GAUGE, "regnum.broker.group.members", "{members}", "Members of these groups, all together", BROKER
+)
+
+GROUP_REBALANCES: Final = _made(
+    Kind.COUNTER,
+    "regnum.broker.group.rebalances",
+    "{rebalances}",
+    "Generations that consumer groups have begun; many, though no members come and go: some are too slow",
+    BROKER,
+)
+
+OFFSETS_COMMITTED: Final = _made(
+    Kind.COUNTER, "regnum.broker.group.offsets.committed", "{offsets}", "Offsets that groups have committed", BROKER
+)
+
+OFFSET_COMMIT_DURATION: Final = _made(
+    Kind.HISTOGRAM,
+    "regnum.broker.group.commit.duration",
+    "s",
+    "Commits of offsets from their arrival to their answer, refused ones included; the followers are in it",
+    BROKER,
+    bounds=LATENCY_S,
+)
+
+GROUP_LOAD_DURATION: Final = _made(
+    Kind.HISTOGRAM,
+    "regnum.broker.group.load.duration",
+    "s",
+    "Time from taking over a partition of __consumer_offsets until all its groups were read",
+    BROKER,
+    bounds=LATENCY_S,
+)

@@ -27,6 +27,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.settings import load
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.ports import unused_port
 from regnum_testing.waiting import eventually, within
@@ -46,6 +47,8 @@ class RunningBroker:
     """Owner of its tasks."""
     settings: BrokerSettings
     """What it was told."""
+    metrics: Metrics
+    """What it counts."""
     sessions: list[int] = field(default_factory=list)
     """Session ids, newest last."""
 
@@ -72,19 +75,23 @@ class BrokerWorld:
         disk_timeout_s: float = 20.0,
         stray_grace_s: float = 60.0,
         more: Mapping[str, object] | None = None,
+        racks: Mapping[int, str] | None = None,
     ) -> None:
-        """Only assigns; ``more``: other settings of every broker, by flag."""
+        """Only assigns; ``more``: other settings of every broker, by flag; ``racks``: where brokers stand, by id."""
         self.server = MemoryServer()
         self.store = MemoryStore(self.server)
         self.brokers: dict[BrokerId, RunningBroker] = {}
         self.controller_epoch = 1
         self.store_away = False
         """Whether brokers that ask for a new session get none."""
+        self.ways: dict[tuple[int, int], Address] = {}
+        """Where a broker, the first of the two, finds the other's internal listener; else where it is."""
         self._root = root
         self._lag_s = lag_s
         self._disk_timeout_s = disk_timeout_s
         self._stray_grace_s = stray_grace_s
         self._more = dict(more or {})
+        self._racks = dict(racks or {})
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def begin(self) -> None:
@@ -105,6 +112,7 @@ class BrokerWorld:
                 "disk-timeout-s": self._disk_timeout_s,
                 "stray-grace-s": self._stray_grace_s,
                 **self._more,
+                **({"rack": self._racks[id]} if id in self._racks else {}),
             }
             settings = load(
                 BrokerSettings, [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]
@@ -119,9 +127,17 @@ class BrokerWorld:
                 sessions.append(store.session_id)
                 return store
 
-            broker = Broker(settings, supervisor=supervisor, open_session=open_session, clock=SystemClock())
+            metrics = Metrics()
+            broker = Broker(
+                settings, supervisor=supervisor, open_session=open_session, clock=SystemClock(), metrics=metrics
+            )
             self.brokers[BrokerId(id)] = RunningBroker(
-                id=BrokerId(id), broker=broker, supervisor=supervisor, settings=settings, sessions=sessions
+                id=BrokerId(id),
+                broker=broker,
+                supervisor=supervisor,
+                settings=settings,
+                metrics=metrics,
+                sessions=sessions,
             )
             await broker.start()
             await within(broker.registered.wait())
@@ -254,28 +270,30 @@ class BrokerWorld:
             broker_epoch=broker_epoch,
             parts=1,
             partitions=items,
-            live_leaders=[await self.live(other) for other in self.brokers],
+            live_leaders=[await self.live(other, seen_by=id) for other in self.brokers],
         )
         try:
             return await self.control(id).LeaderAndIsr(request, timeout=10)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 
-    async def live(self, id: int) -> types_pb2.Broker:
-        """A broker as other processes see it."""
+    async def live(self, id: int, *, seen_by: int = -1) -> types_pb2.Broker:
+        """A broker as other processes see it, or one other broker does."""
         running = self.brokers[BrokerId(id)]
         internal, client = (
             Address.parse(listen) for listen in (running.settings.internal_listen, running.settings.client_listen)
         )
+        internal = self.ways.get((seen_by, id), internal)
         return types_pb2.Broker(
             id=id,
+            rack=self._racks.get(id, ""),
             internal=types_pb2.Endpoint(host=internal.host, port=internal.port),
             client=types_pb2.Endpoint(host=client.host, port=client.port),
         )
 
     async def show(self, id: int, *topics: types_pb2.TopicState, version: int = 1) -> None:
         """Give a broker a full picture of the metadata."""
-        brokers = [await self.live(other) for other in self.brokers]
+        brokers = [await self.live(other, seen_by=id) for other in self.brokers]
         picture = control_pb2.UpdateMetadataRequest(
             controller_epoch=self.controller_epoch,
             to_version=version,

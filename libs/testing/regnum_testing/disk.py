@@ -1,8 +1,10 @@
 """A disk that fails when told to."""
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
 
@@ -14,6 +16,8 @@ class FaultyDisk(Disk):
         self.fail_writes: int | None = None
         self.fail_syncs: int | None = None
         self.fail_reads: int | None = None
+        self.fail_folders: int | None = None
+        """For opening folders."""
         self.fail_writes_after: tuple[int, int] | None = None
         """How many more writes succeed, and the errno of those that follow."""
         self.short_writes: int | None = None
@@ -68,6 +72,40 @@ class FaultyDisk(Disk):
             raise OSError(self.fail_syncs, errno.errorcode[self.fail_syncs])
         super().fdatasync(descriptor)
 
+    def open_folder(self, path: str) -> int:
+        """Open a folder, or fail."""
+        if self.fail_folders is not None:
+            raise OSError(self.fail_folders, errno.errorcode[self.fail_folders])
+        return super().open_folder(path)
+
+
+class ForgetfulDisk(FaultyDisk):
+    """A disk that, when power fails, has of each file only what was synced; it says when segments are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[str, int] = {}
+        """Synced bytes by path."""
+        self.at_sync: Callable[[], None] = lambda: None
+        """Called before a segment is synced."""
+        self.at_name_sync: Callable[[], None] = lambda: None
+        """Called when a replica's name has been."""
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Sync."""
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if path.endswith(".log"):
+            self.at_sync()
+        super().fdatasync(descriptor)
+        self.sizes[path] = os.fstat(descriptor).st_size
+        if path.endswith("/replica"):
+            self.at_name_sync()
+
+    def lose_power(self, folder: Path) -> None:
+        """Forget what was not synced."""
+        for path in folder.glob("*.log"):
+            os.truncate(path, self.sizes.get(str(path), 0))
+
 
 class HangingDisk(Disk):
     """A disk that stops answering writes when told to, until it is told to go on."""
@@ -106,3 +144,50 @@ class HangingDisk(Disk):
         self.removes.wait()
         super().unlink(path)
         self.removed += 1
+
+
+class KilledError(BaseException):
+    """The process was killed there: nothing of it catches this."""
+
+
+class KillingDisk(Disk):
+    """A disk under a process that is killed before one of its operations; a write is done by half."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        """Operations that change something, so far."""
+        self.kill_at: int | None = None
+        """Number of the operation that is not done any more."""
+
+    def pwritev(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> int:
+        """Write, or half of it."""
+        if self.done == self.kill_at:
+            data = b"".join(buffers)
+            super().pwritev(descriptor, [data[: len(data) // 2]], position)
+        self._next()
+        return super().pwritev(descriptor, buffers, position)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Sync."""
+        self._next()
+        super().fdatasync(descriptor)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """Cut."""
+        self._next()
+        super().ftruncate(descriptor, size)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name."""
+        self._next()
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        self._next()
+        super().unlink(path)
+
+    def _next(self) -> None:
+        if self.kill_at is not None and self.done >= self.kill_at:
+            raise KilledError
+        self.done += 1

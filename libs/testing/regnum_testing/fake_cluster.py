@@ -18,6 +18,7 @@ from regnum.admin.v1 import admin_pb2
 from regnum.broker.v1 import log_pb2, log_pb2_grpc, producer_pb2, producer_pb2_grpc
 from regnum.metadata.v1 import metadata_pb2, metadata_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_election.history.log import EventLog
 from regnum_model.broker_lists import NO_BROKERS, digest_of
 from regnum_records.header import SEQUENCE_MAX, BatchHeader, assign, read_header
@@ -29,6 +30,7 @@ from regnum_service.topic_pages import TopicPages
 
 from regnum_testing.fake_configs import FakeConfigs
 from regnum_testing.fake_election import FakeElection
+from regnum_testing.fake_groups import FakeGroups
 from regnum_testing.fake_leaders import LeaderAnswers
 from regnum_testing.fake_listener import FakeMember
 from regnum_testing.fake_quotas import FakeQuotas
@@ -64,6 +66,16 @@ class FakePartition:
     def end(self) -> int:
         """Log end offset, which is the high watermark too."""
         return self.batches[-1][0].next_offset if self.batches else self.log_start
+
+    def truncate(self, offset: int) -> None:
+        """Records from an offset on are lost, as in an unclean election; whole batches only."""
+        self.batches = [(header, batch) for header, batch in self.batches if header.next_offset <= offset]
+
+    def diverging(self, epoch: int, offset: int) -> tuple[int, int] | None:
+        """Largest epoch up to that one and where it ends, for whoever read up to ``offset`` with it, and wrongly."""
+        end = next((header.base_offset for header, _ in self.batches if header.leader_epoch > epoch), self.end)
+        known = max((header.leader_epoch for header, _ in self.batches if header.leader_epoch <= epoch), default=epoch)
+        return (known, end) if end < offset or known != epoch else None
 
     def offset_for(self, timestamp_ms: int) -> int:
         """Base offset of the first batch with a record at or after a moment; -1: none is so young."""
@@ -133,6 +145,7 @@ class FakeCluster:
         self.recoveries = FakeRecoveries()
         self.reassignments = FakeReassignments()
         self.configs = FakeConfigs()
+        self.groups = FakeGroups(self)
         self.draining: set[int] = set()
         """Brokers that are given no new replicas."""
         self.damaged: dict[str, dict[int, str]] = {}
@@ -142,6 +155,8 @@ class FakeCluster:
         self.events = EventLog(SystemClock())
         """The event log, in memory."""
         self.leaders = LeaderAnswers()
+        self.has_produce_streams = True
+        """False: brokers are of a release that has none."""
         self.before_produce: ProduceHook | None = None
         self.after_page: Callable[[], None] | None = None
         """Called when a page of topics was answered."""
@@ -156,6 +171,7 @@ class FakeCluster:
     async def __aexit__(self, *_: object) -> None:
         for member in (*self.brokers.values(), *self.elections.values()):
             await member.stop()
+        await self.groups.stop()
         await self.events.close()
         assert not self.failures, self.failures
 
@@ -260,6 +276,7 @@ class FakeBroker(
         log_pb2_grpc.add_LogServiceServicer_to_server(self, server)
         producer_pb2_grpc.add_ProducerServiceServicer_to_server(self, server)
         metadata_pb2_grpc.add_MetadataServiceServicer_to_server(self, server)
+        self.cluster.groups.register(server, self.number)
 
     async def freeze(self) -> None:
         """As SIGSTOP looks from outside, for calls that come from now on."""
@@ -395,6 +412,19 @@ class FakeBroker(
             self._name_leader(part.topic, part.partition, answer.results[-1])
         return answer
 
+    async def ProduceStream(  # noqa: N802
+        self, request_iterator: AsyncIterator[log_pb2.ProduceStreamRequest], context: Context
+    ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
+        """Request after request, as a broker does; UNIMPLEMENTED as a broker of before where the test wants it."""
+        cluster = self.cluster
+        cluster.calls["ProduceStream"] += 1
+        if not cluster.has_produce_streams:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "what is that?")
+        stream = ProduceStream(lambda request: self.Produce(request, context))
+        async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
+            async for answer in answers:
+                yield answer
+
     async def Fetch(  # noqa: N802
         self, request: log_pb2.FetchRequest, _context: Context
     ) -> log_pb2.FetchResponse:
@@ -403,7 +433,10 @@ class FakeBroker(
         cluster.calls["Fetch"] += 1
         await self._answering()
         answer = self._fetch(request)
-        if not any(result.record_batches or result.error_code for result in answer.results):
+        if not any(
+            result.record_batches or result.error_code or result.HasField("diverging_epoch")
+            for result in answer.results
+        ):
             waiting = [
                 asyncio.create_task(cluster.partitions[(part.topic, part.partition)].grown.wait())
                 for part in request.partitions
@@ -432,6 +465,10 @@ class FakeBroker(
             if (part.topic, part.partition) in self.cluster.fetch_answers:
                 result.error_code = self.cluster.fetch_answers[(part.topic, part.partition)]
                 result.error_message = "said the test"
+                continue
+            diverging = found.diverging(part.last_fetched_epoch, part.offset)
+            if part.HasField("last_fetched_epoch") and diverging is not None:
+                result.diverging_epoch.epoch, result.diverging_epoch.end_offset = diverging
                 continue
             result.high_watermark, result.log_start_offset = found.end, found.log_start
             if not found.log_start <= part.offset <= found.end:
@@ -479,6 +516,34 @@ class FakeBroker(
                 if query.HasField("at_or_after"):
                     offset = found.offset_for(query.at_or_after.ToMilliseconds())
                 answer.results.add(topic=query.topic, partition=query.partition, offset=offset)
+        return answer
+
+    async def OffsetForLeaderEpoch(  # noqa: N802
+        self, request: log_pb2.OffsetForLeaderEpochRequest, _context: Context
+    ) -> log_pb2.OffsetForLeaderEpochResponse:
+        """The SDK compares epochs with fetches."""
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"no test asks for {len(request.queries)} epochs")
+
+    async def DescribeReplicas(  # noqa: N802
+        self, request: log_pb2.DescribeReplicasRequest, _context: Context
+    ) -> log_pb2.DescribeReplicasResponse:
+        """A replica of each partition; those that follow are one record behind, if there is one."""
+        self.cluster.calls["DescribeReplicas"] += 1
+        await self._answering()
+        answer = log_pb2.DescribeReplicasResponse()
+        for query in request.queries:
+            one = self.cluster.partitions[query.topic, query.partition]
+            leads = one.leader == self.number
+            answer.results.add(
+                topic=query.topic,
+                partition=query.partition,
+                leading=leads,
+                leader_epoch=one.leader_epoch,
+                size_bytes=sum(len(batch) for _, batch in one.batches),
+                log_start_offset=one.log_start,
+                log_end_offset=one.end if leads else max(one.log_start, one.end - 1),
+                followers=[log_pb2.FollowerPosition(broker_id=id, log_end_offset=0) for id in self.cluster.brokers],
+            )
         return answer
 
     async def DeleteRecords(  # noqa: N802

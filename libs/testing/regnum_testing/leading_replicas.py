@@ -74,19 +74,22 @@ class LeadingReplicas:
         *,
         epoch: int = 0,
         isr: Sequence[int] = (LEADER, FOLLOWER),
+        elr: Sequence[int] = (),
         min_insync: int = 1,
         adding: Sequence[BrokerId] = (),
     ) -> Leadership:
         """Lead a partition from here on."""
         partition = self.partition(number)
-        members = tuple(BrokerId(id) for id in isr)
+        members, eligible = tuple(BrokerId(id) for id in isr), tuple(BrokerId(id) for id in elr)
         state = LeaderAndIsr(
             topic_id=TOPIC_ID,
             leader=LEADER,
             leader_epoch=LeaderEpoch(epoch),
             isr=members,
-            elr=(),
-            members={id: Membership(broker_epoch=BrokerEpoch(10 * id), log_id=LogId("log")) for id in members},
+            elr=eligible,
+            members={
+                id: Membership(broker_epoch=BrokerEpoch(10 * id), log_id=LogId("log")) for id in (*members, *eligible)
+            },
             controller_epoch=ControllerEpoch(1),
         )
         partition.leader_epoch, partition.version = state.leader_epoch, epoch

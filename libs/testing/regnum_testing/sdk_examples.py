@@ -3,7 +3,7 @@
 import asyncio
 import doctest
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import regnum_client
@@ -34,6 +34,7 @@ def run_examples(bootstrap: str) -> list[str]:
             producer.send("orders", value)
         producer.flush(timeout_s=DEADLINE_S)
         known = {"asyncio": asyncio, "regnum_client": regnum_client, "bootstrap": bootstrap, "admin": admin}
+        known |= {"Iterable": Iterable}
         for example in examples({**_PUBLIC, **known}):
             runner.run(example, out=said.append)
     return said

@@ -1,7 +1,9 @@
 """A real file system that is soon full.
 
-As root a tmpfs is mounted; where that is not allowed, in a mount namespace of its own, reached through /proc; where
-that is not allowed either (an ordinary container), /dev/shm is filled up but for the room asked for.
+A tmpfs is mounted in a mount namespace of its own, reached through /proc: it is gone with the process that holds it, so
+that a test that is killed leaves no mount behind, which nobody could remove the folder of. Where namespaces are not
+allowed it is mounted in ours; where that is not allowed either (an ordinary container), /dev/shm is filled up but for the
+room asked for.
 """
 
 import os
@@ -20,12 +22,6 @@ SHARED_MEMORY_BYTES_MAX: Final = 1 << 30
 @contextmanager
 def small_filesystem(at: Path, *, size_bytes: int) -> Iterator[Path]:
     """A folder on a file system with that much room; ``at`` is an empty folder to mount it at."""
-    if _mounted(at, size_bytes):
-        try:
-            yield at
-        finally:
-            subprocess.run(["umount", "--lazy", str(at)], check=True)
-        return
     holder = _in_namespace(at, size_bytes)
     if holder is not None:
         with holder:
@@ -34,6 +30,12 @@ def small_filesystem(at: Path, *, size_bytes: int) -> Iterator[Path]:
             finally:
                 assert holder.stdin is not None
                 holder.stdin.close()
+        return
+    if _mounted(at, size_bytes):
+        try:
+            yield at
+        finally:
+            subprocess.run(["umount", "--lazy", str(at)], check=True)
         return
     with _rest_of_shared_memory(size_bytes) as folder:
         yield folder

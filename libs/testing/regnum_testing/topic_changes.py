@@ -13,7 +13,7 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_client import ElectionType
 from regnum_model import paths
 from regnum_model.configs import FOLLOWER_THROTTLE_RATE, LEADER_THROTTLE_RATE
-from regnum_model.ids import encode_id
+from regnum_model.ids import BrokerId, encode_id
 from regnum_model.nodes import LeaderAndIsr
 
 from regnum_testing.failpoint_cluster import CALM_S, Cut
@@ -41,9 +41,11 @@ class Change(ABC):
     """As tests call it."""
     settings: Mapping[str, str] = MappingProxyType({})
     """Settings that the cluster has meanwhile."""
+    ordered: bool = True
+    """Whether brokers are told to do something."""
 
     @abstractmethod
-    async def prepare(self, hands: Hands, topic: str) -> None:
+    async def prepare(self, hands: Hands, topic: str, /) -> None:
         """Make what is changed."""
 
     @abstractmethod
@@ -254,6 +256,63 @@ class PreferredElection(Change):
         return LeaderAndIsr.decode(node.data).leader
 
 
+class GivingUp(Change):
+    """A partition whose state nobody can read is given up with its records, which a person has accepted."""
+
+    name = "give up a partition"
+
+    async def prepare(self, hands: Hands, topic: str) -> None:
+        """See Change. A controller that reads everything finds the damage."""
+        await hands.create(topic, {0: (1, 2), 1: (2, 3)})
+        await hands.failpoints.store.set(paths.leader_and_isr(topic, 1), b"nobody can read this", version=None)
+        await hands.admin.resign_controller()
+
+        async def found() -> bool:
+            damaged = await hands.admin.give_up_partitions(topic, accept_loss=False)
+            return [one.partition for one in damaged] == [1]
+
+        await eventually(found, what="a controller that has found the damage")
+
+    async def ask(self, hands: Hands, topic: str, _mutation: str, /) -> Answer:
+        """See Change. A controller that has just begun may not have come to the damage yet, and says there is none."""
+
+        async def gone() -> bool:
+            await hands.admin.give_up_partitions(topic, [1], accept_loss=True)
+            node = await hands.node(topic)
+            return 1 not in node.partitions and 1 not in node.removing
+
+        await eventually(gone, what=f"an end of partition 1 of {topic}")
+        return _NONE, ""
+
+    async def check(self, hands: Hands, topic: str) -> None:
+        """See Change."""
+        await hands.assigned(topic, {0: (1, 2)})
+        await hands.holds(topic, 1)
+
+
+class Draining(Change):
+    """A broker is given nothing new from now on."""
+
+    name = "drain a broker"
+    broker: Final = BrokerId(3)
+    ordered = False
+
+    async def prepare(self, hands: Hands, _topic: str, /) -> None:
+        """See Change. What the topic before left is taken back."""
+        await hands.admin.drain_broker(self.broker, undo=True)
+
+    async def ask(self, hands: Hands, _topic: str, _mutation: str, /) -> Answer:
+        """See Change. That it is so already is the same answer."""
+        await hands.admin.drain_broker(self.broker)
+        return _NONE, ""
+
+    async def check(self, hands: Hands, topic: str) -> None:
+        """See Change."""
+        assert await hands.failpoints.store.exists(paths.draining(self.broker), current=True) is not None
+        await hands.admin.create_topic(topic, partitions=4, replication_factor=2)
+        assert all(self.broker not in replicas for replicas in (await hands.node(topic)).partitions.values())
+
+
 CHANGES: Final[tuple[type[Change], ...]] = (
     Creation,
     Deletion,
@@ -262,8 +321,13 @@ CHANGES: Final[tuple[type[Change], ...]] = (
     Reassignment,
     Cancellation,
     PreferredElection,
+    GivingUp,
+    Draining,
 )
 """All kinds."""
+
+ONE_WRITE: Final[frozenset[type[Change]]] = frozenset({PreferredElection, Draining})
+"""Those after whose only write nothing is left for whoever carries on."""
 
 
 async def killed_at(hands: Hands, change: Change, cut: Cut, moment: str, topic: str) -> bool:

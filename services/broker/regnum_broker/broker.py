@@ -34,13 +34,17 @@ from regnum_broker.cluster.registration import Registrar
 from regnum_broker.cluster.sessions import Sessions
 from regnum_broker.cluster.shutdown import HAND_OVER_TIMEOUT_S, ControlledShutdown
 from regnum_broker.cluster.strays.watch import StrayWatch
+from regnum_broker.compaction.cleaner import LogCleaner
+from regnum_broker.compaction.offset_map import BYTES_FOR_KEY
 from regnum_broker.disk_watch import DiskWatch
+from regnum_broker.flushing import LogFlusher
 from regnum_broker.gauges import show_broker
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.groups.decisions.state import GroupLimits
 from regnum_broker.groups.offsets_topic import OffsetsTopic
+from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
@@ -65,10 +69,13 @@ from regnum_broker.servicers.replica_logs import ReplicaLogs
 from regnum_broker.servicers.replication import ReplicationServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
-from regnum_broker.serving.fetch import FetchHandler
+from regnum_broker.serving.fetching.handler import FetchHandler
+from regnum_broker.serving.fetching.nearby import NearbyReplicas
+from regnum_broker.serving.fetching.offsets import OffsetsHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.producer_ids import ProducerIds
+from regnum_broker.serving.replica_descriptions import ReplicaDescriber
 from regnum_broker.settings import BrokerSettings
 from regnum_broker.storage import Storage
 
@@ -206,9 +213,9 @@ class Broker:
                 name="regnum.broker.v1.LogService",
                 servicer=LogServicer(
                     producing=producing,
-                    fetching=FetchHandler(
-                        replicas=replicas, leaders=leaders, storage=storage, clock=clock, metrics=self._metrics
-                    ),
+                    fetching=_fetching(self._settings, replicas, leaders, storage, fetchers, clock, self._metrics),
+                    offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
+                    describing=ReplicaDescriber(replicas=replicas, storage=storage),
                     deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
@@ -293,12 +300,16 @@ class Broker:
             replicas=self.replicas,
             leaders=leaders,
             topic=topic,
+            lives=TopicLives(cache, clock),
+            store=lambda: self._sessions.store,
             storage=storage,
             append=producing.append,
             clock=clock,
             spawn=self._supervisor.start,
             retention_ms=settings.offsets_retention_minutes * 60_000,
+            session_s_min=settings.group_min_session_timeout_ms / 1000,
             limits=CoordinatorLimits(),
+            metrics=self._metrics,
         )
         limits = GroupLimits(
             session_timeout_s_min=settings.group_min_session_timeout_ms / 1000,
@@ -306,7 +317,7 @@ class Broker:
             initial_rebalance_delay_s=settings.group_initial_rebalance_delay_ms / 1000,
         )
         self._supervisor.start("groups", coordinator.run())
-        calls = GroupCalls(coordinator, clock=clock, limits=limits, offset_limits=OffsetLimits())
+        calls = GroupCalls(coordinator, clock=clock, limits=limits, offset_limits=OffsetLimits(), metrics=self._metrics)
         return GroupServicer(coordinator=coordinator, calls=calls, clock=clock)
 
     def _start_upkeep(self, checkpointing: Checkpointing, offline: OfflineReplicas, storage: Storage) -> None:
@@ -337,6 +348,10 @@ class Broker:
         watch = RetentionWatch(replicas=replicas, storage=storage, mover=mover, clock=clock)
         supervisor.start("log starts", mover.run())
         supervisor.start("retention", watch.run())
+        keys_max = self._settings.log_cleaner_dedupe_buffer_bytes // BYTES_FOR_KEY
+        cleaner = LogCleaner(replicas=replicas, storage=storage, keys_max=keys_max, clock=clock)
+        supervisor.start("log cleaner", cleaner.run())
+        supervisor.start("log flusher", LogFlusher(storage=storage, clock=clock).run())
         return mover, fetchers
 
     def _make_orders(self, fetchers: Fetchers, storage: Storage, lifeline: Lifeline) -> Orders:
@@ -432,4 +447,25 @@ def _opened(settings: BrokerSettings, wall_ms: Callable[[], int]) -> LogDirector
         wall_ms=wall_ms,
         segment_bytes=settings.segment_bytes,
         reserve_bytes=settings.reserve_bytes,
+    )
+
+
+def _fetching(
+    settings: BrokerSettings,
+    replicas: Replicas,
+    leaders: CurrentLeaders,
+    storage: Storage,
+    fetchers: Fetchers,
+    clock: Clock,
+    metrics: Metrics,
+) -> FetchHandler:
+    nearby = NearbyReplicas(
+        replicas,
+        by_rack=settings.replica_selector == "rack",
+        rack=settings.rack or "",
+        heard_s=fetchers.heard_s,
+        clock=clock,
+    )
+    return FetchHandler(
+        replicas=replicas, leaders=leaders, storage=storage, nearby=nearby, clock=clock, metrics=metrics
     )

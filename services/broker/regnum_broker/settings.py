@@ -1,6 +1,7 @@
 """What a broker is told."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from regnum_service.settings import AddressText, ServiceSettings
@@ -20,6 +21,11 @@ class BrokerSettings(ServiceSettings):
     )
     data_dir: Path = Field(description="Log directory; formatted when it is empty.")
     rack: str | None = Field(default=None, description="Failure domain of this broker.")
+    replica_selector: Literal["leader", "rack"] = Field(
+        default="leader",
+        description="Where consumers that say their rack read: always from the leader, or from an in-sync replica in "
+        "their rack (Kafka: replica.selector.class); the same for all brokers.",
+    )
     message_bytes_max: int = Field(
         default=1_048_588, ge=1_024, le=32 * 1024 * 1024, description="Largest record batch accepted, in bytes."
     )
@@ -39,6 +45,12 @@ class BrokerSettings(ServiceSettings):
         default=86_400_000,
         ge=1,
         description="Milliseconds without an append after which an idempotent producer is forgotten in a partition.",
+    )
+    log_cleaner_dedupe_buffer_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=32 * 1024 * 1024,
+        description="Memory for the keys of the log that is being compacted; 32 bytes each (Kafka: "
+        "log.cleaner.dedupe.buffer.size). A log with more new keys is gone through several times.",
     )
     disk_timeout_s: float = Field(
         default=20.0,

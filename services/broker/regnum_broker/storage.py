@@ -3,14 +3,15 @@
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
 finished meanwhile. What is deleted goes on a thread of its own, what grows is brought to the disk on another, and the
-journal on a third: an fsync takes as long as the disk likes, and only who relies on it waits for it.
+journal on a third; a fourth compacts. An fsync takes as long as the disk likes, and only who relies on it waits for it.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
@@ -18,7 +19,9 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryFailedError
+from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.room import Room
+from regnum_broker.writer import TOLD_AFTER_S, LogWriter
 from regnum_broker.writer_times import WriterTimes
 
 T = TypeVar("T")
@@ -32,13 +35,25 @@ WRITE_BYTES_PENDING_MAX: Final = 64 * 1024 * 1024
 WRITE_BYTES_HELD_MAX: Final = 256 * 1024 * 1024
 """Bytes of records that may wait for the writer or for room: what clients bring beyond that is refused."""
 
-
 RENAMED_AT_ONCE: Final = 200
 """Folders of deleted replicas that are renamed in one job of the writer: appends go between two of them."""
 
 
 def _nothing() -> None:
     """What follows a job that takes no room."""
+
+
+class _Finished(NamedTuple):
+    """A job that ended."""
+
+    result: asyncio.Future[Any]
+    """What is told of it."""
+    value: object
+    """What it returned."""
+    error: BaseException | None
+    """What it raised."""
+    finished: Callable[[], None]
+    """What follows it on the loop."""
 
 
 class Storage:
@@ -60,23 +75,32 @@ class Storage:
             clock: times the writer's jobs; the machine's when None.
             metrics: where they are counted; None: nobody asks.
         """
-        self._times: Final = WriterTimes(clock or SystemClock(), metrics or Metrics())
+        clock = clock or SystemClock()
+        self._times: Final = WriterTimes(clock, metrics or Metrics())
         self.directory: Final = directory
-        self._writer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-writer")
+        self._writer: Final = LogWriter(tell=self._wake, clock=clock)
         self._readers: Final = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="log-reader")
         self._remover: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-remover")
         self._syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-syncer")
         self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
+        self._cleaner: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-cleaner")
+        self._stop_cleaning: Final = threading.Event()
         self._syncing: asyncio.Future[None] | None = None
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
         self._beside: Final[set[asyncio.Future[Any]]] = set()
         """Reads, and fsyncs of the journal, that are under way."""
         self._removing: Final[set[asyncio.Future[None]]] = set()
-        self._finished: Final[deque[tuple[asyncio.Future[Any], Future[Any], Callable[[], None]]]] = deque()
+        self._finished: Final[deque[_Finished]] = deque()
         self._delivery_due = False
+        self._looking: asyncio.TimerHandle | None = None
+        """When the loop looks next what the writer has ended; None: it has nothing to do."""
         self._closing = False
         self.segments_begun: Final = asyncio.Event()
         """Set when there is something in ``LogDirectory.segments_begun``."""
+        self.segments_closed: Final = asyncio.Event()
+        """Set when there is something in ``LogDirectory.segments_closed``."""
+        self.unflushed: Final = asyncio.Event()
+        """Set when there is something in ``LogDirectory.unflushed``."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[DirectoryFailedError] | None = None
 
@@ -125,6 +149,27 @@ class Storage:
         """Run a job on a reader thread."""
         return await self._run_beside(self._readers, job)
 
+    async def clean(self, job: Callable[[], T]) -> T:
+        """Run a job on the thread that compacts logs. It asks ``wait_for_stop`` now and then, for it may take long."""
+        return await self._run_beside(self._cleaner, job)
+
+    def wait_for_stop(self, seconds: float) -> bool:
+        """On that thread: wait so long; returns whether the job is to end at once."""
+        return self._stop_cleaning.wait(seconds)
+
+    async def flush(self, logs: Sequence[ReplicaLog]) -> None:
+        """Bring to the disk what was appended to some logs, while the writer goes on.
+
+        Raises:
+            DirectoryFailedError: it may be lost.
+        """
+
+        def flush() -> None:
+            for log in logs:
+                log.flush_beside()
+
+        await self._run_beside(self._syncer, flush)
+
     async def sync_journal(self) -> None:
         """Bring to the disk what jobs have recorded with ``sync=False``, while the writer goes on.
 
@@ -135,7 +180,7 @@ class Storage:
         executor = self._writer if self._closing else self._journal_syncer
         await self._run_beside(executor, self.directory.sync_journal)
 
-    async def _run_beside(self, executor: ThreadPoolExecutor, job: Callable[[], T]) -> T:
+    async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
         result = self._submit(executor, job)
         self._beside.add(result)
         result.add_done_callback(self._beside.discard)
@@ -201,30 +246,53 @@ class Storage:
         self._readers.shutdown(wait=False)
         self._remover.shutdown(wait=False)
         self._closing = True
+        self._stop_cleaning.set()
+        self._cleaner.shutdown(wait=False)
         self._syncer.shutdown(wait=False)
         self._journal_syncer.shutdown(wait=False)
         if directory.hung:
             # Nobody can wait for that thread; the lock goes with the process.
-            self._writer.shutdown(wait=False)
+            self._writer.shutdown()
             return
         directory.leave_files()
         if pending := {*self._beside, *self._removing, *([self._syncing] if self._syncing is not None else [])}:
             await asyncio.wait(pending)
         await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed))
-        self._writer.shutdown(wait=False)
+        self._writer.shutdown()
 
     def _submit(
-        self, executor: ThreadPoolExecutor, job: Callable[[], T], *, finished: Callable[[], None] = _nothing
+        self,
+        executor: ThreadPoolExecutor | LogWriter,
+        job: Callable[[], T],
+        *,
+        finished: Callable[[], None] = _nothing,
     ) -> asyncio.Future[T]:
         loop = self._loop
         assert loop is not None, "start() first"  # noqa: S101
         result: asyncio.Future[T] = loop.create_future()
-        executor.submit(job).add_done_callback(lambda done: self._finish(result, done, finished))
+        if isinstance(executor, LogWriter):
+            executor.hand_in(job, lambda value, error: self._finished.append(_Finished(result, value, error, finished)))
+            if self._looking is None:
+                self._looking = loop.call_later(TOLD_AFTER_S, self._look)
+        else:
+            executor.submit(job).add_done_callback(lambda done: self._finish(result, done, finished))
         return result
 
+    def _look(self) -> None:
+        """What has ended while the writer is at something that takes long is told all the same."""
+        self._looking = None
+        if self._writer.is_busy and self._loop is not None:
+            self._looking = self._loop.call_later(TOLD_AFTER_S, self._look)
+            self._deliver()
+
     def _finish(self, result: asyncio.Future[Any], done: Future[Any], finished: Callable[[], None]) -> None:
-        """On the thread of the job: remember the outcome and wake the loop, once for all that is not delivered yet."""
-        self._finished.append((result, done, finished))
+        """On the thread of the job: remember the outcome and wake the loop."""
+        error = done.exception()
+        self._finished.append(_Finished(result, done.result() if error is None else None, error, finished))
+        self._wake()
+
+    def _wake(self) -> None:
+        """On any thread: have the loop take up what has ended, once for all that it has not taken up yet."""
         if not self._delivery_due and self._loop is not None and not self._loop.is_closed():
             self._delivery_due = True
             self._loop.call_soon_threadsafe(self._deliver)
@@ -232,19 +300,24 @@ class Storage:
     def _deliver(self) -> None:
         self._delivery_due = False
         while self._finished:
-            result, done, finished = self._finished.popleft()
+            result, value, error, finished = self._finished.popleft()
             finished()
             if self._syncing is None and self.directory.grown and not self._closing:
                 self._syncing = self._submit(self._syncer, self.directory.sync_grown)
                 self._syncing.add_done_callback(self._synced)
             if self.directory.segments_begun:
                 self.segments_begun.set()
-            error = done.exception()
+            if self.directory.segments_closed:
+                self.segments_closed.set()
+            if self.directory.unflushed:
+                self.unflushed.set()
+            if self.directory.files_left and not self._removing:
+                self.remove_files()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)
             if result.done():
                 continue
             if error is None:
-                result.set_result(done.result())
+                result.set_result(value)
             else:
                 result.set_exception(error)

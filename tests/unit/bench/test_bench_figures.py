@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from regnum_bench.figures import Spread, quantile, ratios, spreads, unit
 from regnum_bench.growth import Growth, log_log_slope
+from regnum_bench.idle import judged as judged_idle
 
 SIZES = (1_000.0, 5_000.0, 20_000.0)
 
@@ -81,3 +82,14 @@ def test_the_straight_line_begins_at_the_smallest_size() -> None:
 def test_no_slope_is_made_of_figures_that_have_none(sizes: tuple[float, ...], figures: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="slope"):
         log_log_slope(sizes, figures)
+
+
+def test_an_idle_broker_is_judged_up_to_ten_thousand_replicas() -> None:
+    mib = 1024.0 * 1024.0
+    assert judged_idle([0.02], [30 * mib], replicas=10_000) == ()
+    both = judged_idle([0.04, 0.05, 0.01], [61 * mib], replicas=10_000)
+    assert [said.partition(",")[0] for said in both] == [
+        "an idle broker takes 4.0% of a processor",
+        "its partitions take 61 MiB",
+    ]
+    assert judged_idle([0.04], [61 * mib], replicas=10_001) == ()

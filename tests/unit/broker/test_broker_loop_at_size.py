@@ -11,14 +11,14 @@ from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.servicers.control import PARTITIONS_MAX as ORDERED_MAX
 from regnum_broker.servicers.replication import QUERIES_MAX
-from regnum_broker.serving.fetch import PARTITIONS_MAX as FETCHED_MAX
+from regnum_broker.serving.fetching.admission import PARTITIONS_MAX as FETCHED_MAX
 from regnum_broker.serving.produce_requests import PARTITIONS_MAX as PRODUCED_MAX
 from regnum_model.ids import BrokerId, ControllerEpoch, LeaderEpoch
 from regnum_model.nodes import LeaderAndIsr
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.held_loop import HeldLoop, run_measured
-from regnum_testing.waiting import eventually
+from regnum_testing.waiting import eventually, within
 
 pytestmark = pytest.mark.alone
 
@@ -59,6 +59,17 @@ async def ask(world: BrokerWorld, method: str, request: bytes, *, client: bool =
     answer: bytes = await channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)(
         request, timeout=60
     )
+    return answer
+
+
+async def streamed_answer(world: BrokerWorld, request: bytes) -> bytes:
+    """The answer to the only request of a stream."""
+    channel = world.channel(world.brokers[BrokerId(1)].settings.client_listen)
+    stream = channel.stream_stream(f"{LOG}/ProduceStream", request_serializer=bytes, response_deserializer=bytes)()
+    await stream.write(request)
+    answer = await within(stream.read())
+    stream.cancel()
+    assert isinstance(answer, bytes)
     return answer
 
 
@@ -143,8 +154,11 @@ def test_a_follower_that_names_ten_thousand_partitions(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
     produced = produced_to(range(PRODUCED_MAX), log_pb2.ACKS_ALL)
+    streamed = log_pb2.ProduceStreamRequest(
+        correlation_id=5, request=log_pb2.ProduceRequest.FromString(produced)
+    ).SerializeToString()
     fetched = log_pb2.FetchRequest(
-        partitions=[log_pb2.FetchPartition(topic="t", partition=n) for n in range(FETCHED_MAX)]
+        partitions=[log_pb2.FetchPartition(topic="t", partition=n, last_fetched_epoch=0) for n in range(FETCHED_MAX)]
     ).SerializeToString()
     listed = [
         log_pb2.ListOffsetsRequest(
@@ -159,6 +173,12 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
             log_pb2.DeleteRecordsPartition(topic="t", partition=n, all_committed=log_pb2.AllCommitted())
             for n in range(FETCHED_MAX)
         ]
+    ).SerializeToString()
+    described = log_pb2.DescribeReplicasRequest(
+        queries=[log_pb2.ReplicaQuery(topic="t", topic_id=TOPIC_ID, partition=n) for n in range(FETCHED_MAX)]
+    ).SerializeToString()
+    asked = log_pb2.OffsetForLeaderEpochRequest(
+        queries=[log_pb2.EpochQuery(topic="t", partition=n, leader_epoch=0) for n in range(FETCHED_MAX)]
     ).SerializeToString()
     ends = replication_pb2.OffsetForLeaderEpochRequest(
         replica_id=2,
@@ -190,6 +210,15 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
         assert len(outcomes) == FETCHED_MAX
         with held.measuring("ends of epochs"):
             await ask(world, f"{REPLICATION}/OffsetForLeaderEpoch", ends, client=False)
+            answer = await ask(world, f"{LOG}/OffsetForLeaderEpoch", asked)
+        assert {one.end_offset for one in log_pb2.OffsetForLeaderEpochResponse.FromString(answer).results} == {1}
+        with held.measuring("sizes"):
+            answer = await ask(world, f"{LOG}/DescribeReplicas", described)
+        assert {one.error_code for one in log_pb2.DescribeReplicasResponse.FromString(answer).results} == {0}
+        with held.measuring("a stream of requests"):
+            answer = await streamed_answer(world, streamed)
+        results = log_pb2.ProduceStreamResponse.FromString(answer).response.results
+        assert {(result.error_code, result.base_offset) for result in results} == {(errors_pb2.ERROR_CODE_NONE, 1)}
         await world.close()
 
     run_measured(scenario).assert_free()

@@ -12,7 +12,7 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.gauges import show_broker
 from regnum_broker.replication.partition import Following
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetch import FetchHandler
+from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.storage import Storage

@@ -17,7 +17,8 @@ from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.replication.follower import Fetchers
 from regnum_broker.replication.offline import OfflineReplicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetch import FetchHandler, OffsetLookup
+from regnum_broker.serving.fetching.handler import FetchHandler
+from regnum_broker.serving.fetching.offsets import OffsetLookup, OffsetsHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey
 from regnum_service.supervisor import Supervisor
@@ -241,20 +242,23 @@ async def test_one_damaged_replica_refuses_no_question_about_another(tmp_path: P
             leader.lead(number, epoch=1, isr=(1,))
         directory = leader.storage.directory
         await leader.storage.write(lambda: directory.delete_replicas([PartitionKey(TOPIC_ID, 0)]))
-        fetching = fetching_of(leader)
+        offsets = OffsetsHandler(replicas=leader.replicas, leaders=leaders_of(leader), storage=leader.storage)
         queries = [
             log_pb2.OffsetQuery(topic="t", partition=number, at_or_after=Timestamp(nanos=1_000_000))
             for number in (0, 1)
         ]
-        lookups = [answer for query in queries if isinstance(answer := fetching.list_offsets(query), OffsetLookup)]
-        await fetching.look_up(lookups)
+        lookups = [answer for query in queries if isinstance(answer := offsets.list_offsets(query), OffsetLookup)]
+        await offsets.look_up(lookups)
         results = [lookup.result for lookup in lookups]
         assert [(result.error_code, result.offset) for result in results] == [(STORAGE_ERROR, -1), (0, 0)]
 
 
+def leaders_of(leader: LeadingReplicas) -> CurrentLeaders:
+    return CurrentLeaders(leader.replicas, MetadataCache(Fence(), leader.replicas.learn_listeners))
+
+
 def fetching_of(leader: LeadingReplicas) -> FetchHandler:
-    leaders = CurrentLeaders(leader.replicas, MetadataCache(Fence(), leader.replicas.learn_listeners))
-    return FetchHandler(replicas=leader.replicas, leaders=leaders, storage=leader.storage)
+    return FetchHandler(replicas=leader.replicas, leaders=leaders_of(leader), storage=leader.storage)
 
 
 async def fetched(leader: LeadingReplicas, partition: int) -> tuple[int, bool]:

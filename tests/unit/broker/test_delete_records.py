@@ -11,7 +11,7 @@ from regnum_broker.replication.leader import Leadership
 from regnum_model.ids import BrokerId
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import BrokerWorld
-from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
+from regnum_testing.leading_replicas import FOLLOWER, FetchingFollower, LeadingReplicas
 from regnum_testing.waiting import eventually
 
 
@@ -149,6 +149,19 @@ async def test_the_low_watermark_is_that_of_members_and_of_those_that_fetch(tmp_
         leadership.record_log_start(BrokerId(2), 1)
         assert leadership.low_watermark == 1
         session.close()
+
+
+async def test_the_low_watermark_is_that_of_eligible_leaders_too(tmp_path: Path) -> None:
+    """Whoever is in the ELR may lead next, and shows again what it has not deleted."""
+    async with LeadingReplicas(tmp_path, partitions=1) as leading:
+        await leading.append(0, b"a", b"b")
+        leadership = leading.lead(epoch=1, isr=(1,), elr=(2,))
+        leading.partition().commit(2)
+        starts, key = leading.storage.directory.starts, leading.partition().key
+        await leading.storage.write(lambda: starts.apply(starts.record({key: 2})))
+        assert leadership.low_watermark == 0
+        leadership.record_log_start(FOLLOWER, 2)
+        assert leadership.low_watermark == 2
 
 
 async def test_a_leader_that_is_replaced_while_it_waits_says_so(world: BrokerWorld) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_testing.batches import batch_of
+from regnum_testing.clock import settle
 from regnum_testing.disk import FaultyDisk
 from regnum_testing.leading_replicas import FetchingFollower, LeadingReplicas
 
@@ -41,6 +42,8 @@ async def led(tmp_path: Path) -> AsyncIterator[Led]:
 async def test_a_follower_that_keeps_up_gets_what_the_log_holds_and_nothing_is_read(led: Led) -> None:
     for offset in range(3):
         asking = led.follower.asking((0, offset), wait_ms=5_000)
+        # The request is taken up before: else it may find the log longer already, and what was appended not told of.
+        await settle()
         stored = await led.append(0, b"v%d" % offset)
         before = led.disk.reads
         (item,) = (await asking).partitions
@@ -53,7 +56,7 @@ async def test_a_follower_that_is_a_few_batches_behind_gets_them_together(led: L
     before = led.disk.reads
     (item,) = (await led.follower.ask((0, 0))).partitions
     assert item.records == stored[: len(item.records)]
-    assert item.records.endswith(led.fresh.read(led.leader.leadership(), 3, 1))
+    assert item.records.endswith(led.fresh.read(led.leader.leadership(), 3, 1).data)
     assert led.disk.reads == before
 
 
@@ -70,7 +73,7 @@ async def test_who_is_further_behind_is_served_from_the_log_beside_who_keeps_up(
 
 async def test_an_offset_inside_a_batch_is_read_from_the_log(led: Led) -> None:
     await led.append(0, b"a", b"b", b"c")
-    assert led.fresh.read(led.leader.leadership(), 1, 1 << 20) == b""
+    assert led.fresh.read(led.leader.leadership(), 1, 1 << 20).data == b""
     (item,) = (await led.follower.ask((0, 1))).partitions
     assert item.records, "the log gives the batch that has it"
 
@@ -79,8 +82,8 @@ async def test_what_was_appended_under_an_earlier_leadership_is_not_handed_out_u
     await led.append(0, b"a")
     former = led.leader.leadership()
     led.leader.lead(0, epoch=1)
-    assert led.fresh.read(led.leader.leadership(), 0, 1 << 20) == b""
-    assert led.fresh.read(former, 0, 1 << 20) != b"", "it is the session that makes sure of the role"
+    assert led.fresh.read(led.leader.leadership(), 0, 1 << 20).data == b""
+    assert led.fresh.read(former, 0, 1 << 20).data != b"", "it is the session that makes sure of the role"
     (item,) = (await led.follower.ask((0, 0), epoch=1)).partitions
     assert item.records
 
@@ -90,8 +93,8 @@ async def test_a_gap_is_not_bridged(led: Led) -> None:
     await led.leader.append(0, b"unnoted")
     last = await led.append(0, b"c")
     leadership = led.leader.leadership()
-    assert led.fresh.read(leadership, 0, 1 << 20) == b""
-    assert led.fresh.read(leadership, 2, 1 << 20) == last
+    assert led.fresh.read(leadership, 0, 1 << 20).data == b""
+    assert led.fresh.read(leadership, 2, 1 << 20).data == last
 
 
 async def test_memory_is_bounded_and_who_appended_long_ago_makes_room(tmp_path: Path) -> None:
@@ -101,11 +104,11 @@ async def test_memory_is_bounded_and_who_appended_long_ago_makes_room(tmp_path: 
         for number in range(5):
             fresh.note(leader.leadership(number), batch, base_offset=0, last_offset=0)
         assert fresh.size_bytes == 4 * len(batch)
-        assert [bool(fresh.read(leader.leadership(number), 0, 1)) for number in range(5)] == [False, *[True] * 4]
+        assert [bool(fresh.read(leader.leadership(number), 0, 1).data) for number in range(5)] == [False, *[True] * 4]
         for offset in (1, 2):
             fresh.note(leader.leadership(4), batch, base_offset=offset, last_offset=offset)
-        assert fresh.read(leader.leadership(4), 0, 1) == b"", "its first made room for its last"
-        assert fresh.read(leader.leadership(4), 1, 1) != b""
+        assert fresh.read(leader.leadership(4), 0, 1).data == b"", "its first made room for its last"
+        assert fresh.read(leader.leadership(4), 1, 1).data != b""
         fresh.note(leader.leadership(4), batch_of(b"x" * 3_000), base_offset=3, last_offset=3)
-        assert fresh.read(leader.leadership(4), 1, 1) == b"", "one that is too large leaves no gap behind"
+        assert fresh.read(leader.leadership(4), 1, 1).data == b"", "one that is too large leaves no gap behind"
         assert fresh.size_bytes <= 4 * len(batch)

@@ -12,7 +12,8 @@ from regnum_broker.cluster.fence import Fence
 from regnum_broker.cluster.isolation_watch import IsolationWatch
 from regnum_broker.replication.decisions.isolation import SILENCE_S
 from regnum_broker.serving.current_leaders import CurrentLeaders
-from regnum_broker.serving.fetch import FetchHandler
+from regnum_broker.serving.fetching.handler import FetchHandler
+from regnum_broker.serving.fetching.offsets import OffsetsHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_service.supervisor import Supervisor
@@ -44,6 +45,7 @@ class Cut:
         self.supervisor = Supervisor("broker")
         leaders = CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners))
         self.fetching = FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage)
+        self.offsets = OffsetsHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage)
         self.producing = ProduceHandler(
             replicas=leading.replicas,
             leaders=leaders,
@@ -72,7 +74,7 @@ class Cut:
         return (await self.fetching.fetch(request)).results[0].error_code
 
     def end_of(self, partition: int) -> int:
-        answer = self.fetching.list_offsets(
+        answer = self.offsets.list_offsets(
             log_pb2.OffsetQuery(topic="t", partition=partition, latest=log_pb2.LatestOffset())
         )
         assert isinstance(answer, log_pb2.OffsetResult)

@@ -12,9 +12,11 @@ from regnum_broker.retention.mover import StartMover
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
-from regnum_broker.serving.fetch import WAIT_S_MAX, FetchHandler
+from regnum_broker.serving.fetching.handler import WAIT_S_MAX, FetchHandler
+from regnum_broker.serving.fetching.offsets import OffsetsHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.replica_descriptions import ReplicaDescriber
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Supervisor
 from regnum_testing.batches import batch_of, values_of
@@ -44,6 +46,8 @@ class Served:
                 supervisor=Supervisor("broker"),
             ),
             fetching=FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage),
+            offsets=OffsetsHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage),
+            describing=ReplicaDescriber(replicas=leading.replicas, storage=leading.storage),
             deleting=DeleteRecordsHandler(
                 replicas=leading.replicas,
                 leaders=leaders,

@@ -5,13 +5,23 @@ only; what is told of a generation is told after it was persisted; a call that i
 """
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from regnum_broker.groups.decisions.joining import join
-from regnum_broker.groups.decisions.membership import expire, give_up, heartbeat, leave, next_deadline_s, sync
+from regnum_broker.groups.decisions.membership import (
+    expire,
+    give_up,
+    heartbeat,
+    leave,
+    next_deadline_s,
+    resumed,
+    soonest_s,
+    sync,
+)
 from regnum_broker.groups.decisions.offsets import may_commit
 from regnum_broker.groups.decisions.state import (
     Again,
@@ -31,6 +41,7 @@ from regnum_broker.groups.decisions.state import (
     Synced,
     SyncRequest,
 )
+from regnum_broker.groups.records import group_record
 
 LIMITS = GroupLimits(members_max=8, initial_rebalance_delay_s=3.0)
 LONGEST_S = 60.0
@@ -62,9 +73,12 @@ class Groups(RuleBasedStateMachine):
         self.clients = [Client(name) for name in ("", "", "", "", "s1", "s2")]
         self.leaders: dict[int, str] = {}
         self.told: dict[str, int] = {}
+        self.look_s: float | None = None
+        """When a shard would look at the group next."""
 
     def take(self, step: Step, *, caller: tuple[int, Client, str] | None = None) -> None:
         before, self.group = self.group, step.group
+        self.bring_forward(soonest_s(step.group, now_s=self.now_s, session_s_min=LIMITS.session_timeout_s_min))
         assert self.group.generation >= before.generation, "a generation went back"
         if caller is not None:
             call, client, member_id = caller
@@ -74,6 +88,10 @@ class Groups(RuleBasedStateMachine):
                 self.persisted = step.group
             else:
                 self.replied(effect)
+
+    def bring_forward(self, moment_s: float | None) -> None:
+        if moment_s is not None:
+            self.look_s = moment_s if self.look_s is None else min(self.look_s, moment_s)
 
     def replied(self, reply: Reply) -> None:
         client, _, _ = self.held.pop(reply.call)
@@ -185,11 +203,11 @@ class Groups(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         until_s = self.now_s + seconds
         for _ in range(200):
-            deadline_s = next_deadline_s(self.group)
-            if deadline_s is None or deadline_s > until_s:
+            if self.look_s is None or self.look_s > until_s:
                 break
-            self.now_s = max(self.now_s, deadline_s)
+            self.now_s = max(self.now_s, self.look_s)
             self.take(expire(self.group, now_s=self.now_s, now_ms=round(self.now_s * 1000)))
+            self.look_s = next_deadline_s(self.group)
         else:
             raise AssertionError("deadlines do not end")
         self.now_s = until_s
@@ -198,20 +216,17 @@ class Groups(RuleBasedStateMachine):
     def coordinator_moves(self) -> None:
         """The next one has what was persisted; held calls end, and members begin a session anew."""
         self.held.clear()
-        self.group = replace(
-            self.persisted,
-            pending=self.group.pending.__class__(),
+        persisted = self.persisted
+        members = {id: replace(one, call=None, joined=False) for id, one in persisted.members.items()}
+        bare = replace(
+            persisted,
+            pending=persisted.pending.__class__(),
             joined=0,
-            rebalance_deadline_s=(
-                self.now_s + LONGEST_S if self.persisted.state is GroupState.COMPLETING_REBALANCE else None
-            ),
-            members=self.persisted.members.__class__(
-                {
-                    id: replace(one, call=None, joined=False, deadline_s=self.now_s + one.session_timeout_s)
-                    for id, one in self.persisted.members.items()
-                }
-            ),
+            rebalance_deadline_s=None,
+            members=persisted.members.__class__(members),
         )
+        self.group = resumed(bare, now_s=self.now_s)
+        self.look_s = next_deadline_s(self.group)
 
     @invariant()
     def counts_and_names_fit(self) -> None:
@@ -225,8 +240,18 @@ class Groups(RuleBasedStateMachine):
         if group.state in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
             assert group.leader in group.members, "nobody leads"
             assert all(group.protocol in dict(one.protocols) for one in group.members.values())
+        offers = Counter(name for one in group.members.values() for name, _ in one.protocols)
+        assert dict(group.offered) == dict(offers)
+        assert group.brought_bytes == sum(one.brought_bytes for one in group.members.values())
+        assert group.assigned_bytes == sum(len(one.assignment) for one in group.members.values())
+        assert len(group_record(group).value or b"") <= 4_096 + group.brought_bytes + group.assigned_bytes
         held = {one.call for one in group.members.values() if one.call is not None}
         assert held == set(self.held), "a held call is a member's"
+
+    @invariant()
+    def a_shard_looks_in_time(self) -> None:
+        deadline_s = next_deadline_s(self.group)
+        assert deadline_s is None or (self.look_s is not None and self.look_s <= deadline_s)
 
     @invariant()
     def nobody_waits_for_ever(self) -> None:

@@ -7,14 +7,16 @@ import pytest
 from immutables import Map
 from regnum.broker.v1 import group_pb2
 from regnum.groups.v1 import records_pb2
+from regnum.types.v1 import errors_pb2
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.decisions.membership import sync
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.groups.decisions.state import Group, GroupState, Identity, Joined, Member, SyncRequest
 from regnum_broker.groups.records import Change, GroupChange, group_record
 from regnum_broker.servicers.group import GroupServicer
+from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
-from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard
+from regnum_testing.group_partition import LIMITS, GroupPartition, OneShard, TopicsShown
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.served import served
 
@@ -98,7 +100,9 @@ def small_groups(count: int) -> list[Change]:
 
 
 def servicer_of(partition: GroupPartition) -> GroupServicer:
-    coordinator: Any = OneShard(partition.shard)
+    known = TopicsShown()
+    known.show(7, **{"a-topic": "T" * 22})
+    coordinator: Any = OneShard(partition.shard, known, partition.clock)
     calls = GroupCalls(coordinator, clock=partition.clock, limits=LIMITS, offset_limits=OffsetLimits())
     return GroupServicer(coordinator=coordinator, calls=calls, clock=partition.clock)
 
@@ -164,6 +168,26 @@ def test_the_largest_calls_about_offsets_and_groups_do_not_hold_the_loop() -> No
             group_pb2.DeleteGroupsResponse,
         )
         assert {result.error_code for result in gone.results} == {0}
-        assert "simple" not in partition.shard.offsets
+        assert not partition.shard.offsets.of("simple")
 
     run_measured(scenario).assert_free()
+
+
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        ("JoinGroup", group_pb2.JoinGroupRequest(group_id="g", protocols=[group_pb2.GroupProtocol()] * 17)),
+        ("SyncGroup", group_pb2.SyncGroupRequest(group_id="g", assignments=[group_pb2.GroupAssignment()] * 1_001)),
+        ("LeaveGroup", group_pb2.LeaveGroupRequest(group_id="g", members=[group_pb2.LeavingMember()] * 1_001)),
+        ("OffsetCommit", group_pb2.OffsetCommitRequest(group_id="g", offsets=[group_pb2.OffsetToCommit()] * 10_001)),
+        ("OffsetFetch", group_pb2.OffsetFetchRequest(group_id="g", partitions=[group_pb2.OffsetToFetch()] * 10_001)),
+        ("ListGroups", group_pb2.ListGroupsRequest(states=[group_pb2.GROUP_STATE_STABLE] * 101)),
+    ],
+)
+async def test_what_is_too_many_is_refused_before_it_is_copied(name: str, request_: Any) -> None:
+    """A message of 64 MiB has room for millions of them."""
+    partition = GroupPartition()
+    await partition.shard.begin()
+    with pytest.raises(RegnumError, match="split the request") as caught:
+        await getattr(servicer_of(partition), name)(request_, None)
+    assert caught.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST

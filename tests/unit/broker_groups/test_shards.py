@@ -1,6 +1,7 @@
 """A shard over a log that a test answers for: order, failure, deadlines, expiry, loading."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,10 @@ from regnum_broker.groups.decisions.state import (
     SyncRequest,
 )
 from regnum_broker.serving.produce import OwnAppend
+from regnum_records.read import read_records
+from regnum_records.record import Record
 from regnum_service.errors import RegnumError
+from regnum_telemetry import instruments
 from regnum_testing.clock import settle
 from regnum_testing.group_partition import COMMITTED, LIMITS, GroupPartition
 
@@ -75,7 +79,7 @@ async def test_what_was_not_written_is_answered_so_and_what_waits_as_well() -> N
             await answer
     assert partition.offset() == 1
     assert len(partition.failures) == 1
-    assert (await partition.following()).offsets["g"][Place("t", 0)].offset == 1
+    assert (await partition.following()).offsets.of("g")[Place("t", 0)].offset == 1
 
 
 async def test_a_generation_is_told_to_nobody_before_it_is_on_record() -> None:
@@ -119,17 +123,17 @@ async def test_silence_ends_a_membership_and_a_heartbeat_prolongs_it() -> None:
     partition = GroupPartition()
     identity = await member_of(partition)
 
-    def beat() -> "asyncio.Future[Answer]":
-        now_s = partition.clock.monotonic()
+    def beat() -> Answer:
+        now_s = partition.shard.time.now_s
         return partition.shard.beat("g", lambda group, call: heartbeat(group, identity, call=call, now_s=now_s))
 
     for _ in range(4):
         partition.clock.skip(9.0)
         await partition.shard.look()
-        assert await beat() == Done()
+        assert beat() == Done()
     partition.clock.skip(10.5)
     await partition.shard.look()
-    assert isinstance(await beat(), Refusal)
+    assert isinstance(beat(), Refusal)
     assert partition.shard.groups["g"].state is GroupState.EMPTY
 
 
@@ -139,24 +143,24 @@ async def test_offsets_are_kept_while_there_are_members_and_for_a_week_after() -
     await partition.commit(5, who=identity)
     await partition.commit(7, group_id="simple")
     partition.clock.skip(9.0)
-    await partition.shard.expire_offsets()
+    await partition.expire_offsets()
     # Ten days later the member is still alive; the other group never had one.
     partition.clock.skip(10 * DAY_MS / 1000)
     group = partition.shard.groups["g"]
     alive = replace(group.members["a"], deadline_s=partition.clock.monotonic() + 10.0)
     partition.shard.groups["g"] = replace(group, members=group.members.set("a", alive))
-    await partition.shard.expire_offsets()
+    await partition.expire_offsets()
     await settle()
     assert (partition.offset(), partition.offset("simple")) == (5, None)
     assert "simple" not in partition.shard.groups
     partition.clock.skip(11.0)
     await partition.shard.look()
     assert partition.shard.groups["g"].state is GroupState.EMPTY
-    await partition.shard.expire_offsets()
+    await partition.expire_offsets()
     await settle()
     assert partition.offset() == 5, "a week from when it became empty, not from the commit"
     partition.clock.skip(7 * DAY_MS / 1000 + 1)
-    await partition.shard.expire_offsets()
+    await partition.expire_offsets()
     await settle()
     assert partition.offset() is None
     assert not partition.shard.groups
@@ -175,4 +179,54 @@ async def test_who_comes_while_a_group_is_forgotten_is_not_forgotten_with_it() -
     assert await committed == Done()
     assert partition.offset() == 9
     assert "g" in partition.shard.groups
-    assert (await partition.following()).offsets["g"][Place("t", 0)].offset == 9
+    assert (await partition.following()).offsets.of("g")[Place("t", 0)].offset == 9
+
+
+async def test_groups_members_rebalances_and_commits_are_counted() -> None:
+    partition = GroupPartition()
+    identity = await member_of(partition)
+    await partition.commit(5, who=identity)
+    await partition.commit(6, who=identity)
+    numbers = {one.instrument: one.numbers[0][1] for one in partition.metrics.read() if one.numbers}
+    assert numbers == {instruments.GROUP_REBALANCES: 1, instruments.OFFSETS_COMMITTED: 2}
+    assert (len(partition.shard.groups), partition.shard.members) == (1, 1)
+    assert (await partition.following()).members == 1
+    partition.clock.skip(11.0)
+    await partition.shard.look()
+    assert partition.shard.members == 0
+    numbers = {one.instrument: one.numbers[0][1] for one in partition.metrics.read() if one.numbers}
+    assert numbers[instruments.GROUP_REBALANCES] == 1, "a group that became empty is no rebalance"
+
+
+def compacted(records: Sequence[Record], *, tombstones: bool) -> list[Record]:
+    """What compaction leaves: the newest record of each key, and tombstones for a while."""
+    newest = {record.key: record.offset for record in records}
+    return [one for one in records if newest[one.key] == one.offset and (tombstones or one.value is not None)]
+
+
+@pytest.mark.parametrize("tombstones", [True, False])
+async def test_a_compacted_partition_says_the_same(tombstones: bool) -> None:
+    partition = GroupPartition()
+    identity = await member_of(partition)
+    for offset in range(5):
+        await partition.commit(offset, who=identity)
+        await partition.commit(10 * offset, group_id="simple")
+        await partition.commit(1, group_id=f"over{offset}")
+    for offset in range(4):
+        await partition.shard.delete(f"over{offset}")
+    await partition.commit(7, group_id="over0")
+    await member_of(partition, "z", "left")
+    partition.clock.skip(11.0)
+    await partition.shard.look()
+    while not partition.shard.log.is_idle:
+        await settle()
+    whole = [record for batch in partition.batches for record in read_records(batch)]
+    records = [replace(record, offset=position) for position, record in enumerate(whole)]
+    assert len({record.key for record in records}) == 13, "a key for each group, and for each place of its offsets"
+    left = compacted(records, tombstones=tombstones)
+    assert len(left) < len(records) / 2
+    of_all, of_those_left = await partition.loaded(records), await partition.loaded(left)
+    assert of_those_left.offsets.by_group == of_all.offsets.by_group
+    assert of_those_left.groups == of_all.groups
+    assert {*of_all.groups} == {"g", "simple", "over0", "over4", "left"}
+    assert of_those_left.size_bytes == of_all.size_bytes

@@ -14,6 +14,7 @@ from regnum_broker.storage import Storage
 from regnum_model.ids import LeaderEpoch, PartitionKey, TopicId
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.disk import HangingDisk
+from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
 from regnum_testing.waiting import eventually, within
 
@@ -274,3 +275,52 @@ def test_a_folder_that_holds_what_most_do_is_not_asked_what_that_is(tmp_path: Pa
     place.now.delete_replicas([KEY])
     assert (folders(place), disk.listed) == ([], 1)
     place.kill()
+
+
+class WatchedDisk(Disk):
+    """Remembers which files it removed."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def unlink(self, path: str) -> None:
+        super().unlink(path)
+        self.removed.append(path)
+
+    @property
+    def segments(self) -> int:
+        return len([path for path in self.removed if ".log" in path])
+
+
+def test_a_log_that_begins_anew_or_is_cut_removes_no_segment_on_the_writers_thread(tmp_path: Path) -> None:
+    disk = WatchedDisk()
+    place = ReopenedDirectory(tmp_path / "logs", segment_bytes=1000, disk=disk)
+    place.open()
+    log = place.replica()
+    for _ in range(60):
+        lead(log, b"v" * 200)
+    segments = len(log.segments)
+    assert segments > 10
+    log.truncate(log.segments[5].base_offset + 1)
+    log.truncate_fully_and_start_at(500)
+    assert disk.segments == 0
+    assert len(place.segments()) == 1
+    place.now.remove_files()
+    assert not list(place.folder().glob("*.deleted"))
+    assert disk.segments == segments
+    log = place.kill_and_open()
+    assert (log.log_start_offset, log.log_end_offset) == (500, 500)
+    place.kill()
+
+
+async def test_what_the_writer_sets_aside_is_removed_in_the_background(tmp_path: Path) -> None:
+    async with LeadingReplicas(tmp_path) as leader:
+        log = leader.partition().log
+        await leader.append()
+        await leader.storage.write(lambda: log.truncate_fully_and_start_at(500))
+
+        async def is_removed() -> bool:
+            return not list(Path(log.segments[0].path).parent.glob("*.deleted"))
+
+        await eventually(is_removed)
+        assert not leader.storage.directory.files_left

@@ -1,6 +1,8 @@
-"""Random histories of one replica against a model: appends, truncations, deletions in front, kills, losses of power.
+"""Random histories of one replica against a model: appends, truncations, deletions, compactions, kills, lost power.
 
-The model is a list of batches and an epoch cache; after every step the replica must be the same, record by record.
+The model is a list of batches and an epoch cache; after every step the replica must be the same, record by record. What
+a compaction takes out, also one that is killed in the middle, is checked against the records by key; then its batches
+are the model's.
 """
 
 import shutil
@@ -12,14 +14,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from regnum_broker.log.epochs import EpochCache
+from regnum_broker.log.replica.cleaned import cleaned_until
 from regnum_broker.log.replica.parts import Appended
 from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.retention import expiry
-from regnum_model.configs import ReplicaSettings
+from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
 from regnum_model.ids import LeaderEpoch
-from regnum_records.header import iterate
-from regnum_testing.batches import assigned_batch, batch_of, values_of
+from regnum_records.compacted import is_filler
+from regnum_records.header import assign, iterate
+from regnum_records.read import read_records
+from regnum_testing.batches import assigned_batch, values_of
+from regnum_testing.compaction import compact, keyed_batch, records_of
+from regnum_testing.disk import KilledError, KillingDisk
 from regnum_testing.log_directories import KEY, ReopenedDirectory
 
 
@@ -28,23 +35,22 @@ class Stored:
     """A batch that the model holds."""
 
     base_offset: int
-    values: tuple[bytes, ...]
+    count: int
+    records: tuple[tuple[int, bytes, bytes | None], ...]
+    """Offset, key and value of those that are left."""
     epoch: int
     sequence: int
     """Base sequence of producer 5; -1: without producer."""
+    produced: bytes
+    """As its producer made it; empty: it stands for batches that are gone."""
 
     @property
     def next_offset(self) -> int:
-        return self.base_offset + len(self.values)
+        return self.base_offset + self.count
 
-    def produced(self) -> bytes:
-        known = self.sequence >= 0
-        return batch_of(
-            *self.values,
-            producer_id=5 if known else -1,
-            producer_epoch=0 if known else -1,
-            base_sequence=self.sequence,
-        )
+    @property
+    def values(self) -> tuple[bytes | None, ...]:
+        return tuple(value for _, _, value in self.records)
 
 
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 90), st.booleans()), min_size=1, max_size=4)
@@ -67,7 +73,8 @@ class History(RuleBasedStateMachine):
 
     @initialize(segment_bytes=st.sampled_from([200, 500, 2000, 1 << 20]))
     def begin(self, segment_bytes: int) -> None:
-        self.place = ReopenedDirectory(self.folder / "logs", segment_bytes=segment_bytes)
+        self.disk = KillingDisk()
+        self.place = ReopenedDirectory(self.folder / "logs", segment_bytes=segment_bytes, disk=self.disk)
         self.place.open()
         self.place.now.create_replicas([(KEY, "topic")])
         self.log_id = self.place.log_id
@@ -82,7 +89,7 @@ class History(RuleBasedStateMachine):
 
     @property
     def sequence(self) -> int:
-        known = (batch.sequence + len(batch.values) for batch in reversed(self.batches) if batch.sequence >= 0)
+        known = (batch.sequence + batch.count for batch in reversed(self.batches) if batch.sequence >= 0)
         return next(known, self.passed_sequence)
 
     @property
@@ -95,8 +102,24 @@ class History(RuleBasedStateMachine):
         base, sequence = self.end, self.sequence
         for count, size, known in sizes:
             self.written += 1
-            values = tuple(b"%d:%d:" % (self.written, number) + b"x" * size for number in range(count))
-            new.append(Stored(base_offset=base, values=values, epoch=epoch, sequence=sequence if known else -1))
+            pairs = [
+                (
+                    b"%d" % ((self.written * 7 + number) % 5),
+                    None if size % 9 == 8 else b"%d:%d:" % (self.written, number) + b"x" * size,
+                )
+                for number in range(count)
+            ]
+            produced = keyed_batch(*pairs, producer_id=5 if known else -1, base_sequence=sequence if known else -1)
+            new.append(
+                Stored(
+                    base_offset=base,
+                    count=count,
+                    records=tuple((base + number, *pair) for number, pair in enumerate(pairs)),
+                    epoch=epoch,
+                    sequence=sequence if known else -1,
+                    produced=produced,
+                )
+            )
             base, sequence = base + count, sequence + count if known else sequence
         return new
 
@@ -108,21 +131,21 @@ class History(RuleBasedStateMachine):
 
     @rule(sizes=SIZES, step=st.integers(0, 2))
     def append_as_leader(self, sizes: list[tuple[int, int, bool]], step: int) -> None:
+        self.lead(sizes, step)
+
+    def lead(self, sizes: list[tuple[int, int, bool]], step: int) -> None:
         epoch = max(self.epochs.latest, 0) + step
         new = self.new_batches(sizes, epoch)
-        outcomes = self.replica.append_as_leader([b.produced() for b in new], leader_epoch=LeaderEpoch(epoch))
+        outcomes = self.replica.append_as_leader([b.produced for b in new], leader_epoch=LeaderEpoch(epoch))
         assert outcomes == [Appended(base_offset=b.base_offset, last_offset=b.next_offset - 1) for b in new]
         self.add(new)
 
     @rule(sizes=SIZES)
     def append_as_follower(self, sizes: list[tuple[int, int, bool]]) -> None:
         epoch = max(self.epochs.latest, 0)
-        new = [
-            Stored(base_offset=b.base_offset, values=b.values, epoch=epoch, sequence=-1)
-            for b in self.new_batches(sizes, epoch)
-        ]
+        new = self.new_batches([(count, size, False) for count, size, _ in sizes], epoch)
         self.replica.append_replicated(
-            b"".join(assigned_batch(*b.values, base_offset=b.base_offset, leader_epoch=epoch) for b in new)
+            b"".join(bytes(assign(b.produced, base_offset=b.base_offset, leader_epoch=epoch)) for b in new)
         )
         self.add(new)
 
@@ -146,7 +169,7 @@ class History(RuleBasedStateMachine):
         if offset > self.start:
             gone = [batch for batch in self.batches if batch.next_offset <= offset and batch.sequence >= 0]
             if gone:
-                self.passed_sequence = gone[-1].sequence + len(gone[-1].values)
+                self.passed_sequence = gone[-1].sequence + gone[-1].count
             self.batches = [batch for batch in self.batches if batch.next_offset > offset]
             self.start = offset
             self.epochs = self.epochs.truncate_from_start(offset)
@@ -193,6 +216,76 @@ class History(RuleBasedStateMachine):
         starts = self.place.now.starts
         starts.apply(starts.record({KEY: start}))
         self.begin_at(start)
+
+    def compacted(self, before: list[Stored], *, until: int, done: int, whole: bool) -> None:
+        """Check what a compaction up to ``until`` took out, and take its batches up; not all of it unless ``whole``."""
+        records = [record for batch in before for record in batch.records]
+        newest = {key: offset for offset, key, _ in records if offset < until}
+        found = records_of(self.replica)
+        present = {record.offset: (record.offset, record.key, record.value) for record in found}
+        for record in records:
+            offset, key, value = record
+            if offset < self.start:
+                continue
+            if offset >= until or (newest[key] == offset and (value is not None or offset >= done)):
+                assert present[offset] == record
+            elif whole:
+                assert offset not in present
+            else:
+                assert present.get(offset, record) == record
+        assert set(present) <= {offset for offset, _, _ in records}
+        self.passed_sequence = self.sequence
+        produced = {batch.base_offset: batch.produced for batch in before if batch.produced}
+        self.batches, offset = [], self.start
+        while data := self.replica.read(offset, bytes_max=1):
+            header = next(header for _, header in iterate(data))
+            self.batches.append(
+                Stored(
+                    base_offset=header.base_offset,
+                    count=header.next_offset - header.base_offset,
+                    records=tuple((record.offset, record.key or b"", record.value) for record in read_records(data)),
+                    epoch=header.leader_epoch,
+                    sequence=header.base_sequence,
+                    produced=b"" if is_filler(header) else produced[header.base_offset],
+                )
+            )
+            offset = header.next_offset
+
+    @rule(
+        sizes=SIZES,
+        rounds=st.integers(0, 5),
+        committed=st.integers(0, 80),
+        retention_ms=st.sampled_from([0, 1 << 50]),
+        kill_at=st.none() | st.integers(0, 40),
+    )
+    def compact(
+        self, sizes: list[tuple[int, int, bool]], rounds: int, committed: int, retention_ms: int, kill_at: int | None
+    ) -> None:
+        for number in range(rounds):
+            # So that there is something to compact in most of those histories that do.
+            self.lead(sizes, number % 2)
+        log, before, high_watermark = self.replica, list(self.batches), min(self.start + committed, self.end)
+        log.configure(
+            ReplicaSettings(
+                cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=0, delete_retention_ms=retention_ms
+            )
+        )
+        done = 0 if retention_ms else cleaned_until(log.cleaned)
+        closed = [segment.next_offset for segment in log.segments[:-1] if segment.next_offset <= high_watermark]
+        self.disk.kill_at = None if kill_at is None else self.disk.done + kill_at
+        try:
+            compacts = compact(log, now_ms=self.place.wall_ms, high_watermark=high_watermark)
+        except KilledError:
+            self.disk.kill_at = None
+            self.place.kill()
+            self.place.open()
+            assert self.place.log_id == self.log_id
+            self.compacted(before, until=closed[-1], done=done, whole=False)
+            return
+        self.disk.kill_at = None
+        if compacts:
+            assert cleaned_until(log.cleaned) == closed[-1]
+            self.compacted(before, until=closed[-1], done=done, whole=True)
 
     @rule()
     def let_time_close_the_segment(self) -> None:
@@ -262,7 +355,7 @@ class History(RuleBasedStateMachine):
         last = next((batch for batch in reversed(self.batches) if batch.sequence >= 0), None)
         if last is not None:
             outcome = self.replica.append_as_leader(
-                [last.produced()], leader_epoch=LeaderEpoch(max(self.epochs.latest, 0))
+                [last.produced], leader_epoch=LeaderEpoch(max(self.epochs.latest, 0))
             )
             assert outcome == [Duplicate(base_offset=last.base_offset, last_offset=last.next_offset - 1)]
 

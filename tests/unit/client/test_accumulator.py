@@ -1,6 +1,8 @@
 """Open, ready and closed batches."""
 
-from regnum_client.producer.batches.accumulator import OPEN_SHARE_MAX, Accumulator
+import math
+
+from regnum_client.producer.batches.accumulator import OPEN_SHARE_MAX, PATIENCE_S, Accumulator
 from regnum_client.producer.batches.lane import Batch
 from regnum_client.records import TopicPartition
 
@@ -48,6 +50,29 @@ def test_a_batch_is_ready_after_its_linger_and_takes_records_until_it_is_taken()
     assert batch.content.record_count == 2
     assert filling.put(A, 2.0) is not batch
     assert filling.turned == [A]
+
+
+def test_a_ready_batch_that_others_hold_up_for_long_goes_beside_them() -> None:
+    """Where answers take a second, its records would wait for one before they begin to wait for their own."""
+    filling = Filling()
+    accumulator = filling.accumulator
+    filling.put(A, 0.0)
+    assert (accumulator.become_ready(1.0), accumulator.is_large(A)) == ([A], False)
+    assert (accumulator.next_ready_s, accumulator.next_large_s) == (None, 1.0 + PATIENCE_S)
+    assert accumulator.become_ready(1.0 + PATIENCE_S / 2) == []
+    assert (accumulator.become_ready(1.0 + PATIENCE_S), accumulator.is_large(A)) == ([A], True)
+    assert accumulator.next_large_s == math.inf
+    assert accumulator.take(A) is not None
+    assert not accumulator.is_large(A)
+
+
+def test_a_batch_that_was_taken_is_not_waited_for() -> None:
+    filling = Filling()
+    filling.put(A, 0.0)
+    filling.accumulator.become_ready(1.0)
+    filling.accumulator.take(A)
+    assert filling.accumulator.next_large_s == math.inf
+    assert filling.accumulator.become_ready(3.0) == []
 
 
 def test_a_ready_batch_that_fills_up_is_closed_in_its_turn() -> None:

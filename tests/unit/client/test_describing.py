@@ -157,3 +157,44 @@ async def test_offsets_of_partitions_that_have_moved_are_asked_for_again(cluster
         assert found[here] == PartitionOffsets(0, 5)
         missing = found[TopicPartition("nowhere", 0)]
         assert isinstance(missing, RegnumError)
+
+
+async def test_brokers_say_how_large_replicas_are_and_how_far_behind_in_one_call_each(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    cluster.create("a", partitions=3)
+    cluster.partitions["a", 1].append(build_batch([NewRecord(value=b"1")] * 5, timestamp_ms=0))
+    leader = cluster.partitions["a", 1].leader
+    size = len(cluster.partitions["a", 1].batches[0][1])
+    table = await regnum("topics", "describe", "a", "--sizes")
+    head, *rows = [line.split() for line in table.out.splitlines()]
+    assert head[-6:] == ["SIZE", "BYTES", "LOG", "END", "REPLICA", "SIZES", "LAGS"][-6:]
+    assert rows[1][-4:-1] == [str(size), "5", ",".join([str(size)] * 3)]
+    assert sorted(rows[1][-1].split(",")) == ["0", "1", "1"]
+    assert cluster.calls["DescribeReplicas"] == 3, "one for each broker, whatever the number of partitions"
+    [topic] = json.loads((await regnum("topics", "describe", "a", "--sizes", "-o", "json")).out)
+    logs = {one["broker"]: one for one in topic["partitions"][1]["replica_logs"]}
+    assert {id: one["leading"] for id, one in logs.items()} == {id: id == leader for id in (1, 2, 3)}
+    assert logs[leader] == {
+        "broker": leader,
+        "leading": True,
+        "size_bytes": size,
+        "log_start": 0,
+        "log_end": 5,
+        "lag": 0,
+        "error": "",
+    }
+
+
+async def test_a_broker_that_does_not_answer_leaves_a_gap_and_a_reason(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    cluster.create("a")
+    cluster.partitions["a", 0].append(build_batch([NewRecord(value=b"1")] * 5, timestamp_ms=0))
+    follower = next(id for id in cluster.brokers if id != cluster.partitions["a", 0].leader)
+    await cluster.brokers[follower].stop()
+    [topic] = json.loads((await regnum("topics", "describe", "a", "--sizes", "-o", "json")).out)
+    logs = {one["broker"]: one for one in topic["partitions"][0]["replica_logs"]}
+    assert (logs[follower]["size_bytes"], logs[follower]["log_end"], logs[follower]["lag"]) == (None, 0, 5)
+    assert logs[follower]["error"]
+    assert [id for id, one in logs.items() if not one["error"]] == [id for id in logs if id != follower]

@@ -13,6 +13,7 @@ from regnum_model import paths
 from regnum_model.nodes import Address
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.waiting import DEADLINE_S
+from structlog.testing import capture_logs
 
 
 @pytest.fixture
@@ -128,6 +129,9 @@ async def test_hand_written_nodes_are_ignored_with_a_word(cluster: FakeCluster) 
     await cluster.begin(1)
     await cluster.outside.create(f"{paths.METADATA_IDS}/nobody", b"{}")
     await cluster.outside.create(f"{paths.METADATA_IDS}/2", b"\xff")
-    controller = await cluster.reign()
-    await create(controller, "t")
-    await until(lambda: "t" in cluster.metadata.topics)
+    with capture_logs() as logs:
+        controller = await cluster.reign()
+        await create(controller, "t")
+        await until(lambda: "t" in cluster.metadata.topics)
+    ignored = {entry["path"] for entry in logs if entry["event"] == "metadata process ignored"}
+    assert ignored == {f"{paths.METADATA_IDS}/nobody", f"{paths.METADATA_IDS}/2"}

@@ -1,16 +1,19 @@
 """The internal topic of consumer groups, as brokers ask for it."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from regnum.election.v1 import controller_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_election.configs.changes import Alteration, Operation, Resource, ResourceType
 from regnum_election.controller import Controller
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.log import EventLog
 from regnum_election.partitions.requests import AdditionRequest
 from regnum_election.servicers.controller import OFFSETS_CONFIGS, ControllerServicer
+from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model.configs import topic_config
 from regnum_model.ids import BrokerId
 from regnum_model.topics import OFFSETS_TOPIC
@@ -67,6 +70,42 @@ async def test_many_ask_at_once_and_it_is_created_once(cluster: FakeCluster) -> 
     settings = (await cluster.controller_store.get(topic_config(OFFSETS_TOPIC))).data
     for _, value in OFFSETS_CONFIGS:
         assert value.encode() in settings, "a group of many members is one large record"
+
+
+async def test_clients_neither_create_nor_delete_nor_alter_it(cluster: FakeCluster) -> None:
+    controller = await cluster.reign()
+    wanted = TopicRequest(name=OFFSETS_TOPIC, partitions=1, replication_factor=1, assignment=(), mutation=None)
+
+    async def created() -> Sequence[object]:
+        return (
+            await controller.topics.create([wanted], validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
+        ).outcomes
+
+    (refused,) = await created()
+    assert isinstance(refused, Rejection)
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
+    assert controller.picture.topic_named(OFFSETS_TOPIC) is None
+    assert await asking(cluster, controller) == errors_pb2.ERROR_CODE_NONE
+    topic = controller.picture.topic_named(OFFSETS_TOPIC)
+    assert topic is not None
+    (refused,) = await created()
+    assert isinstance(refused, Rejection)
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
+    deletions = [
+        DeletionRequest(name=OFFSETS_TOPIC, topic_id="", mutation=None),
+        DeletionRequest(name="", topic_id=topic.id, mutation=None),
+        DeletionRequest(name=OFFSETS_TOPIC, topic_id=topic.id, mutation=None),
+    ]
+    for deletion in deletions:
+        (gone,) = (await controller.topics.delete([deletion], wait_s=DEADLINE_S, account=ANYBODY)).outcomes
+        assert isinstance(gone, Rejection)
+        assert gone.code == errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
+    resource = Resource(type=ResourceType.TOPIC, name=OFFSETS_TOPIC)
+    alteration = Alteration(resource=resource, operations=(Operation(key="max.message.bytes", value="1024"),))
+    (altered,) = await controller.configs.alter([alteration], validate_only=False, wait_s=DEADLINE_S)
+    assert altered is not None
+    assert altered.code == errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
+    assert controller.picture.topic_named(OFFSETS_TOPIC) == topic
 
 
 async def test_its_number_of_partitions_stays(cluster: FakeCluster) -> None:

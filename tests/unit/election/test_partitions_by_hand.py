@@ -101,6 +101,7 @@ async def test_orders_that_stood_there_before_the_controller_are_carried_out(
     await cluster.reign(2, corrections_interval_s=SOON_S, followed=followed)
     await numbers_are(cluster, 4)
     await nothing_waits(cluster)
+    assert (await cluster.topic("t")).partitions[3] == (1, 2)
 
 
 async def test_orders_wait_for_a_controller_without_harm(cluster: FakeCluster) -> None:
@@ -110,6 +111,7 @@ async def test_orders_wait_for_a_controller_without_harm(cluster: FakeCluster) -
     await cluster.reign(corrections_interval_s=SOON_S)
     await numbers_are(cluster, 3)
     await nothing_waits(cluster)
+    assert (await cluster.topic("t")).partitions[2] == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,7 @@ async def test_the_last_partition_stays_whatever_is_written(cluster: FakeCluster
         await order(cluster, paths.PARTITIONS_REMOVE, number)
     await nothing_waits(cluster)
     await numbers_are(cluster, 1)
+    assert not (await cluster.state("t", 0)).removed
 
 
 async def test_orders_for_a_topic_that_does_not_exist_go_too(cluster: FakeCluster) -> None:

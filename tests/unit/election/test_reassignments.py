@@ -123,6 +123,7 @@ async def test_another_target_replaces_the_open_one_and_what_it_brought_goes(clu
     await until(lambda: stopped(cluster, 3) == {("t", 0)})
     await catch_up(cluster, "t", 0, 4)
     await arrived(cluster, "t", 0, 2, 4)
+    assert (await cluster.topic("t")).partitions == {0: ids(2, 4)}
 
 
 async def test_a_dead_target_is_waited_for_and_named_and_can_be_called_back(cluster: FakeCluster) -> None:

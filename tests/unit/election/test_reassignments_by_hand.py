@@ -82,3 +82,5 @@ async def test_a_wish_that_replaces_one_that_was_taken_back_by_hand_is_heard(clu
     await cluster.outside.delete(path, version=node.stat.version)
     await wish(cluster, "0", b"[2,4]")
     await grown(cluster, "t", 0, 1, 2, 4)
+    (wanted,) = (await cluster.topic("t")).reassigning.values()
+    assert wanted.target == ids(2, 4)

@@ -95,3 +95,4 @@ async def test_after_a_compaction_all_are_read(cluster: FakeCluster) -> None:
     cluster.server.release_watches()
     await until(lambda: _epoch(cluster, 3) == broker.epoch)
     await until(lambda: store.listed == 1)
+    assert set(store.read) == {paths.broker_id(BrokerId(id)) for id in range(1, BROKERS + 1)}

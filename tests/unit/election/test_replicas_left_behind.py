@@ -84,7 +84,9 @@ async def test_a_broker_that_has_confirmed_is_not_named(cluster: FakeCluster) ->
     await grown(cluster, "t", 0, 1, 2, 3)
     await catch_up(cluster, "t", 0, 3)
     await arrived(cluster, "t", 0, 2, 3)
-    await until(lambda: stopped(cluster, 1) == {("t", 0)} and not controller._dispatch.departing.of_topic(id))
+    await until(lambda: stopped(cluster, 1) == {("t", 0)})
+    await until(lambda: not controller._dispatch.departing.of_topic(id))
+    assert stopped(cluster, 1) == {("t", 0)}, "once"
 
 
 async def test_a_broker_is_asked_no_more_about_a_damaged_replica_that_went_to_others() -> None:

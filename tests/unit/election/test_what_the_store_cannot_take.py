@@ -120,6 +120,8 @@ async def test_a_guard_that_names_what_no_path_can_be_ends_no_reign(cluster: Fak
     await cluster.outside.create(paths.topic_id(TopicId("g" * 22)), TopicIdNode(topic=topic).encode())
     controller = await cluster.reign()
     await works(cluster, controller)
+    assert cluster.running is not None
+    assert not cluster.running.done()
 
 
 @pytest.mark.parametrize("topic", ["", "../up", "nul\0", "\ud800"])
@@ -131,6 +133,8 @@ async def test_a_deletion_record_that_names_what_no_path_can_be_ends_no_reign(cl
     await cluster.outside.create(paths.deletion(id), record)
     controller = await cluster.reign()
     await works(cluster, controller)
+    assert cluster.running is not None
+    assert not cluster.running.done()
 
 
 async def test_a_quota_whose_node_would_grow_too_large_is_refused(cluster: FakeCluster) -> None:

@@ -91,6 +91,7 @@ async def test_a_signal_stops_everything(launch, profile, signum):
 async def test_a_tethered_cluster_ends_with_a_killed_launcher(launch):
     process, _ = await launch()
     identities = list(read_record(launch.data_dir).processes.values())
+    assert all(identity.alive() for identity in identities)
     process.kill()
     await until(lambda: not any(identity.alive() for identity in identities))
 

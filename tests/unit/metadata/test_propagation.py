@@ -248,6 +248,7 @@ async def test_a_broker_that_obeys_a_later_controller_deposes_the_earlier_one_if
     await until(lambda: process.highest_epoch == 5)
     async with refused_with(errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH):
         await process.take(change(1, 2, topic("a", 2), brokers=live(1)))
+    assert process.image.version == 1, "what the deposed one says is not taken up"
 
 
 async def test_a_broker_that_registered_anew_is_told_from_the_snapshot_that_knows_it(world: World) -> None:

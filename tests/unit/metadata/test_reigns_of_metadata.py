@@ -357,5 +357,8 @@ async def test_every_picture_is_one_that_was_published_and_at_last_the_newest(se
         for _ in range(120):
             await world.step()
         await world.quieten()
+        head = world.office.journal.head
+        assert {process.head for process in world.processes.values()} == {head}
+        assert {life.cache.version for life in world.lives.values()} == {(head.epoch << 32) + head.number}
     finally:
         await world.close()

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_model.configs import (
+    CLEANUP_POLICIES,
+    CLEANUP_POLICY,
     DEFINITIONS,
     FOLLOWER_THROTTLE_RATE,
     LEADER_THROTTLE_RATE,
     MAX_MESSAGE_BYTES,
+    MIN_CLEANABLE_DIRTY_RATIO,
     MIN_INSYNC_REPLICAS,
     NO_LIMIT,
     RETENTION_BYTES,
@@ -36,6 +39,10 @@ def test_every_value_of_the_range_is_written_and_read_back(one: ConfigDefinition
 @given(definitions, st.one_of(st.text(max_size=30), st.integers().map(str), st.just("9" * 5_000)))
 def test_any_other_text_is_refused_with_the_range(one: ConfigDefinition, text: str) -> None:
     known = {"true": 1, "false": 0} if one.type is ConfigType.BOOLEAN else {}
+    if one.type is ConfigType.LIST:
+        known = dict(CLEANUP_POLICIES)
+    if one.type is ConfigType.RATIO and re.fullmatch(r"0(\.[0-9]{1,3})?|1(\.0{1,3})?", text, re.ASCII):
+        known[text] = round(float(text) * 1000)
     if one.unlimited:
         known["-1"] = NO_LIMIT
     is_number = one.type is ConfigType.INT and text.isascii() and text.isdigit() and len(text) <= 16
@@ -62,6 +69,12 @@ def test_the_default_is_within_the_range_and_everything_is_explained(one: Config
         (MAX_MESSAGE_BYTES, "33554432", 33_554_432),
         (RETENTION_MS, "-1", NO_LIMIT),
         (RETENTION_BYTES, "0", 0),
+        (CLEANUP_POLICY, "delete", 1),
+        (CLEANUP_POLICY, "Compact", 2),
+        (CLEANUP_POLICY, "delete, compact", 3),
+        (MIN_CLEANABLE_DIRTY_RATIO, "0.5", 500),
+        (MIN_CLEANABLE_DIRTY_RATIO, "0.125", 125),
+        (MIN_CLEANABLE_DIRTY_RATIO, "1", 1000),
     ],
 )
 def test_texts_and_their_values(name: str, text: str, value: int) -> None:
@@ -79,6 +92,13 @@ def test_texts_and_their_values(name: str, text: str, value: int) -> None:
         (RETENTION_MS, "-2"),
         (RETENTION_BYTES, "-01"),
         (MAX_MESSAGE_BYTES, "-1"),
+        (CLEANUP_POLICY, "2"),
+        (CLEANUP_POLICY, ""),
+        (CLEANUP_POLICY, "compact,compact"),
+        (MIN_CLEANABLE_DIRTY_RATIO, "1.001"),
+        (MIN_CLEANABLE_DIRTY_RATIO, "500"),
+        (MIN_CLEANABLE_DIRTY_RATIO, "0.0001"),
+        (MIN_CLEANABLE_DIRTY_RATIO, "-0.5"),
     ],
 )
 def test_what_is_out_of_range_or_of_another_type_is_refused(name: str, text: str) -> None:

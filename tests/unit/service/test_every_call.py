@@ -13,10 +13,9 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from regnum.broker.v1 import group_pb2, group_pb2_grpc
-from regnum_client import Admin, Producer
+from regnum_client import CLUSTER_CONFIG, Admin, ConfigAlteration, Producer
 from regnum_model import paths
 from regnum_model.nodes import Address, TopicNode
-from regnum_model.topics import OFFSETS_TOPIC
 from regnum_testing.every_call import Answer, Call, Known, calls_of, extremes, messages, opened, send_all
 from regnum_testing.every_kind import KINDS, EveryKind
 from regnum_testing.waiting import eventually
@@ -99,8 +98,8 @@ async def create_and_write(world: World, topic: str) -> None:
 async def coordinate(world: World) -> None:
     """Let the broker coordinate groups: before, it says of every group that it is not available."""
     async with asyncio.timeout(20), Admin(world.bootstrap) as admin:
-        # By hand: three replicas, as the cluster would have them, do not fit one broker.
-        await admin.create_topic(OFFSETS_TOPIC, partitions=8, replication_factor=1)
+        # Three replicas, as the cluster would have them, do not fit one broker.
+        await admin.alter_config(ConfigAlteration(resource=CLUSTER_CONFIG, set={"default.replication.factor": "1"}))
     listener = world.cluster.processes["broker"].listeners["client_listen"]
     names = [f"group-{number}" for number in range(100)]
     async with opened(listener) as channel:
@@ -108,6 +107,7 @@ async def coordinate(world: World) -> None:
 
         async def answers() -> bool:
             try:
+                await groups.FindCoordinator(group_pb2.FindCoordinatorRequest(group_ids=names), timeout=20)
                 for name in names:
                     await groups.OffsetFetch(group_pb2.OffsetFetchRequest(group_id=name), timeout=20)
             except grpc.RpcError:

@@ -6,6 +6,7 @@ from regnum_client.admin.config_admin import ConfigAdmin
 from regnum_client.admin.describing.event_admin import EventAdmin
 from regnum_client.admin.describing.offset_admin import OffsetAdmin
 from regnum_client.admin.describing.pages import DescribeAdmin
+from regnum_client.admin.describing.replica_admin import ReplicaAdmin
 from regnum_client.admin.groups.group_admin import GroupAdmin
 from regnum_client.admin.health.health_admin import HealthAdmin
 from regnum_client.admin.leaders.leader_admin import LeaderAdmin
@@ -30,6 +31,7 @@ class Admin(
     HealthAdmin,
     DescribeAdmin,
     OffsetAdmin,
+    ReplicaAdmin,
     EventAdmin,
     LeaderAdmin,
     RecordAdmin,

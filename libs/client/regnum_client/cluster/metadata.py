@@ -151,7 +151,7 @@ class Metadata:
 
         And INVALID_TOPIC_EXCEPTION for what can be no topic's name. From now on it is refreshed with all others.
         """
-        _check(name)
+        check_topic(name)
         deadline_s = self._clock.monotonic() + timeout_s
         view = self._view.topics.get(name) if self._questions.keep(name) else None
         while view is None:
@@ -297,7 +297,8 @@ def _is_possible(name: str) -> bool:
     return True
 
 
-def _check(name: str) -> None:
+def check_topic(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION for what can be no topic's name."""
     try:
         check_topic_name(name)
     except InvalidTopicNameError as error:

@@ -7,27 +7,24 @@ out. This module is the door.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self
+from contextlib import AsyncExitStack
+from typing import Final
 
 from regnum.types.v1 import errors_pb2
 from regnum_service.channel import Channels
-from regnum_service.clock import Clock, SystemClock
+from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_client.cluster.bootstrap import bootstrap_addresses
-from regnum_client.cluster.connections import Connections
-from regnum_client.cluster.enquiry import ANSWER_S
-from regnum_client.cluster.metadata import Metadata
-from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
+from regnum_client.admin.groups.views import CommittedOffset
+from regnum_client.cluster.metadata import check_topic
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.cursor import Cursor
-from regnum_client.consumer.fetching.fetcher import Fetcher
+from regnum_client.consumer.groups.gate import Gate
+from regnum_client.consumer.groups.listener import RebalanceListener
+from regnum_client.consumer.groups.session import GroupPlace, GroupSession, ToCommit, assigned_by_group, no_group
 from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, Start
-from regnum_client.consumer.reader import Reader
+from regnum_client.consumer.session import ConsumerSession
 from regnum_client.consumer.settings import ConsumerSettings
-from regnum_client.consumer.subscriptions import Subscriptions
-from regnum_client.errors import ClientClosedError
 from regnum_client.records import ConsumedRecord, TopicPartition
 
 RECORDS_PER_TURN: Final = 500
@@ -38,8 +35,8 @@ RECORDS_PER_READ: Final = 5_000
 """Records that one read returns at most."""
 
 
-class Consumer:
-    """Reads assigned partitions. One event loop, one reader at a time.
+class Consumer(ConsumerSession):
+    """Reads partitions: those it is told, or its share of what a group reads. One event loop, one reader at a time.
 
     Each record of a partition comes once and in order, whatever happens to its leader, from the offset where reading
     began.
@@ -52,89 +49,74 @@ class Consumer:
     ...             break
     >>> asyncio.run(main())
     0 b'first'
+
+    With a group, members share the partitions, and go on where the group has come to. A record is the caller's until
+    it asks for the next one; what it has not come to an end with is read again, here or at another member.
+
+    >>> async def main() -> None:
+    ...     async with Consumer(bootstrap, topics=["orders"], group_id="billing") as consumer:
+    ...         async for record in consumer:
+    ...             print(record.offset, record.value)
+    ...             await consumer.commit()
+    ...             break
+    >>> asyncio.run(main())
+    0 b'first'
+    >>> asyncio.run(main())
+    1 b'second'
     """
 
     def __init__(
         self,
         bootstrap: str | Sequence[str] | None = None,
         *,
+        topics: Iterable[str] = (),
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        listener: RebalanceListener | None = None,
         settings: ConsumerSettings | None = None,
         client_id: str = "regnum-consumer",
         clock: Clock | None = None,
         chance: random.Random | None = None,
         channels: Channels | None = None,
     ) -> None:
-        self._bootstrap: Final = bootstrap
-        self._settings: Final = settings or ConsumerSettings()
-        self._client_id: Final = client_id
-        self._clock: Final[Clock] = clock or SystemClock()
-        self._chance: Final = chance or random.Random()
-        self._connections: Final = Connections(channels or Channels())
-        self._metadata: Metadata | None = None
-        self._lookup: OffsetLookup | None = None
-        self._fetcher: Fetcher | None = None
-        self._reader: Reader | None = None
+        """Only assigns.
+
+        Args:
+            bootstrap: addresses of some brokers; by default what the environment says.
+            topics: read from the start on, as by ``subscribe``.
+            group_id: the group that this consumer is in, or whose offsets it commits.
+            group_instance_id: name of a static member, which no other one has: it keeps its partitions through a
+                restart that is shorter than ``session_timeout_s``, and does not leave when it is closed.
+            listener: hears which partitions come and go.
+            settings: how it behaves.
+            client_id: what brokers call it in their logs.
+            clock: source of time.
+            chance: source of chance.
+            channels: how connections are made.
+        """
+        group = None
+        if group_id is not None:
+            group = GroupPlace(group_id=group_id, instance_id=group_instance_id or "", listener=listener)
+        super().__init__(
+            bootstrap,
+            settings=settings,
+            client_id=client_id,
+            clock=clock,
+            chance=chance,
+            channels=channels,
+            group=group,
+        )
+        self._topics: Final = tuple(topics)
         self._handed_out = 0
-        self._subscriptions: Final = Subscriptions()
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
-        settings = self._settings
-        metadata = Metadata(
-            bootstrap_addresses(self._bootstrap),
-            self._connections,
-            clock=self._clock,
-            chance=self._chance,
-            client_id=self._client_id,
-        )
-        self._lookup = OffsetLookup(
-            self._connections,
-            metadata,
-            clock=self._clock,
-            chance=self._chance,
-            client_id=self._client_id,
-            request_timeout_s=settings.request_timeout_s,
-        )
-        self._fetcher = Fetcher(
-            self._connections,
-            metadata,
-            self._lookup,
-            clock=self._clock,
-            chance=self._chance,
-            client_id=self._client_id,
-            reset=settings.reset,
-            wait_ms=settings.fetch_wait_ms,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            partition_max_bytes=settings.partition_max_bytes,
-            buffer_bytes=settings.buffer_bytes,
-            request_timeout_s=settings.request_timeout_s,
-        )
-        self._reader = Reader(self._fetcher)
-        metadata.listen(self._follow_topics)
-        await metadata.start(timeout_s=settings.topic_wait_s)
-        self._metadata = metadata
-        self._fetcher.start()
-
-    async def close(self) -> None:
-        """Stop fetching and close the connections."""
-        metadata, self._metadata = self._metadata, None
-        if metadata is None:
-            return
-        if self._fetcher is not None:
-            await self._fetcher.close()
-            self._fetcher.arrived.set()
-        await metadata.close()
-        await self._connections.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+        async with AsyncExitStack() as undo:
+            await super().start()
+            undo.push_async_callback(self.close)
+            if self._topics:
+                await self.subscribe(*self._topics)
+            undo.pop_all()
 
     async def assign(
         self, topic: str, *, partitions: Iterable[int] | None = None, start: Start = EARLIEST
@@ -144,6 +126,8 @@ class Consumer:
         Raises UNKNOWN_TOPIC_OR_PARTITION for a topic or partition that does not exist.
         """
         metadata, fetcher = self._open()
+        if self._group is not None and self._group.is_member:
+            raise assigned_by_group()
         view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
         numbers = sorted(view.partitions) if partitions is None else list(partitions)
         if any(number not in view.partitions for number in numbers):
@@ -172,9 +156,22 @@ class Consumer:
     async def subscribe(self, *topics: str, start: Start = EARLIEST) -> tuple[TopicPartition, ...]:
         """Read all partitions of topics, those that are added later from their beginning (within a minute).
 
-        One that is removed is left out from then on, with what was fetched of it and not read. There is no group: every
-        consumer that subscribes reads everything. Raises as ``assign``.
+        One that is removed is left out from then on, with what was fetched of it and not read. Raises as ``assign``.
+        Without a group, every consumer that subscribes reads everything, from ``start`` on. With one, these topics take
+        the place of those before, the group assigns partitions of them when the caller reads, ``start`` says nothing,
+        and nothing is returned; topics that do not exist yet are waited for.
         """
+        if self._group is not None:
+            self._open()
+            if not self._group.is_member and self.assignment:
+                raise RegnumError(
+                    errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                    "this consumer has partitions assigned; unassign() them before it joins its group",
+                )
+            for topic in topics:
+                check_topic(topic)
+            self._group.subscribe(topics)
+            return ()
         chosen: list[TopicPartition] = []
         for topic in topics:
             assigned = await self.assign(topic, start=start)
@@ -185,127 +182,78 @@ class Consumer:
         self._follow_topics()
         return tuple(chosen)
 
-    def _follow_topics(self) -> None:
-        if self._metadata is not None and self._fetcher is not None:
-            self._subscriptions.follow(self._metadata.view, self._fetcher)
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        """Partitions that are read, paused ones among them."""
-        return frozenset(self._open()[1].cursors)
-
-    async def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
-        """All partitions of a topic. Raises UNKNOWN_TOPIC_OR_PARTITION for one that does not exist."""
-        view = await self._open()[0].topic(topic, timeout_s=self._settings.topic_wait_s)
-        return tuple(TopicPartition(topic, number) for number in sorted(view.partitions))
-
     def unassign(self, partition: TopicPartition) -> None:
         """Stop reading a partition; nothing happens when it is not assigned."""
+        if self._group is not None and self._group.is_member:
+            raise assigned_by_group()
         self._open()[1].unassign(partition)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on reading an assigned partition at ``offset``."""
-        cursor = self._cursor(partition)
-        cursor.seek(offset)
-        self._open()[1].go_on(cursor)
+    async def commit(self, offsets: ToCommit | None = None) -> None:
+        """Record how far the group has come: in all partitions behind what was handed out, or where ``offsets`` say.
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the first offset that the log has now, in these assigned partitions or in all."""
-        self._seek_all(await self.beginning_offsets(partitions or self.assignment))
-
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on at the present high watermark, in these assigned partitions or in all."""
-        self._seek_all(await self.end_offsets(partitions or self.assignment))
-
-    def _seek_all(self, offsets: Mapping[TopicPartition, int]) -> None:
-        # All or none: one may have been unassigned meanwhile.
-        for partition in offsets:
-            self._cursor(partition)
-        for partition, offset in offsets.items():
-            self.seek(partition, offset)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Read nothing from these assigned partitions until ``resume``; others go on, positions stay.
-
-        What was fetched of them and not read is let go of, and fetched again then.
+        An offset is that of the next record to be processed. Returns when every in-sync replica has it. Raises
+        CommitFailedError when the partitions are not this member's any more: nothing was committed then, and reading
+        may go on. Other errors, when the time is over, leave open whether it was.
         """
-        for cursor in [self._cursor(partition) for partition in partitions]:
-            self._open()[1].pause(cursor)
+        await self._of_group().commit(offsets)
 
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Go on reading these assigned partitions, paused or not."""
-        for cursor in [self._cursor(partition) for partition in partitions]:
-            self._open()[1].resume(cursor)
+    async def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset | None]:
+        """How far the group has come, as its coordinator has it; None: it has committed nothing there."""
+        return await self._of_group().committed(partitions)
 
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        """Assigned partitions that are paused."""
-        return frozenset(partition for partition, cursor in self._open()[1].cursors.items() if cursor.paused)
-
-    def position(self, partition: TopicPartition) -> int:
-        """Offset of the record that comes next from an assigned partition."""
-        return self._cursor(partition).position
-
-    @property
-    def unread_bytes(self) -> int:
-        """What was fetched and not yet begun to be read, of all partitions."""
-        return 0 if self._fetcher is None else self._fetcher.arrivals.unread_bytes
-
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """First offset of each log. Waits for leaders for ``offsets_timeout_s`` at most."""
-        return await self._offsets(partitions, FIRST)
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """High watermark of each partition: records below it are committed."""
-        return await self._offsets(partitions, HIGH_WATERMARK)
-
-    async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, int | None]:
-        """Where to begin so as to miss no record at or after a moment, for each partition; None: none is so young.
-
-        It is the first offset of the batch that has the first such record: older ones of that batch come before it.
-        Moments are milliseconds since 1970, from 0 on; INVALID_REQUEST for others.
-        """
-        lookup = await self._lookup_of(timestamps_ms)
-        return await lookup.look_up_times(timestamps_ms, timeout_s=self._settings.offsets_timeout_s)
+    def _of_group(self) -> GroupSession:
+        self._open()
+        if self._group is None:
+            raise no_group()
+        return self._group
 
     async def read(self, *, records_max: int = 500, timeout_s: float = 1.0) -> list[ConsumedRecord]:
         """The next records, of any partition, in the order of each; empty when none came in the time."""
-        reader = self._reading()
-        records: list[ConsumedRecord] = []
         deadline_s = self._clock.monotonic() + timeout_s
-        while not records:
-            # Nothing is waited for once there are records: whoever gives a read up loses none.
-            if reader.wants_thread:
-                await reader.decode()
-            while (room := min(records_max, RECORDS_PER_READ) - len(records)) > 0:
-                try:
-                    some = reader.next_records(room)
-                except RegnumError:
-                    if records:
-                        # What was read is handed out first; the next call meets the error again.
-                        break
-                    raise
-                if not some:
+        records: list[ConsumedRecord] = []
+        gate = self._enter()
+        try:
+            while not records:
+                # Nothing is waited for once there are records: whoever gives a read up loses none.
+                left_s = deadline_s - self._clock.monotonic()
+                if gate is not None and gate.wanted and not await gate.attend(max(0.0, left_s)):
                     break
-                records += some
-            if reader.wants_thread:
-                continue
-            left_s = deadline_s - self._clock.monotonic()
-            if not records and (left_s <= 0 or not await self._reading().something_arrives(left_s)):
+                reader = self._reading()
+                if reader.wants_thread:
+                    await reader.decode()
+                    if gate is not None and gate.wanted:
+                        continue
+                records = self._read_here(min(records_max, RECORDS_PER_READ))
+                if records or reader.wants_thread:
+                    continue
+                left_s = deadline_s - self._clock.monotonic()
+                if left_s <= 0 or not await self._reading().something_arrives(left_s):
+                    break
+        finally:
+            if gate is not None:
+                gate.leave(records)
+        return records
+
+    def _read_here(self, records_max: int) -> list[ConsumedRecord]:
+        """Records that wait for nothing."""
+        reader, records = self._reading(), list[ConsumedRecord]()
+        while (room := records_max - len(records)) > 0:
+            try:
+                some = reader.next_records(room)
+            except RegnumError:
+                if records:
+                    # What was read is handed out first; the next call meets the error again.
+                    break
+                raise
+            if not some:
                 break
+            records += some
         return records
 
     async def read_batch(self, *, timeout_s: float = 1.0) -> RecordBatch | None:
         """The next batch, of any partition, not decoded; None when none came in the time."""
-        reader = self._reading()
         deadline_s = self._clock.monotonic() + timeout_s
-        while (batch := reader.next_batch()) is None:
-            left_s = deadline_s - self._clock.monotonic()
-            if left_s <= 0 or not await self._reading().something_arrives(left_s):
-                return None
-        return batch
+        return await self._next_batch(deadline_s)
 
     async def batches(self) -> AsyncIterator[RecordBatch]:
         """Batches without end, not decoded: for those who take records on in bulk, or look at few of them.
@@ -315,14 +263,30 @@ class Consumer:
         """
         handed_out = 0
         while True:
-            batch = self._reading().next_batch()
-            if batch is None:
-                await self._reading().something_arrives(None)
-                continue
-            yield batch
-            handed_out += 1
-            if handed_out % BATCHES_PER_TURN == 0:
-                await asyncio.sleep(0)
+            batch = await self._next_batch(None)
+            if batch is not None:
+                yield batch
+                handed_out += 1
+                if handed_out % BATCHES_PER_TURN == 0:
+                    await asyncio.sleep(0)
+
+    async def _next_batch(self, deadline_s: float | None) -> RecordBatch | None:
+        batch: RecordBatch | None = None
+        gate = self._enter()
+        try:
+            while batch is None:
+                left_s = None if deadline_s is None else deadline_s - self._clock.monotonic()
+                if gate is not None and gate.wanted and not await gate.attend(left_s and max(0.0, left_s)):
+                    break
+                batch = self._reading().next_batch()
+                if batch is None and (
+                    (left_s is not None and left_s <= 0) or not await self._reading().something_arrives(left_s)
+                ):
+                    break
+        finally:
+            if gate is not None:
+                gate.leave(() if batch is None else (batch,))
+        return batch
 
     def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
         """Records without end."""
@@ -332,51 +296,30 @@ class Consumer:
         self._handed_out += 1
         if self._handed_out % RECORDS_PER_TURN == 0:
             await asyncio.sleep(0)
-        reader = self._reading()
-        while not (records := reader.next_records(1)):
-            if reader.wants_thread:
-                await reader.decode()
-            else:
-                await self._reading().something_arrives(None)
-        return records[0]
+        records: list[ConsumedRecord] = []
+        gate = self._enter()
+        try:
+            while True:
+                if gate is not None and gate.wanted:
+                    await gate.attend(None)
+                reader = self._reading()
+                if records := reader.next_records(1):
+                    return records[0]
+                if reader.wants_thread:
+                    await reader.decode()
+                else:
+                    await self._reading().something_arrives(None)
+        finally:
+            if gate is not None:
+                gate.leave(records)
 
-    def _reading(self) -> Reader:
+    def _enter(self) -> Gate | None:
+        """The caller asks for records: it is done with those that it had, as its group hears."""
         self._open()
-        if self._reader is None:
-            raise ClientClosedError("consumer")
-        return self._reader
-
-    def _open(self) -> tuple[Metadata, Fetcher]:
-        if self._metadata is None or self._fetcher is None:
-            raise ClientClosedError("consumer")
-        if self._fetcher.failure is not None:
-            raise self._fetcher.failure
-        return self._metadata, self._fetcher
-
-    def _cursor(self, partition: TopicPartition) -> Cursor:
-        cursor = self._open()[1].cursors.get(partition)
-        if cursor is None:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                f"{partition.topic}-{partition.partition} is not assigned to this consumer; assign() it first",
-            )
-        return cursor
-
-    async def _offsets(self, partitions: Iterable[TopicPartition], query: int) -> Mapping[TopicPartition, int]:
-        wanted = tuple(partitions)
-        lookup = await self._lookup_of(wanted)
-        return await lookup.look_up(wanted, query, timeout_s=self._settings.offsets_timeout_s)
-
-    async def _lookup_of(self, partitions: Iterable[TopicPartition]) -> OffsetLookup:
-        """The lookup, once the topics of these partitions are known."""
-        metadata, _ = self._open()
-        topics = {partition.topic for partition in partitions}
-        await metadata.use(topics, timeout_s=max(self._settings.topic_wait_s, ANSWER_S))
-        for topic in topics:
-            await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
-        if self._lookup is None:
-            raise ClientClosedError("consumer")
-        return self._lookup
+        if self._group is None:
+            return None
+        self._group.gate.enter()
+        return self._group.gate
 
 
 def _no_partition_error(topic: str, number: int, partitions: int) -> RegnumError:

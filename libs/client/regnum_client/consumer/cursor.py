@@ -12,6 +12,9 @@ from regnum_model.ids import TopicId
 from regnum_records.header import iterate
 from regnum_service.errors import RegnumError
 
+from regnum_client.consumer.read_epochs import ReadEpochs
+from regnum_client.consumer.read_place import ReadPlace
+from regnum_client.errors import NoOffsetForPartitionError
 from regnum_client.producer.trouble import Trouble
 from regnum_client.records import TopicPartition
 
@@ -38,18 +41,28 @@ class Cursor:
         "in_flight",
         "partition",
         "paused",
+        "place",
         "position",
+        "read_epochs",
         "topic_id",
         "trouble",
         "unread_bytes",
     )
 
-    def __init__(self, partition: TopicPartition, topic_id: TopicId, offset: int) -> None:
+    def __init__(
+        self, partition: TopicPartition, topic_id: TopicId, offset: int, *, leader_epoch: int | None = None
+    ) -> None:
+        """``leader_epoch``: of the record before ``offset``, where that is known."""
         self.partition: Final = partition
         self.topic_id: Final = topic_id
         """Life of the topic: offsets mean nothing in another."""
         self.position = offset
         self.fetch_offset = offset
+        self.read_epochs: Final = ReadEpochs()
+        """Of what was fetched."""
+        self.read_epochs.start_over(offset, leader_epoch)
+        self.place: Final = ReadPlace()
+        """Which replica it is read from."""
         self.generation = 0
         self.in_flight = False
         """A fetch is under way."""
@@ -66,8 +79,27 @@ class Cursor:
         """A fetch should be sent."""
         return not (self.in_flight or self.paused) and self.error is None and len(self._chunks) < chunks_max
 
-    def seek(self, offset: int) -> None:
-        """Go on at an offset; everything fetched is forgotten."""
+    @property
+    def has_place(self) -> bool:
+        """Its position says something; False: nobody has said yet where it begins."""
+        return not isinstance(self.error, NoOffsetForPartitionError)
+
+    @property
+    def last_fetched_epoch(self) -> int | None:
+        """Leader epoch of the last record before ``fetch_offset``; None: not known."""
+        return self.read_epochs.before(self.fetch_offset)
+
+    def seek(self, offset: int, *, leader_epoch: int | None = None) -> None:
+        """Go on at an offset, behind a record of that epoch; everything fetched is forgotten."""
+        self._go_to(offset)
+        self.read_epochs.start_over(offset, leader_epoch)
+
+    def go_back(self, offset: int) -> None:
+        """Go on at an offset up to which everything was fetched; what was fetched from there on is forgotten."""
+        self._go_to(offset)
+        self.read_epochs.cut(offset)
+
+    def _go_to(self, offset: int) -> None:
         self.position = self.fetch_offset = offset
         self.generation += 1
         self.in_flight = False
@@ -80,11 +112,14 @@ class Cursor:
         if self.position == self.fetch_offset:
             self.position = offset
         self.fetch_offset = offset
+        self.read_epochs.start_over(offset, None)
 
     def take_in(self, buffer: bytes) -> bool:
         """Batches came from ``fetch_offset`` on. False: there was no record at or after it."""
         next_offset = self.fetch_offset
         for _, header in iterate(buffer):
+            if header.next_offset > self.fetch_offset:
+                self.read_epochs.saw(header.leader_epoch, max(header.base_offset, self.fetch_offset))
             next_offset = header.next_offset
         if next_offset <= self.fetch_offset:
             return False

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Final
 
 from regnum_records.errors import CorruptBatchError
-from regnum_records.header import iterate
-from regnum_records.read import decode_records
+from regnum_records.header import CODEC_MASK, iterate
+from regnum_records.read import decode_batches
 
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.cursor import Chunk, Cursor
@@ -21,9 +21,11 @@ from regnum_client.errors import UnreadableBatchError
 from regnum_client.records import ConsumedRecord
 
 DECODED_ON_LOOP_MAX: Final = 16 * 1024
-"""Bytes of a chunk that is decoded without a thread: a few thousand records at most."""
+"""Bytes of a chunk that is decoded without a thread, if nothing of it is compressed: a few thousand records at most."""
 DECODED_RECORDS: Final = 2_000
-"""Records that a thread decodes before it hands them over, or one batch."""
+"""Records that are decoded before they are handed over, and those of the batch with the last of them."""
+DECODED_BYTES: Final = 8 * 1024 * 1024
+"""The same for what batches are when they are decompressed: small ones may become very large ones."""
 
 
 class _Reading:
@@ -35,6 +37,7 @@ class _Reading:
         "_decoding",
         "_ended",
         "_failure",
+        "_is_heavy",
         "_records",
         "_source",
         "cursor",
@@ -50,7 +53,11 @@ class _Reading:
         self.wants_thread = False
         """Records have to be decoded, and there may be so many that a thread should do it."""
         self._chunk: Final = chunk
-        self._source: Iterator[ConsumedRecord] | None = None
+        # What is compressed may be of any size when it is not (safety rule S22).
+        self._is_heavy: Final = len(chunk.buffer) > DECODED_ON_LOOP_MAX or any(
+            header.attributes & CODEC_MASK for _, header in iterate(chunk.buffer)
+        )
+        self._source: Iterator[tuple[list[ConsumedRecord], int]] | None = None
         self._records: Iterator[ConsumedRecord] = iter(())
         self._ended = False
         self._failure: CorruptBatchError | None = None
@@ -65,9 +72,9 @@ class _Reading:
         """The next records; none at the end, or when more have to be decoded. Raises CorruptBatchError."""
         if self._source is None:
             make = partial(ConsumedRecord, *self.cursor.partition)
-            self._source = decode_records(self._chunk.buffer, make, from_offset=self._from_offset)
+            self._source = decode_batches(self._chunk.buffer, make, from_offset=self._from_offset)
             self._batches = self._decoding = None
-            self.wants_thread = len(self._chunk.buffer) > DECODED_ON_LOOP_MAX
+            self.wants_thread = self._is_heavy
             if not self.wants_thread:
                 self._records, self._failure, self._ended = self._decode(self._source)
         if self.wants_thread:
@@ -77,7 +84,7 @@ class _Reading:
                 raise self._failure
             if self._ended:
                 break
-            if len(self._chunk.buffer) > DECODED_ON_LOOP_MAX:
+            if self._is_heavy:
                 self.wants_thread = True
                 break
             self._records, self._failure, self._ended = self._decode(self._source)
@@ -96,12 +103,16 @@ class _Reading:
         self.wants_thread = False
 
     @staticmethod
-    def _decode(source: Iterator[ConsumedRecord]) -> tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]:
+    def _decode(
+        source: Iterator[tuple[list[ConsumedRecord], int]],
+    ) -> tuple[Iterator[ConsumedRecord], CorruptBatchError | None, bool]:
         some: list[ConsumedRecord] = []
+        decoded_bytes = 0
         try:
-            for record in source:
-                some.append(record)
-                if len(some) == DECODED_RECORDS:
+            for records, size_bytes in source:
+                some += records
+                decoded_bytes += size_bytes
+                if len(some) >= DECODED_RECORDS or decoded_bytes >= DECODED_BYTES:
                     return iter(some), None, False
         except CorruptBatchError as error:
             return iter(some), error, True
@@ -118,7 +129,8 @@ class _Reading:
 
     def _undecoded(self) -> Iterator[RecordBatch]:
         for at, header in iterate(self._chunk.buffer):
-            if header.next_offset > self._from_offset:
+            # What compaction has left of batches that are gone has nothing to hand out.
+            if header.next_offset > self._from_offset and header.record_count:
                 data = self._chunk.buffer[at : at + header.size_bytes]
                 yield RecordBatch(self.cursor.partition, header, data, from_offset=self._from_offset)
 
@@ -199,6 +211,6 @@ class Reader:
         """The consumer stands before the bad batch from now on."""
         self._reading = None
         at = cursor.position if error.base_offset is None else max(error.base_offset, cursor.position)
-        cursor.seek(at)
+        cursor.go_back(at)
         self._fetcher.go_on(cursor)
         return UnreadableBatchError(cursor.partition, offset=at, next_offset=error.next_offset, reason=str(error))

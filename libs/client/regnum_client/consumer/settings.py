@@ -13,6 +13,9 @@ class ConsumerSettings:
     >>> consumer = Consumer(bootstrap, settings=settings)
     """
 
+    client_rack: str = ""
+    """Failure domain of this process (Kafka: client.rack): brokers that are told to (``--replica-selector rack``) have
+    it read from an in-sync replica with the same rack. Empty: always from leaders."""
     reset: ResetPolicy = ResetPolicy.FAIL
     """What happens when an offset is below the log start or above the log end."""
     fetch_wait_ms: int = 500
@@ -31,3 +34,28 @@ class ConsumerSettings:
     """How long ``assign`` waits for a topic that the brokers do not know yet, and ``start`` for a broker."""
     offsets_timeout_s: float = 30.0
     """How long the search for first and last offsets may take, changes of leader included."""
+
+    # In a group.
+
+    auto_offset_reset: ResetPolicy = ResetPolicy.EARLIEST
+    """Where a group begins in a partition of which it has committed nothing. With LATEST, what is written to a new
+    partition before it is assigned is left out."""
+    enable_auto_commit: bool = True
+    """Commit in the background: what was handed out before the last call for records, which the caller is done with.
+
+    Members of a group do; a consumer that assigns partitions to itself commits by ``commit()`` only.
+    """
+    auto_commit_interval_s: float = 5.0
+    """How often."""
+    session_timeout_s: float = 45.0
+    """A member of which the coordinator hears nothing for so long is removed; 6 s to 30 min, unless brokers are told
+    otherwise."""
+    heartbeat_interval_s: float = 3.0
+    """How often the coordinator hears of the member, whatever the caller does; at most a third of the session."""
+    max_poll_interval_s: float = 300.0
+    """A caller that asks for no record for so long leaves the group, and so long a rebalance waits for it."""
+    partition_assignment_strategy: tuple[str, ...] = ("cooperative-sticky",)
+    """Assignors, the preferred first: cooperative-sticky, range, roundrobin. All members must have one in common; with
+    range or roundrobin among them, a member gives everything up in each rebalance."""
+    commit_timeout_s: float = 30.0
+    """How long a commit may take, changes of coordinator included."""

@@ -4,7 +4,7 @@ import asyncio
 import random
 from typing import Final, NamedTuple
 
-from regnum.broker.v1.log_pb2 import Acks, ProducePartition, ProduceRequest, ProduceResponse
+from regnum.broker.v1.log_pb2 import Acks, ProduceRequest, ProduceResponse, ProduceStreamRequest
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerEpoch, BrokerId
@@ -13,11 +13,12 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions, propagation, tracing
 
-from regnum_client.cluster.connections import Connections, call, call_asking
+from regnum_client.cluster.connections import Connections, call_asking
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.producer.batches.lane import Batch
 from regnum_client.producer.outage_watch import OutageWatch
 from regnum_client.producer.outcomes import Receipt
+from regnum_client.producer.streams import ProduceStreams
 from regnum_client.records import TopicPartition
 
 SHORTEST_TIMEOUT_S: Final = 0.05
@@ -79,6 +80,7 @@ class ProduceCalls:
     ) -> None:
         """Only assigns."""
         self._connections: Final = connections
+        self._streams: Final = ProduceStreams(connections, clock=clock)
         self._header: Final = header
         self._acks: Final = acks
         self._request_timeout_s: Final = request_timeout_s
@@ -90,25 +92,23 @@ class ProduceCalls:
         """The answer. Raises RegnumError; BROKER_NOT_AVAILABLE when the call was abandoned."""
         deadline_s = min(item.batch.deadline_s for item in under_way.items)
         timeout_s = max(SHORTEST_TIMEOUT_S, min(self._request_timeout_s, deadline_s - self._clock.monotonic()))
-        request = ProduceRequest(
-            header=self._header,
-            acks=self._acks,
-            # The broker's answer is worth more than our own time-out: give it a head start.
-            timeout_ms=max(1, int(timeout_s * 900)),
-            partitions=[
-                ProducePartition(
-                    topic=item.partition.topic,
-                    topic_id=item.term.topic_id,
-                    partition=item.partition.partition,
-                    record_batch=item.batch.encoded(),
-                )
-                for item in under_way.items
-            ],
-        )
+        message = ProduceStreamRequest()
+        request = message.request
+        request.header.CopyFrom(self._header)
+        request.acks = self._acks
+        # The broker's answer is worth more than our own time-out: give it a head start.
+        request.timeout_ms = max(1, int(timeout_s * 900))
+        for item in under_way.items:
+            request.partitions.add(
+                topic=item.partition.topic,
+                topic_id=item.term.topic_id,
+                partition=item.partition.partition,
+                record_batch=item.batch.encoded(),
+            )
         try:
             if self._outages.enabled and self._is_worth_a_span(under_way.items):
                 return await self._produce_traced(under_way, request, timeout_s)
-            return await call(self._connections.log(under_way.address).Produce, request, timeout_s=timeout_s)
+            return await self._streams.produce(under_way.address, message, timeout_s=timeout_s)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not under_way.abandoned or task is None or task.uncancel():
@@ -117,6 +117,10 @@ class ProduceCalls:
                 errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE,
                 f"broker {under_way.leader} did not answer and no longer leads; going to the new leader",
             ) from None
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._streams.close()
 
     def _is_worth_a_span(self, items: list[Item]) -> bool:
         if any(self._outages.is_recovering(item.partition, item.term) for item in items):

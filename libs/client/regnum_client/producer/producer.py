@@ -295,9 +295,11 @@ class Producer:
         while True:
             sender.take_in(self._clock.monotonic())
             pause_s = sender.turn()
+            next_s = self._accumulator.next_large_s
             ready_s = self._accumulator.next_ready_s
             if ready_s is not None:
-                pause_s = min(pause_s, max(0.0, ready_s - self._clock.monotonic()))
+                next_s = min(next_s, ready_s)
+            pause_s = min(pause_s, max(0.0, next_s - self._clock.monotonic()))
             if pause_s > 0:
                 await self._outcomes.woken(pause_s)
             else:

@@ -142,6 +142,7 @@ class Sender:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._produce_calls.close()
         await self._identities.close()
 
     def _gather(self, view: ClusterView, now_s: float) -> tuple[dict[BrokerId, list[Item]], float]:

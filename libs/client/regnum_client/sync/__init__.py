@@ -27,6 +27,7 @@ had not yet sent is lost with it. Use ``with``.
 
 from regnum_client.sync.admin import Admin
 from regnum_client.sync.consumer import Consumer
+from regnum_client.sync.listener import RebalanceListener
 from regnum_client.sync.producer import Producer
 
-__all__ = ["Admin", "Consumer", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer", "RebalanceListener"]

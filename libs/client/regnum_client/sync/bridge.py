@@ -8,6 +8,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -59,6 +60,11 @@ class Bridge(Generic[C]):
         self._check_process()
         return client
 
+    @property
+    def is_open(self) -> bool:
+        """It was opened in this process, and was not closed."""
+        return self._client is not None and self._process == os.getpid()
+
     def closed_error(self) -> ClientClosedError:
         """It is not open."""
         return ClientClosedError(self._what, opened_by="with")
@@ -77,21 +83,22 @@ class Bridge(Generic[C]):
         with self._lock:
             if self._client is not None:
                 return
-            self._loop, self._process = SHARED.lease(), os.getpid()
-            try:
-                self._client = self._run(self._started(), self._loop)
-            except BaseException:
-                self._loop = None
-                SHARED.release()
-                raise
+            with ExitStack() as undo:
+                loop = SHARED.lease()
+                undo.callback(SHARED.release)
+                self._process = os.getpid()
+                client = self._run(self._started(), loop)
+                undo.pop_all()
+            # Whoever finds the client finds its loop.
+            self._loop = loop
+            self._client = client
 
     async def _started(self) -> C:
-        client = self._make()
-        try:
+        async with AsyncExitStack() as undo:
+            client = self._make()
+            undo.push_async_callback(client.close)
             await client.start()
-        except BaseException:
-            await client.close()
-            raise
+            undo.pop_all()
         return client
 
     def close(self, closing: Callable[[C], Coroutine[Any, Any, None]]) -> None:
@@ -114,11 +121,10 @@ class Bridge(Generic[C]):
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
         """Run ``work`` on the loop and wait for what comes of it. Given up (Ctrl-C), it is cancelled."""
-        try:
+        with ExitStack() as undo:
+            undo.callback(work.close)
             loop = self._loop_to_wait_for()
-        except BaseException:
-            work.close()
-            raise
+            undo.pop_all()
         return self._run(work, loop)
 
     def _loop_to_wait_for(self) -> asyncio.AbstractEventLoop:

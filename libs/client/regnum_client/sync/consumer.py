@@ -2,16 +2,23 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Final
 
 from regnum_service.channel import Channels
 
 from regnum_client.consumer.batches import RecordBatch
 from regnum_client.consumer.consumer import Consumer as AsyncConsumer
+from regnum_client.consumer.groups.gate import Gate
+from regnum_client.consumer.groups.listener import OffsetAndMetadata
+from regnum_client.consumer.groups.listener import RebalanceListener as AsyncListener
+from regnum_client.consumer.groups.session import ToCommit
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.records import ConsumedRecord, TopicPartition
 from regnum_client.sync.bridge import Blocking, Bridge, Face, OnLoop
+from regnum_client.sync.listener import OffLoop, RebalanceListener
 
 READ_AHEAD_RECORDS: Final = 500
 """Records that an iteration fetches from the event loop at a time."""
@@ -19,8 +26,32 @@ WAIT_S: Final = 3600.0
 """How long one read of an iteration waits; then it reads again."""
 
 
-class Consumer(Face[AsyncConsumer]):
-    """Reads assigned partitions, from any thread; of several that read at a time, each record goes to one.
+class _Behind(AsyncConsumer):
+    """The async consumer, which knows that somebody in front of it reads ahead."""
+
+    def __init__(self, *arguments: Any, kept_back: Callable[[], Mapping[TopicPartition, int]], **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._kept_back: Final = kept_back
+
+    async def start(self) -> None:
+        """As the async consumer."""
+        await super().start()
+        if self.gate is not None:
+            self.gate.kept_back = self._kept_back
+
+    async def leave(self) -> None:
+        """Leave the group, if there is one, and stay open."""
+        if self._group is not None:
+            await self._group.close()
+
+    @property
+    def gate(self) -> Gate | None:
+        """Where the application and its group meet; None: there is no group."""
+        return None if self._group is None else self._group.gate
+
+
+class Consumer(Face[_Behind]):
+    """Reads partitions, those it is told or those of its group, from any thread; each record goes to one of them.
 
     >>> from regnum_client.sync import Consumer
     >>> with Consumer(bootstrap) as consumer:
@@ -31,24 +62,60 @@ class Consumer(Face[AsyncConsumer]):
     ...     consumer.position(TopicPartition("orders", 0))
     0 b'first'
     1
+
+    A member of a group reads from one thread: a record counts as done with when the next one is asked for.
+
+    >>> for turn in range(2):
+    ...     with Consumer(bootstrap, topics=["orders"], group_id="shipping") as consumer:
+    ...         print(next(consumer).value)
+    ...         consumer.commit()
+    b'first'
+    b'second'
     """
 
     def __init__(
         self,
         bootstrap: str | Sequence[str] | None = None,
         *,
+        topics: Iterable[str] = (),
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        listener: RebalanceListener | None = None,
         settings: ConsumerSettings | None = None,
         client_id: str = "regnum-consumer",
         channels: Channels | None = None,
     ) -> None:
+        """As the async consumer; the listener is told in a thread of its own, and must not read."""
+        self._hand: Final = _Hand()
+        self._listening: Final = None if listener is None else OffLoop(listener)
+        behind: AsyncListener | None = self._listening
         super().__init__(
             Bridge(
                 "consumer",
-                lambda: AsyncConsumer(bootstrap, settings=settings, client_id=client_id, channels=channels),
+                lambda: _Behind(
+                    bootstrap,
+                    topics=topics,
+                    group_id=group_id,
+                    group_instance_id=group_instance_id,
+                    listener=behind,
+                    settings=settings,
+                    client_id=client_id,
+                    channels=channels,
+                    kept_back=self._hand.not_done_with,
+                ),
             )
         )
-        self._hand: Final = _Hand()
         self._reading: Final = threading.Lock()
+
+    def close(self) -> None:
+        """Leave the group, close the connections; nothing happens when it is not open, and after a fork in the child.
+
+        A member commits as ``close`` of the async consumer.
+        """
+        if self.bridge.is_open and not self.bridge.is_on_loop:
+            # Before it is closed: what hears of partitions that go may commit.
+            self.bridge.wait(self.bridge.client.leave())
+        super().close()
 
     assign = Blocking(AsyncConsumer.assign, settles=True)
     subscribe = Blocking(AsyncConsumer.subscribe, settles=True)
@@ -62,6 +129,19 @@ class Consumer(Face[AsyncConsumer]):
     beginning_offsets = Blocking(AsyncConsumer.beginning_offsets)
     end_offsets = Blocking(AsyncConsumer.end_offsets)
     offsets_for_times = Blocking(AsyncConsumer.offsets_for_times)
+    committed = Blocking(AsyncConsumer.committed)
+
+    def commit(self, offsets: ToCommit | None = None) -> None:
+        """As ``commit`` of the async consumer: without ``offsets``, behind what was handed out to the caller."""
+        self.bridge.wait(self._commit(offsets))
+
+    async def _commit(self, offsets: ToCommit | None) -> None:
+        client = self.bridge.client
+        if offsets is None:
+            ahead = self._hand.positions()
+            positions = {one: ahead.get(one, client.position(one)) for one in client.assignment}
+            offsets = {one: OffsetAndMetadata(at, client.leader_epoch_before(one, at)) for one, at in positions.items()}
+        await client.commit(offsets)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -84,6 +164,8 @@ class Consumer(Face[AsyncConsumer]):
         """As ``unread_bytes`` of the async consumer."""
         return self.bridge.client.unread_bytes
 
+    leader_epoch_before = OnLoop(AsyncConsumer.leader_epoch_before)
+
     def position(self, partition: TopicPartition) -> int:
         """Offset of the record that comes next from an assigned partition, in this very thread of reading."""
         return self.bridge.wait(self._position(partition))
@@ -94,7 +176,7 @@ class Consumer(Face[AsyncConsumer]):
 
     def read(self, *, records_max: int = 500, timeout_s: float = 1.0) -> list[ConsumedRecord]:
         """The next records, of any partition, in the order of each; empty when none came in the time."""
-        with self._reading:
+        with self._turn():
             records = self._hand.take(records_max)
             if not records:
                 self.bridge.wait(self._fill(records_max, timeout_s))
@@ -103,7 +185,7 @@ class Consumer(Face[AsyncConsumer]):
 
     def read_batch(self, *, timeout_s: float = 1.0) -> RecordBatch | None:
         """The next batch, of any partition, not decoded; None when none came in the time."""
-        with self._reading:
+        with self._turn():
             self.bridge.wait(self._fill_batch(timeout_s))
             return self._hand.take_batch()
 
@@ -119,11 +201,27 @@ class Consumer(Face[AsyncConsumer]):
         return self
 
     def __next__(self) -> ConsumedRecord:
-        with self._reading:
-            _ = self.bridge.client
+        with self._turn():
             while not (records := self._hand.take(1)):
                 self.bridge.wait(self._fill(READ_AHEAD_RECORDS, WAIT_S))
             return records[0]
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One thread reads at a time; it is done with what it had, as its group hears."""
+        if self._listening is not None:
+            self._listening.check_reader()
+        with self._reading:
+            gate = self.bridge.client.gate
+            if gate is not None:
+                gate.touch()
+                self._hand.done()
+                if gate.wanted:
+                    self.bridge.wait(self._give_back())
+            yield
+
+    async def _give_back(self) -> None:
+        self.settle()
 
     def settle(self) -> None:
         """Give back what was fetched from the loop and is in nobody's hands yet: it is read again from there on."""
@@ -150,12 +248,14 @@ class Consumer(Face[AsyncConsumer]):
 
 
 class _Hand:
-    """What was read on the loop and was not handed out yet: records, or one batch."""
+    """What was read on the loop and was not handed out yet: records, or one batch; and what the caller has."""
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
         self._records: deque[ConsumedRecord] = deque()
         self._batch: RecordBatch | None = None
+        self._taken: list[ConsumedRecord] = []
+        self._taken_batch: RecordBatch | None = None
 
     @property
     def has_batch(self) -> bool:
@@ -175,31 +275,47 @@ class _Hand:
     def take(self, records_max: int) -> list[ConsumedRecord]:
         """The first records."""
         with self._lock:
-            return [self._records.popleft() for _ in range(min(records_max, len(self._records)))]
+            self._taken = [self._records.popleft() for _ in range(min(records_max, len(self._records)))]
+            return self._taken
 
     def take_batch(self) -> RecordBatch | None:
         """The batch, if there is one."""
         with self._lock:
-            batch, self._batch = self._batch, None
-            return batch
+            self._taken_batch, self._batch = self._batch, None
+            return self._taken_batch
+
+    def done(self) -> None:
+        """The caller is done with what it took last."""
+        with self._lock:
+            self._taken, self._taken_batch = [], None
 
     def positions(self) -> dict[TopicPartition, int]:
         """Where it begins, for each partition that it has something of."""
         with self._lock:
-            return self._positions()
+            return _first((), self._records, self._batch)
+
+    def not_done_with(self) -> dict[TopicPartition, int]:
+        """The same with what the caller took last and may be busy with."""
+        with self._lock:
+            first = _first(self._taken, (), self._taken_batch)
+            return _first((), self._records, self._batch) | first
 
     def empty(self) -> dict[TopicPartition, int]:
         """Let go of all; returns ``positions``."""
         with self._lock:
-            first = self._positions()
+            first = _first((), self._records, self._batch)
             self._records.clear()
             self._batch = None
             return first
 
-    def _positions(self) -> dict[TopicPartition, int]:
-        first: dict[TopicPartition, int] = {}
-        for record in self._records:
-            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-        if self._batch is not None:
-            first.setdefault(TopicPartition(self._batch.topic, self._batch.partition), self._batch.first_offset)
-        return first
+
+def _first(
+    taken: Sequence[ConsumedRecord], records: Iterable[ConsumedRecord], batch: RecordBatch | None
+) -> dict[TopicPartition, int]:
+    """The first offset of each partition."""
+    first: dict[TopicPartition, int] = {}
+    for record in chain(taken, records):
+        first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+    if batch is not None:
+        first.setdefault(TopicPartition(batch.topic, batch.partition), batch.first_offset)
+    return first

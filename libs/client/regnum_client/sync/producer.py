@@ -221,8 +221,15 @@ class _Door:
                 self._waiting_bytes = 0
                 self._changed.notify_all()
             while taken:
-                await _carry(taken[0])
-                taken.popleft()
+                # A task, so that whatever a send raises is found in it and told to the sender of that record.
+                carrying = asyncio.create_task(_carry(taken), name="sync-producer-carry")
+                try:
+                    await asyncio.wait([carrying])
+                finally:
+                    carrying.cancel()
+                    await asyncio.gather(carrying, return_exceptions=True)
+                if (error := carrying.exception()) is not None:
+                    taken.popleft().outcome.set_exception(error)
             await asyncio.sleep(0)
 
 
@@ -236,12 +243,12 @@ async def _nothing() -> asyncio.Future[RecordMetadata]:
     return passed
 
 
-async def _carry(one: _Waiting) -> None:
-    try:
+async def _carry(taken: deque[_Waiting]) -> None:
+    """Give records to the producer, from the first on; the one whose send raises stays the first."""
+    while taken:
+        one = taken[0]
         delivery = await one.send()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the caller of send is told
-        one.outcome.set_exception(error)
-    else:
+        taken.popleft()
         delivery.add_done_callback(partial(_hand_over, one.outcome))
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from regnum.types.v1 import errors_pb2
@@ -11,14 +11,18 @@ from regnum_records.record import NewRecord
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.groups.coordinator import GroupCoordinator
-from regnum_broker.groups.decisions.joining import join
+from regnum_broker.groups.counted import Counted
+from regnum_broker.groups.decisions.joining import join, own_place
 from regnum_broker.groups.decisions.membership import heartbeat, leave, sync
 from regnum_broker.groups.decisions.offsets import (
     CommittedOffset,
     OffsetLimits,
     Place,
+    of_another_topic,
+    too_many_offsets,
     wrong_offset,
     wrong_offsets,
 )
@@ -73,9 +77,11 @@ class GroupCalls:
         clock: Clock,
         limits: GroupLimits,
         offset_limits: OffsetLimits,
+        metrics: Metrics | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         """Only assigns; ``new_id`` makes the part of a member id that nobody else has."""
+        self._commits: Final = Counted(metrics or Metrics()).commits
         self._coordinator: Final = coordinator
         self._clock: Final = clock
         self._limits: Final = limits
@@ -89,15 +95,19 @@ class GroupCalls:
     async def join(self, group_id: str, request: JoinRequest, *, waitable_s: float) -> Joined | Again:
         """JoinGroup. Raises RegnumError."""
         shard = self._coordinator.shard_of(group_id, writes=True)
-        size = sum(len(metadata) for _, metadata in request.protocols)
-        self._coordinator.check_room(shard, group_id, size)
+        known = shard.groups.get(group_id)
+        own = None if known is None else own_place(known, request)
+        # Who is in a group already may always come back to it, whatever others have taken meanwhile.
+        grown = request.brought_bytes - (0 if own is None else own.brought_bytes)
+        if own is None or grown > 0:
+            self._coordinator.check_room(shard, group_id, grown, is_new=own is None)
 
         def decide(group: Group, call: int) -> Step:
             return join(
                 group,
                 request,
                 call=call,
-                now_s=self._clock.monotonic(),
+                now_s=shard.time.now_s,
                 now_ms=self._clock.wall_ms(),
                 limits=self._limits,
             )
@@ -111,23 +121,25 @@ class GroupCalls:
         """SyncGroup. Raises RegnumError."""
         shard = self._coordinator.shard_of(group_id, writes=True)
         size = sum(len(assignment) for _, assignment in request.assignments)
-        self._coordinator.check_room(shard, group_id, size)
+        known = shard.groups.get(group_id)
+        if known is None or size > known.brought_bytes:
+            # Else a group that is here could not go on: what its members brought is counted, and this is no more.
+            self._coordinator.check_room(shard, group_id, size, is_new=known is None)
 
         def decide(group: Group, call: int) -> Step:
-            return sync(group, request, call=call, now_s=self._clock.monotonic(), limits=self._limits)
+            return sync(group, request, call=call, now_s=shard.time.now_s, limits=self._limits)
 
         member_id = request.identity.member_id
         answer = await self._held(shard, group_id, member_id, decide, waitable_s=waitable_s)
         assert isinstance(answer, Synced | Again), f"a SyncGroup is not answered {answer}"  # noqa: S101
         return answer
 
-    async def heartbeat(self, group_id: str, identity: Identity, *, waitable_s: float) -> None:
-        """Heartbeat. Raises RegnumError."""
+    def heartbeat(self, group_id: str, identity: Identity) -> None:
+        """Heartbeat; waits for nothing. Raises RegnumError."""
         shard = self._coordinator.shard_of(group_id, writes=False)
-        answer = shard.beat(
-            group_id, lambda group, call: heartbeat(group, identity, call=call, now_s=self._clock.monotonic())
-        )
-        await _answered(answer, waitable_s)
+        answer = shard.beat(group_id, lambda group, call: heartbeat(group, identity, call=call, now_s=shard.time.now_s))
+        if isinstance(answer, Refusal):
+            _raise(answer)
 
     async def leave(self, group_id: str, members: Sequence[Identity], *, waitable_s: float) -> Left:
         """LeaveGroup. Raises RegnumError."""
@@ -136,9 +148,7 @@ class GroupCalls:
         shard = self._coordinator.shard_of(group_id, writes=True)
         _, answer = shard.call(
             group_id,
-            lambda group, call: leave(
-                group, members, call=call, now_s=self._clock.monotonic(), now_ms=self._clock.wall_ms()
-            ),
+            lambda group, call: leave(group, members, call=call, now_s=shard.time.now_s, now_ms=self._clock.wall_ms()),
         )
         left = await _answered(answer, waitable_s)
         assert isinstance(left, Left), f"a LeaveGroup is not answered {left}"  # noqa: S101
@@ -148,20 +158,34 @@ class GroupCalls:
         self, group_id: str, identity: Identity, offsets: Sequence[tuple[Place, CommittedOffset]], *, waitable_s: float
     ) -> list[Refusal | None]:
         """OffsetCommit: None for each offset that is committed, or why it is not. Raises RegnumError."""
+        began_s = self._clock.monotonic()
+        try:
+            return await self._commit(group_id, identity, offsets, waitable_s=waitable_s)
+        finally:
+            self._commits.record(self._clock.monotonic() - began_s)
+
+    async def _commit(
+        self, group_id: str, identity: Identity, offsets: Sequence[tuple[Place, CommittedOffset]], *, waitable_s: float
+    ) -> list[Refusal | None]:
         shard = self._coordinator.shard_of(group_id, writes=True)
         limits = self._offset_limits
         if len(offsets) > limits.offsets_max:
-            _raise(wrong_offsets(offsets[: limits.offsets_max + 1], (), limits=limits))
+            _raise(too_many_offsets(limits))
         outcomes: list[Refusal | None] = []
         taken: list[tuple[Place, CommittedOffset]] = []
         records: list[NewRecord] = []
+        lives = self._coordinator.lives
         size, turns = 0, Turns(SLICE)
         for place, offset in offsets:
             wrong = wrong_offset(offset, limits=limits)
+            stamp = lives.stamp(place.topic, offset.topic_id, shard.offsets.of(group_id).get(place))
+            if wrong is None and stamp is None:
+                wrong = of_another_topic(place)
             outcomes.append(wrong)
-            if wrong is None:
-                taken.append((place, offset))
-                records.append(offset_record(group_id, place, offset))
+            if wrong is None and stamp is not None:
+                stamped = replace(offset, topic_id=stamp[0], metadata_version=stamp[1])
+                taken.append((place, stamped))
+                records.append(offset_record(group_id, place, stamped))
                 size += len(records[-1].key or b"") + len(records[-1].value or b"")
             await turns.took()
         if size > NOTE_BYTES_MAX:
@@ -171,8 +195,11 @@ class GroupCalls:
             )
         # The shard may have ended in the turns above.
         shard = self._coordinator.shard_of(group_id, writes=True)
-        _raise(wrong_offsets(taken, shard.offsets.get(group_id, ()), limits=limits))
-        self._coordinator.check_room(shard, group_id, size)
+        new, count = shard.offsets.count_with(group_id, {place for place, _ in taken})
+        _raise(wrong_offsets(taken, new=new, count=count, limits=limits))
+        grown = shard.offsets.growth(group_id, taken)
+        if grown > 0:
+            self._coordinator.check_room(shard, group_id, grown, is_new=group_id not in shard.groups)
         if taken:
             await _answered(shard.commit(group_id, identity, taken, records), waitable_s)
         return outcomes
@@ -182,10 +209,23 @@ class GroupCalls:
         shard = self._coordinator.shard_of(group_id, writes=False)
         if places is not None and len(places) > self._offset_limits.offsets_max:
             raise _invalid(f"more than {self._offset_limits.offsets_max} partitions: split the request")
-        found = shard.offsets.get(group_id, {})
+        found = shard.offsets.of(group_id)
         if places is None:
-            return sorted(found.items())
-        return [(place, found.get(place)) for place in places]
+            return [(place, offset) for place, offset in sorted(found.items()) if self._shown(place, offset)]
+        return [(place, self._shown(place, found.get(place))) for place in places]
+
+    def _shown(self, place: Place, offset: CommittedOffset | None) -> CommittedOffset | None:
+        """The offset, unless its topic was deleted and the name is another one's."""
+        if offset is None:
+            return None
+        another = self._coordinator.lives.is_another(place.topic, offset)
+        if another is None:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS,
+                f"topic {place.topic} seems to have been created anew since its offset was committed: ask again in some"
+                " seconds, when that is certain",
+            )
+        return None if another else offset
 
     def describe(self, group_id: str) -> GroupView:
         """DescribeGroups, of one. Raises RegnumError."""

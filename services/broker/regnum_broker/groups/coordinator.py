@@ -17,16 +17,23 @@ from typing import Final
 
 import structlog
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_coordination.port import Store
 from regnum_model.ids import NO_LEADER, BrokerId
 from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Spawn
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
 
+from regnum_broker.cluster.topic_guards import gone_for_good
+from regnum_broker.groups.counted import Counted
+from regnum_broker.groups.forgetting import expire_offsets, forget_topic, lives_in
 from regnum_broker.groups.group_log import GroupLog
 from regnum_broker.groups.loading import NotLoadedError, load
 from regnum_broker.groups.offsets_topic import OffsetsTopic, partition_of
 from regnum_broker.groups.shard import Shard
+from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.replicas import Replicas
@@ -40,8 +47,17 @@ LOOK_S: Final = 0.25
 OFFSETS_LOOK_S: Final = 600.0
 """Pause between two looks for offsets that are over."""
 
+TOPICS_LOOK_S: Final = 5.0
+"""Pause between two looks for topics that are gone; costs the number of topics that there are offsets of."""
+
+TOPICS_ASKED: Final = 50
+"""Topics that the store is asked about in one look."""
+
 AGAIN_S: Final = 1.0
 """Pause before a partition whose shard failed is read again."""
+
+MEMBERS_DIVISOR: Final = 4
+"""What part of a broker's limit is kept besides, for groups that are there already."""
 
 GROUP_LENGTH_MAX: Final = 255
 """Characters of a group's name."""
@@ -96,34 +112,50 @@ class GroupCoordinator:
         replicas: Replicas,
         leaders: CurrentLeaders,
         topic: OffsetsTopic,
+        lives: TopicLives,
+        store: Callable[[], Store | None],
         storage: Storage,
         append: Callable[[Leadership, bytes], Awaitable[OwnAppend]],
         clock: Clock,
         spawn: Spawn,
         retention_ms: int,
+        session_s_min: float,
         limits: CoordinatorLimits,
+        metrics: Metrics | None = None,
     ) -> None:
-        """Only assigns.
+        """Only assigns, and lets the metrics read it.
 
         Args:
             replicas: what this broker leads.
             leaders: who leads what it does not.
             topic: the internal topic.
+            lives: which topics there are.
+            store: asked before offsets of a topic are forgotten; gives None while there is no session.
             storage: reads it.
             append: appends to it under a leadership, and returns when that is committed or will not be.
             clock: source of time.
             spawn: starts supervised tasks.
             retention_ms: how long offsets of groups without members are kept.
+            session_s_min: shortest session time-out of members.
             limits: what it takes on.
+            metrics: where its groups are counted; None: nobody asks.
         """
+        metrics = metrics or Metrics()
+        self._counted: Final = Counted(metrics)
+        metrics.observe(instruments.GROUPS, lambda: sum(len(seat.shard.groups) for seat in tuple(self._seats.values())))
+        metrics.observe(instruments.GROUP_MEMBERS, lambda: sum(s.shard.members for s in tuple(self._seats.values())))
         self._replicas: Final = replicas
         self._leaders: Final = leaders
         self._topic: Final = topic
+        self.lives: Final = lives
+        """Which topics there are."""
+        self._store: Final = store
         self._storage: Final = storage
         self._append: Final = append
         self._clock: Final = clock
         self._spawn: Final = spawn
         self._retention_ms: Final = retention_ms
+        self._session_s_min: Final = session_s_min
         self._limits: Final = limits
         self._seats: Final[dict[int, _Seat]] = {}
         self._not_before_s: Final[dict[int, float]] = {}
@@ -132,12 +164,19 @@ class GroupCoordinator:
     async def run(self) -> None:
         """Look for ever; a task of the supervisor."""
         next_s = self._clock.monotonic() + OFFSETS_LOOK_S
+        topics_s = self._clock.monotonic() + TOPICS_LOOK_S
         while True:
             await self._clock.sleep(LOOK_S)
             self._take_seats()
             for seat in tuple(self._seats.values()):
                 if self._may_write(seat):
+                    seat.shard.time.go_on()
                     await seat.shard.look()
+                else:
+                    seat.shard.time.stand_still()
+            if self._clock.monotonic() >= topics_s:
+                topics_s = self._clock.monotonic() + TOPICS_LOOK_S
+                await self.forget_topics()
             if self._clock.monotonic() >= next_s:
                 next_s = self._clock.monotonic() + OFFSETS_LOOK_S
                 await self.expire_offsets()
@@ -146,11 +185,28 @@ class GroupCoordinator:
         """Forget offsets that are over."""
         for seat in tuple(self._seats.values()):
             if self._may_write(seat):
-                await seat.shard.expire_offsets()
+                await expire_offsets(seat.shard, clock=self._clock, retention_ms=self._retention_ms)
+
+    async def forget_topics(self) -> None:
+        """Forget offsets of topics that are gone."""
+        shards = [seat.shard for seat in self._seats.values() if seat.shard.loaded]
+        over = await self.lives.look(await lives_in(shards), most=TOPICS_ASKED)
+        certain = await gone_for_good(self._store(), over)
+        for life in (life for life, is_gone in zip(over, certain, strict=True) if is_gone):
+            for seat in tuple(self._seats.values()):
+                if self._may_write(seat):
+                    await forget_topic(seat.shard, life)
 
     def _may_write(self, seat: _Seat) -> bool:
-        # Without enough replicas in sync a step could not be written: time stands still for the group.
-        return seat.holds and seat.shard.loaded and seat.leadership.isr_sufficient
+        # What could not be written is not decided by the clock: time stands still for the groups.
+        shard = seat.shard
+        return (
+            seat.holds
+            and shard.loaded
+            and seat.leadership.isr_sufficient
+            and not shard.log.is_stalled
+            and not shard.log.is_full
+        )
 
     async def coordinators(self, group_ids: Sequence[str], *, wait_s: float) -> list["CoordinatorPlace"]:
         """Who coordinates each of the groups; the topic is created if need be.
@@ -195,24 +251,29 @@ class GroupCoordinator:
                 f"broker {self._replicas.broker} still reads what is known of {group_id!r}: try again",
             )
         if writes and not seat.leadership.isr_sufficient:
+            seat.shard.time.stand_still()
             raise _unavailable(f"{seat.leadership.insufficiency}; nothing was done: try again")
         if writes and seat.shard.log.is_full:
             raise _unavailable("more waits to be written than this coordinator takes; nothing was done: try again")
         return seat.shard
 
-    def check_room(self, shard: Shard, group_id: str, size_bytes: int) -> None:
-        """Raise RegnumError unless this broker takes on so many more bytes of a group."""
+    def check_room(self, shard: Shard, group_id: str, size_bytes: int, *, is_new: bool = True) -> None:
+        """Raise RegnumError unless this broker takes on so many more bytes of a group.
+
+        A part is kept for members that are there (not ``is_new``): they come back with more than they joined with.
+        """
         shards = [seat.shard for seat in self._seats.values()]
         if group_id not in shard.groups and sum(len(one.groups) for one in shards) >= self._limits.groups_max:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED,
                 f"this broker coordinates {self._limits.groups_max} groups, as many as one may; delete some",
             )
-        if sum(one.size_bytes for one in shards) + size_bytes > self._limits.bytes_max:
+        most = self._limits.bytes_max if is_new else self._limits.bytes_max + self._limits.bytes_max // MEMBERS_DIVISOR
+        if sum(one.size_bytes for one in shards) + size_bytes > most:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_GROUP_MAX_SIZE_REACHED,
-                f"this broker holds {self._limits.bytes_max} bytes of groups and offsets, as many as one may; delete"
-                " groups that nobody needs",
+                f"this broker holds {most} bytes of groups and offsets, as many as one may; delete groups that nobody"
+                " needs",
             )
 
     def shards(self) -> Iterator[Shard]:
@@ -255,7 +316,7 @@ class GroupCoordinator:
         log = GroupLog(
             append=lambda batch: self._append(leadership, batch), spawn=self._spawn, failed=failed, clock=self._clock
         )
-        shard = Shard(log=log, clock=self._clock, retention_ms=self._retention_ms)
+        shard = Shard(log=log, clock=self._clock, session_s_min=self._session_s_min, counted=self._counted)
         seat = _Seat(leadership, shard, self._vacate)
         self._seats[number] = seat
         leadership.partition.committed.attach(seat)
@@ -273,6 +334,7 @@ class GroupCoordinator:
             self._failed(number, seat, str(error))
             return
         if loaded:
+            self._counted.loads.record(self._clock.monotonic() - began_s)
             self._log.info(
                 "groups read",
                 partition=number,

@@ -6,11 +6,12 @@ call goes out only after everything that was written before it; many writes at o
 Algorithm: one append is under way at a time; what comes meanwhile waits, and goes together into the next one. An entry
 is records and what to do when they are committed; an entry without records is an answer that only waits its turn. An
 append whose fate this leader will not learn, or that was refused, ends the log as its coordinator knew it: nothing is
-done for what waits, and the coordinator begins again with what the partition has.
+done for what waits, and the coordinator begins again with what the partition has. What was only put off (the storage
+has no room at the moment, or too few replicas are in sync) is handed in again until it is taken.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +35,12 @@ PENDING_MAX: Final = 20_000
 SLICE: Final = 500
 """Records encoded, or entries done, between two turns of the event loop (safety rule S22)."""
 
+AGAIN_S: Final = 0.1
+"""Pause before an append that was put off is handed in again."""
+
+STALLED_S: Final = 1.0
+"""An append that takes longer holds up what its groups do, and their time (``GroupTime``)."""
+
 RECORD_BYTES: Final = 64
 """What a record takes besides its content."""
 
@@ -42,10 +49,12 @@ RECORD_BYTES: Final = 64
 class _Entry:
     """One thing that waits."""
 
-    records: Sequence[NewRecord]
-    """What is to be written before it; none: only what stands before it."""
+    count: int
+    """How many records are to be written before it; 0: only what stands before it."""
+    make: Callable[[], Iterable[NewRecord]]
+    """Gives them, when their turn comes."""
     size_bytes: int
-    """Bytes of them."""
+    """About their bytes."""
     then: Callable[[], None]
     """What is done then."""
 
@@ -77,6 +86,13 @@ class GroupLog:
         self._bytes = 0
         self._busy = False
         self._over = False
+        self._appending_since_s: float | None = None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether an append is under way for longer than one should be."""
+        since_s = self._appending_since_s
+        return since_s is not None and self._clock.monotonic() - since_s > STALLED_S
 
     @property
     def is_full(self) -> bool:
@@ -91,7 +107,20 @@ class GroupLog:
     def write(self, records: Sequence[NewRecord], then: Callable[[], None]) -> None:
         """Write records, and then do something. Never, once the log is over."""
         size = sum(RECORD_BYTES + len(record.key or b"") + len(record.value or b"") for record in records)
-        self._take(_Entry(records=records, size_bytes=size, then=then))
+        self._take(_Entry(count=len(records), make=lambda: records, size_bytes=size, then=then))
+
+    def write_made(
+        self, count: int, make: Callable[[], Iterable[NewRecord]], *, size_bytes: int, then: Callable[[], None]
+    ) -> None:
+        """The same with records that are made when their turn comes: many that are small, and known by something else.
+
+        Args:
+            count: how many.
+            make: makes them; a slice of the loop's time at most (safety rule S22).
+            size_bytes: about their bytes, keys and values.
+            then: what is done then.
+        """
+        self._take(_Entry(count=count, make=make, size_bytes=count * RECORD_BYTES + size_bytes, then=then))
 
     def after(self, then: Callable[[], None]) -> None:
         """Do something when all that was written so far is committed: at once if it is."""
@@ -100,7 +129,7 @@ class GroupLog:
         if self.is_idle:
             then()
         else:
-            self._take(_Entry(records=(), size_bytes=0, then=then))
+            self._take(_Entry(count=0, make=tuple, size_bytes=0, then=then))
 
     def end(self) -> None:
         """Write nothing more, and do nothing of what waits."""
@@ -133,7 +162,7 @@ class GroupLog:
                     if self._over:
                         return
                     entry.then()
-                    await turns.took(1 + len(entry.records))
+                    await turns.took(1 + entry.count)
         finally:
             self._busy = False
 
@@ -148,12 +177,22 @@ class GroupLog:
 
     async def _written(self, entries: Sequence[_Entry]) -> OwnAppend | None:
         """The outcome of one append; None: there was nothing to write."""
-        if not any(entry.records for entry in entries):
+        if not any(entry.count for entry in entries):
             return None
         builder, turns, now_ms = BatchBuilder(bytes_max=2**31 - 1), Turns(SLICE), self._clock.wall_ms()
         for entry in entries:
-            for record in entry.records:
+            for record in entry.make():
                 builder.append(key=record.key, value=record.value, timestamp_ms=now_ms)
                 await turns.took()
-        # Whoever ended the log meanwhile has begun to read it.
-        return None if self._over else await self._append(builder.build())
+        batch = builder.build()
+        self._appending_since_s = self._clock.monotonic()
+        try:
+            # Whoever ended the log meanwhile has begun to read it.
+            while not self._over:
+                outcome = await self._append(batch)
+                if not outcome.put_off:
+                    return outcome
+                await self._clock.sleep(AGAIN_S)
+        finally:
+            self._appending_since_s = None
+        return None

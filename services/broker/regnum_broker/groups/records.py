@@ -1,14 +1,13 @@
 """Groups and offsets as records of the internal topic, and back."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
-from immutables import Map
 from regnum.groups.v1 import records_pb2
 from regnum_records.record import NewRecord, Record
 
 from regnum_broker.groups.decisions.offsets import CommittedOffset, Place
-from regnum_broker.groups.decisions.rebalance import rebalance_timeout_s
+from regnum_broker.groups.decisions.rebalance import with_members
 from regnum_broker.groups.decisions.state import Group, GroupState, Member
 
 
@@ -43,7 +42,13 @@ class UnreadableRecordError(Exception):
 
 def offset_record(group_id: str, place: Place, offset: CommittedOffset) -> NewRecord:
     """An offset that is committed."""
-    value = records_pb2.OffsetRecord(offset=offset.offset, metadata=offset.metadata, committed_ms=offset.committed_ms)
+    value = records_pb2.OffsetRecord(
+        offset=offset.offset,
+        metadata=offset.metadata,
+        committed_ms=offset.committed_ms,
+        topic_id=offset.topic_id,
+        metadata_version=offset.metadata_version,
+    )
     if offset.leader_epoch >= 0:
         value.leader_epoch = offset.leader_epoch
     return NewRecord(key=_offset_key(group_id, place), value=value.SerializeToString())
@@ -98,10 +103,10 @@ def change_of(record: Record) -> Change:
         raise UnreadableRecordError(f"the record at offset {record.offset} is none of a group: {error}") from error
 
 
-def group_of(group_id: str, record: records_pb2.GroupRecord, *, now_s: float) -> Group:
-    """A group as its next coordinator begins with it: every member's session begins anew."""
-    members = {
-        one.member_id: Member(
+def group_of(group_id: str, record: records_pb2.GroupRecord) -> Group:
+    """A group as its record says; its members' sessions begin with ``membership.resumed``."""
+    members = [
+        Member(
             member_id=one.member_id,
             instance_id=one.instance_id,
             client_id=one.client_id,
@@ -111,10 +116,10 @@ def group_of(group_id: str, record: records_pb2.GroupRecord, *, now_s: float) ->
             protocols=tuple((protocol.name, protocol.metadata) for protocol in one.protocols),
             assignment=one.assignment,
             synced=record.assigned,
-            deadline_s=now_s + one.session_timeout_ms / 1000,
+            deadline_s=0.0,
         )
         for one in record.members
-    }
+    ]
     state = GroupState.EMPTY
     if members:
         state = GroupState.STABLE if record.assigned else GroupState.COMPLETING_REBALANCE
@@ -125,18 +130,9 @@ def group_of(group_id: str, record: records_pb2.GroupRecord, *, now_s: float) ->
         generation=record.generation,
         protocol=record.protocol,
         leader=record.leader,
-        members=Map(members),
-        instances=Map({one.instance_id: id for id, one in members.items() if one.instance_id}),
         emptied_ms=record.emptied_ms,
     )
-    if state is not GroupState.COMPLETING_REBALANCE:
-        return group
-    return _awaiting(group, now_s)
-
-
-def _awaiting(group: Group, now_s: float) -> Group:
-    """A generation that had begun when the coordinator changed: its members may still ask for their assignment."""
-    return replace(group, rebalance_deadline_s=now_s + rebalance_timeout_s(group))
+    return with_members(group, members)
 
 
 def _offset_of(value: bytes | None) -> CommittedOffset | None:
@@ -148,6 +144,8 @@ def _offset_of(value: bytes | None) -> CommittedOffset | None:
         leader_epoch=found.leader_epoch if found.HasField("leader_epoch") else -1,
         metadata=found.metadata,
         committed_ms=found.committed_ms,
+        topic_id=found.topic_id,
+        metadata_version=found.metadata_version,
     )
 
 

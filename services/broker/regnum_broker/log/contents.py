@@ -169,4 +169,5 @@ def nothing() -> Recovered:
         marks=ProducerMarks(),
         lost=None,
         named=False,
+        cleaned=(),
     )

@@ -94,6 +94,12 @@ class LogDirectory:
         """End ``remove_files`` early; what is left is removed at the next start. From any thread."""
         self.segments_begun: Final = self._host.begun
         """Replicas that have begun a segment; whoever looks after retention takes them out. Any thread."""
+        self.segments_closed: Final = self._host.closed
+        """Replicas with compaction that have closed a segment; the cleaner takes them out. Any thread."""
+        self.unflushed: Final = self._host.unflushed
+        """Replicas, and by when they are to be brought to the disk; the flusher takes them out. Any thread."""
+        self.sync_grown: Final = self._host.sync_grown
+        """Bring segments that grew to the disk. For one thread at a time, and that need not be the writer."""
         self.starts: Final = LogStarts(self._start_offsets, lambda: self._replicas)
         """Where the logs begin. For the writer thread, but for its ``sync``."""
         for recovered in contents.found.values():
@@ -350,14 +356,6 @@ class LogDirectory:
     def grown(self) -> bool:
         """Whether there are segments for ``sync_grown``."""
         return self._host.grown
-
-    def sync_grown(self) -> None:
-        """Bring segments that grew to the disk. For one thread at a time, and that need not be the writer.
-
-        Raises:
-            DirectoryFailedError: what was written may be lost.
-        """
-        self._host.sync_grown()
 
     def many_appends(self) -> AbstractContextManager[None]:
         """Around appends to many replicas: what the journal is to say of them is one write. For the writer thread.

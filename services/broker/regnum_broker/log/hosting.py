@@ -1,5 +1,6 @@
 """What the replicas of a log directory ask of it."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -30,6 +31,12 @@ class Host:
         self._growing: Final[deque[str]] = deque()
         self.begun: Final[deque[PartitionKey]] = deque()
         """Replicas that have begun a segment; whoever looks after retention takes them out. Any thread."""
+        self.closed: Final[deque[PartitionKey]] = deque()
+        """Replicas with compaction that have closed one; the cleaner takes them out. Any thread."""
+        self.unflushed: Final[deque[tuple[PartitionKey, int]]] = deque()
+        """Replicas, and by when they are to be brought to the disk; the flusher takes them out. Any thread."""
+        self.swapping: Final = threading.Lock()
+        """Held while segments of any replica get other files."""
         self.on_damage: Callable[[CorruptLogError], None] | None = None
         """Who hears of damaged replicas."""
 
@@ -66,6 +73,14 @@ class Host:
     def segment_begun(self, key: PartitionKey) -> None:
         """Note a replica whose retention is to be looked at."""
         self.begun.append(key)
+
+    def segment_closed(self, key: PartitionKey) -> None:
+        """Note a replica that may have something to be compacted."""
+        self.closed.append(key)
+
+    def flush_in_time(self, key: PartitionKey, due_ms: int) -> None:
+        """Note a replica that is to be brought to the disk by then."""
+        self.unflushed.append((key, due_ms))
 
     def write_back(self, path: str) -> None:
         """Note that a segment should be brought to the disk in the background."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import LeaderEpoch
+from regnum_model.ids import BrokerId, LeaderEpoch
 from regnum_records.errors import CorruptBatchError
+from regnum_telemetry import conventions, tracing
 
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.epochs import EpochEnd
@@ -25,14 +26,19 @@ class Followed:
     """The replica."""
     following: Following
     """The role under which it is fetched."""
-    first_request: int | None = None
-    """Number of the request that first named it in this stream; None: not yet."""
+    taken_from: int | None = None
+    """Number of the request that asked for records from its position on, whatever was on its way: answers of a leader
+    that had not taken it up say nothing of the partition. None: the next request that names it will."""
     not_before_s: float = -math.inf
     """Not asked for before this moment."""
     refused_with: int = errors_pb2.ERROR_CODE_NONE
     """Error of the last answer."""
     not_stored: str | None = None
     """Why the records of the last answer were not stored; None: they were."""
+
+    def takes(self, requests_taken: int) -> bool:
+        """Whether an answer that was sent after so many requests is about the position that it has."""
+        return self.taken_from is not None and self.taken_from <= requests_taken
 
     @property
     def stands(self) -> bool:
@@ -119,13 +125,37 @@ def take_high_watermark(partition: Partition, answer: replication_pb2.FetchedPar
     A follower decides nothing of its own: its log begins where its leader's does, as far as it knows that committed.
     """
     log = partition.log
+    partition.confirmed = partition.role
+    before = partition.high_watermark
     partition.take_high_watermark(
         watermark.of_follower(
-            partition.high_watermark,
+            before,
             leader_high_watermark=answer.high_watermark,
             log_start=log.log_start_offset,
             log_end=log.log_end_offset,
         )
     )
+    if partition.high_watermark != before:
+        # Consumers may wait here, too (KIP-392).
+        partition.committed.fire()
     start = min(answer.log_start_offset, partition.high_watermark)
     return start if start > log.log_start_offset else None
+
+
+def record_truncation(outcome: Outcome, *, broker: BrokerId) -> None:
+    """A point in the trace of the failover that made it necessary."""
+    now_unix_nano = tracing.now_unix_nano()
+    partition = outcome.followed.partition
+    tracing.between(
+        conventions.TRUNCATION,
+        now_unix_nano,
+        now_unix_nano,
+        parent=outcome.followed.following.cause,
+        attributes={
+            conventions.BROKER: broker,
+            conventions.TOPIC: partition.topic,
+            conventions.PARTITION: str(partition.key.partition),
+            conventions.TRUNCATED_FROM: outcome.log_end_before,
+            conventions.TRUNCATED_TO: outcome.log_end,
+        },
+    )

@@ -4,9 +4,12 @@ Goals: an acknowledgement waits for as few hops as possible; a follower's log be
 leader's.
 
 Algorithm: a request names the partitions whose position changed, an answer only those with something to say; once it
-is stored, the next request goes out at once and tells the leader so. When there is more to name (partitions that were
-added, records that were stored) while the leader holds a request back, a second request is sent, and the leader answers
-the first at once; what comes while two are under way goes with the next.
+is stored, the next request goes out at once and tells the leader so. Meanwhile the leader may have sent more, which
+follows what came before: answers are stored in their order, and each is followed by a request. A partition of which an
+answer was not stored *restarts*: what is on its way is passed over until the leader has been told where to begin.
+
+When there is more to name (partitions that were added) while the leader waits for something to say, one more request is
+sent, and the leader answers at once; what comes after that goes with the next.
 
 Before a leader sends records, or counts what the follower has, it compares the epoch of the follower's last batch with
 its own log and answers ``diverging_epoch`` where they differ (KIP-279, KIP-320; the high watermark decides nothing,
@@ -32,10 +35,17 @@ from regnum_service.errors import Code, reason_of
 from regnum_service.slices import Turns, slices
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
-from regnum_telemetry import conventions, tracing
 
 from regnum_broker.identity import Identity
-from regnum_broker.replication.followed import Followed, Outcome, store, take_high_watermark, take_truncations
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.followed import (
+    Followed,
+    Outcome,
+    record_truncation,
+    store,
+    take_high_watermark,
+    take_truncations,
+)
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.throttle import UNLIMITED, Meter
 from regnum_broker.storage import Storage
@@ -126,7 +136,13 @@ class LeaderStream:
         self._sending: Final = asyncio.Lock()
         self._sent = 0
         self._answered = 0
+        self._taken = 0
+        """Answers that were carried out."""
+        self._interrupted = False
+        """Whether one more request was sent since the last answer."""
         self._heard = 0
+        self.heard_s = -math.inf
+        """Moment of the newest answer, monotonic seconds."""
         self._storing = False
 
     def add(self, partition: Partition, following: Following) -> None:
@@ -160,7 +176,7 @@ class LeaderStream:
     def serves(self, key: PartitionKey) -> bool:
         """Whether the leader answers, and has not refused a partition lately. An idle partition is served, too."""
         followed = self._followed.get(key)
-        if followed is None or followed.first_request is None or not self._answered or self._address() is None:
+        if followed is None or followed.taken_from is None or not self._answered or self._address() is None:
             return False
         return self._clock.monotonic() - followed.not_before_s >= REFUSED_FOR_S
 
@@ -200,10 +216,11 @@ class LeaderStream:
     async def _stream(self, address: Address) -> str:
         """Run one stream to its end; returns why it ended."""
         for followed in self._followed.values():
-            followed.first_request = None
+            followed.taken_from = None
         self._changed = dict.fromkeys(self._followed)
         self._forgotten.clear()
-        self._sent = self._answered = 0
+        self._sent = self._answered = self._taken = 0
+        self._interrupted = False
         stub = replication_pb2_grpc.ReplicationServiceStub(self._channels.get(address))
         call: StreamCall = stub.FetchReplica()
         sender = asyncio.create_task(self._interrupt(call), name=f"fetch from {self._leader}: additions")
@@ -216,25 +233,31 @@ class LeaderStream:
                     return "the leader ended the stream"
                 self._answered += 1
                 self._heard += 1
+                self.heard_s = self._clock.monotonic()
                 self._storing = True
                 try:
-                    await self._take(answer.partitions)
+                    # A leader of before answers requests one by one.
+                    await self._take(answer.partitions, answer.requests_taken or self._answered)
                 finally:
                     self._storing = False
+                self._taken = self._answered
                 if self._identity() is None or self._address() != address:
                     return "the registration or the leader's address changed"
-                if self._sent == self._answered or (self._due and self._sent == self._answered + 1):
+                ahead = 0 if answer.requests_taken else self._sent - self._answered
+                self._interrupted = ahead > 0
+                if ahead <= 0 or (self._due and ahead == 1):
                     await self._send(call)
         finally:
             sender.cancel()
             call.cancel()
 
     async def _interrupt(self, call: StreamCall) -> None:
-        """Send a second request when partitions were added while the leader holds the first one back."""
+        """Send one more request when partitions were added while the leader waits for something to say."""
         while True:
             await self._moved.wait()
             self._moved.clear()
-            if self._due and self._sent == self._answered + 1:
+            if self._due and self._sent and not self._storing and not self._interrupted:
+                self._interrupted = True
                 try:
                     await self._send(call)
                 except (grpc.RpcError, asyncio.InvalidStateError):
@@ -251,7 +274,8 @@ class LeaderStream:
     async def _request(self, identity: Identity) -> replication_pb2.FetchReplicaRequest:
         """The next request. What is added, or removed, while it is put together goes with the one after it."""
         now_s = self._clock.monotonic()
-        number = self._sent = self._sent + 1
+        number, taken = self._sent + 1, self._taken
+        self._sent = number
         self._due = False
         forgotten = [
             replication_pb2.ForgottenPartition(topic_id=key.topic_id, partition=key.partition)
@@ -270,17 +294,20 @@ class LeaderStream:
                 soonest_s = min(soonest_s, followed.not_before_s)
                 continue
             del self._changed[key]
-            if followed.first_request is None:
-                followed.first_request = number
+            continues = followed.taken_from is not None
+            if not continues:
+                followed.taken_from = number
             log = followed.partition.log
+            end, epoch = _end_of(log)
             positions.append(
                 replication_pb2.FetchPosition(
                     topic_id=key.topic_id,
                     partition=key.partition,
                     current_leader_epoch=followed.following.leader_epoch,
-                    fetch_offset=log.log_end_offset,
-                    last_fetched_epoch=log.last_record_epoch,
+                    fetch_offset=end,
+                    last_fetched_epoch=epoch,
                     log_start_offset=log.log_start_offset,
+                    continues=continues,
                 )
             )
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
@@ -299,10 +326,11 @@ class LeaderStream:
             positions=positions,
             forgotten=forgotten,
             throttled_bytes_max=None if allowance == UNLIMITED else allowance,
+            answers_taken=taken,
         )
 
-    async def _take(self, answers: Sequence[replication_pb2.FetchedPartition]) -> None:
-        """Carry an answer out: jobs for the writer, and the high watermarks."""
+    async def _take(self, answers: Sequence[replication_pb2.FetchedPartition], requests_taken: int) -> None:
+        """Carry an answer out, sent after so many requests: jobs for the writer, and the high watermarks."""
         now_s = self._clock.monotonic()
         work: list[tuple[Followed, replication_pb2.FetchedPartition]] = []
         refused: dict[Code, list[Followed]] = {}
@@ -310,10 +338,8 @@ class LeaderStream:
         for answer in answers:
             await turns.took()
             followed = self._followed.get(PartitionKey(TopicId(answer.topic_id), answer.partition))
-            # An answer to a request from before the present order is about another position.
-            if followed is None or followed.first_request is None or followed.first_request > self._answered:
-                continue
-            if not followed.stands:
+            # An answer from before the present order, or to before a restart, is about another position.
+            if followed is None or not followed.takes(requests_taken) or not followed.stands:
                 continue
             if answer.error_code not in {errors_pb2.ERROR_CODE_NONE, errors_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE}:
                 if self._pause(followed, answer, now_s):
@@ -361,6 +387,8 @@ class LeaderStream:
             return
         partition = followed.partition
         self._changed[partition.key] = None
+        if outcome.error is not None or not answer.records:
+            followed.taken_from = None
         if outcome.error is not None:
             followed.not_before_s = self._clock.monotonic() + PAUSE_S
             # On a full disk every partition is refused once a second: the first time says it all.
@@ -373,7 +401,7 @@ class LeaderStream:
         if answer.HasField("diverging_epoch") or answer.error_code:
             self._log.info("truncated", partition=_name(partition), log_end=outcome.log_end)
             if followed.following.cause and outcome.log_end < outcome.log_end_before:
-                self._record_truncation(outcome)
+                record_truncation(outcome, broker=self._broker)
         else:
             self._take_watermarks(partition, answer)
 
@@ -389,23 +417,6 @@ class LeaderStream:
             self._due = True
             self._moved.set()
 
-    def _record_truncation(self, outcome: Outcome) -> None:
-        now_unix_nano = tracing.now_unix_nano()
-        partition = outcome.followed.partition
-        tracing.between(
-            conventions.TRUNCATION,
-            now_unix_nano,
-            now_unix_nano,
-            parent=outcome.followed.following.cause,
-            attributes={
-                conventions.BROKER: self._broker,
-                conventions.TOPIC: partition.topic,
-                conventions.PARTITION: str(partition.key.partition),
-                conventions.TRUNCATED_FROM: outcome.log_end_before,
-                conventions.TRUNCATED_TO: outcome.log_end,
-            },
-        )
-
     def _pause(self, followed: Followed, answer: replication_pb2.FetchedPartition, now_s: float) -> bool:
         """Ask for a partition again later; returns whether it is refused so for the first time."""
         code = answer.error_code
@@ -415,6 +426,7 @@ class LeaderStream:
         else:
             followed.not_before_s = now_s + PAUSES_S.get(code, PAUSE_S)
         self._changed[followed.partition.key] = None
+        followed.taken_from = None
         # Without a controller every partition is refused ten times a second: the first time says it all.
         first = followed.refused_with != code
         followed.refused_with = code
@@ -467,6 +479,11 @@ class Fetchers:
         leader = self._leaders.get(partition.key)
         return leader is None or not self._streams[leader].serves(partition.key)
 
+    def heard_s(self, key: PartitionKey) -> float:
+        """Moment of the newest answer of the leader that a replica follows; minus infinity: there was none."""
+        leader = self._leaders.get(key)
+        return -math.inf if leader is None else self._streams[leader].heard_s
+
     def answers(self) -> dict[BrokerId, int]:
         """How many answers each leader that is waited for has given so far."""
         return {leader: count for leader, stream in self._streams.items() if (count := stream.answers) is not None}
@@ -478,3 +495,11 @@ class Fetchers:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _end_of(log: ReplicaLog) -> tuple[int, int]:
+    """Log end and the epoch of the last record, of one moment: the writer may truncate between the two."""
+    while True:
+        end, epoch = log.log_end_offset, log.last_record_epoch
+        if log.log_end_offset == end:
+            return end, epoch

@@ -296,6 +296,11 @@ class Leadership(Role):
             return None
         return IsrChange(leaving=leaving, joining=joining)
 
+    def fetching_members(self) -> list[tuple[BrokerId, int, int]]:
+        """Members of the ISR that fetch here, with the starts and ends of their logs as heard last."""
+        members = [id for id, stream in self._streams.items() if stream.open and id in self.state.isr]
+        return [(id, self._log_starts.get(id, 0), self._progress[id].log_end_offset) for id in members]
+
     def is_throttled(self, broker: BrokerId) -> bool:
         """Whether what a follower fetches counts as a reassignment's; never that of a member of the ISR."""
         return broker in self.adding and broker not in self.state.isr and broker not in (self.proposed_isr or ())

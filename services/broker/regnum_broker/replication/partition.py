@@ -46,6 +46,7 @@ class Partition:
         "acks",
         "appended",
         "committed",
+        "confirmed",
         "high_watermark",
         "key",
         "leader_epoch",
@@ -73,6 +74,8 @@ class Partition:
         self.log: Final = log
         self.role: Role | None = None
         """None: the broker has not been told (S11), has given the role up, or was told to stop."""
+        self.confirmed: Role | None = None
+        """The role under which its leader has found its log to be a beginning of its own; another: not in this one."""
         self.leader_epoch: LeaderEpoch = NO_EPOCH
         """Leader epoch of the newest order carried out in this run."""
         self.ordered: LeaderAndIsr | None = None

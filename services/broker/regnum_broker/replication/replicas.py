@@ -42,10 +42,14 @@ class Replicas:
         self.unlooked: Final = Signal()
         """Fires when there is something for ``take_unlooked``."""
         self._unlooked: Final[dict[PartitionKey, None]] = {}
+        self.unclean: Final = Signal()
+        """Fires when there is something for ``take_unclean``."""
+        self._unclean: Final[dict[PartitionKey, None]] = {}
         self._incomplete: Final[dict[Leadership, None]] = {}
         self._moved: Final[dict[PartitionKey, Partition]] = {}
         self._addresses: Final[dict[BrokerId, Address]] = {}
         self._client_listeners: Final[dict[BrokerId, types_pb2.Endpoint]] = {}
+        self._racks: Final[dict[BrokerId, str]] = {}
         self._fetches: Final[dict[BrokerId, int]] = {}
         self._log: Final = structlog.get_logger("replicas")
 
@@ -82,8 +86,19 @@ class Replicas:
 
     def configure(self, partition: Partition, settings: ReplicaSettings) -> None:
         """Have a replica act by other settings of its topic."""
-        if partition.take_settings(settings) and isinstance(partition.role, Leadership):
+        if not partition.take_settings(settings):
+            return
+        if isinstance(partition.role, Leadership):
             self._look_at(partition)
+        if partition.log.settings.is_compacted:
+            self._unclean[partition.key] = None
+            self.unclean.fire()
+
+    def take_unclean(self) -> tuple[PartitionKey, ...]:
+        """Replicas whose topic is compacted, by new settings, since they were taken last."""
+        unclean = tuple(self._unclean)
+        self._unclean.clear()
+        return unclean
 
     def take_unlooked(self) -> tuple[PartitionKey, ...]:
         """Replicas that are led here, or with other settings, since they were taken last: retention may be due."""
@@ -217,8 +232,13 @@ class Replicas:
         for broker in brokers:
             id = BrokerId(broker.id)
             self._addresses[id] = Address(host=broker.internal.host, port=broker.internal.port)
+            self._racks[id] = broker.rack
             if broker.HasField("client"):
                 self._client_listeners[id] = broker.client
+
+    def rack_of(self, broker: BrokerId) -> str:
+        """Rack of a broker, as heard last; empty: none."""
+        return self._racks.get(broker, "")
 
     def address_of(self, broker: BrokerId) -> Address | None:
         """Internal listener of a broker, as heard last."""

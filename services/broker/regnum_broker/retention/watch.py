@@ -10,7 +10,7 @@ from typing import Final
 
 from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock
-from regnum_service.slices import slices
+from regnum_service.slices import Turns
 
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.leader import Leadership
@@ -23,8 +23,11 @@ from regnum_broker.storage import Storage
 LOOKED_AT_ONCE: Final = 1_000
 """Logs of one look by age; the others come in the next, at once."""
 
-SLICE: Final = 50
-"""Logs looked at between two turns of the event loop (safety rule S22)."""
+SLICE: Final = 2_000
+"""Segments of logs looked at between two turns of the event loop (safety rule S22); a log counts for SEGMENTS_MIN."""
+
+SEGMENTS_MIN: Final = 40
+"""So many segments take as long as what a look at any log takes besides."""
 
 AGAIN_MS: Final = 10_000
 """A log with segments that have expired and are not committed yet is looked at again after this time."""
@@ -74,20 +77,21 @@ class RetentionWatch:
         while begun:
             keys[begun.popleft()] = None
         keys |= dict.fromkeys(self._due.take(now_ms, count_max=LOOKED_AT_ONCE))
-        async for part in slices(keys, SLICE):
-            for key in part:
-                self._look_at(key, now_ms)
+        turns = Turns(SLICE)
+        for key in keys:
+            await turns.took(SEGMENTS_MIN + self._look_at(key, now_ms))
 
-    def _look_at(self, key: PartitionKey, now_ms: int) -> None:
+    def _look_at(self, key: PartitionKey, now_ms: int) -> int:
+        """Returns how many segments it has looked at."""
         partition = self._replicas.get(key)
         settings = None if partition is None else partition.log.settings
         if partition is None or settings is None or not settings.is_limited or partition.topic in expiry.KEPT_WHOLE:
             self._due.set(key, None)
-            return
+            return 0
         if not isinstance(partition.role, Leadership):
             # Whoever leads decides, and this broker looks again when it does.
             self._due.set(key, None)
-            return
+            return 0
         self.looked_at += 1
         log, high_watermark = partition.log, partition.high_watermark
         present = log.log_start_offset
@@ -102,6 +106,7 @@ class RetentionWatch:
         if expired > start or (due_ms is not None and due_ms <= now_ms):
             due_ms = now_ms + AGAIN_MS
         self._due.set(key, due_ms)
+        return len(segments)
 
 
 def _facts(log: ReplicaLog) -> list[expiry.SegmentFacts]:

@@ -14,8 +14,8 @@ from regnum_service.slices import Turns, slices
 
 from regnum_broker.groups.calls import GroupCalls, code_of
 from regnum_broker.groups.coordinator import GroupCoordinator
-from regnum_broker.groups.decisions.offsets import CommittedOffset, Place
-from regnum_broker.groups.decisions.state import Again, GroupState, Identity, JoinRequest, SyncRequest
+from regnum_broker.groups.decisions.offsets import CommittedOffset, OffsetLimits, Place
+from regnum_broker.groups.decisions.state import Again, GroupLimits, GroupState, Identity, JoinRequest, SyncRequest
 
 GROUPS_MAX: Final = 1_000
 """Groups of one FindCoordinator."""
@@ -25,6 +25,14 @@ DESCRIBED_BYTES: Final = 16 * 1024 * 1024
 """Bytes of subscriptions and assignments of one answer; those of one group are fewer."""
 LISTED_MAX: Final = 10_000
 """Groups of one ListGroups."""
+STATES_MAX: Final = 100
+"""States that one ListGroups may name, again and again."""
+MEMBERS_MAX: Final = GroupLimits().members_max
+"""Members of one SyncGroup, or LeaveGroup."""
+PROTOCOLS_MAX: Final = GroupLimits().protocols_max
+"""Assignment protocols of one JoinGroup."""
+OFFSETS_MAX: Final = OffsetLimits().offsets_max
+"""Offsets of one OffsetCommit, or OffsetFetch."""
 SESSION_TIMEOUT_MS_DEFAULT: Final = 45_000
 REBALANCE_TIMEOUT_MS_DEFAULT: Final = 300_000
 NAME_LENGTH_MAX: Final = 255
@@ -87,6 +95,8 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         """Join, or stay."""
         if min(request.session_timeout_ms, request.rebalance_timeout_ms) < 0:
             raise _invalid("a time-out is negative; give a positive one, or 0 for the default")
+        # Counts come first here and below: a message of 64 MiB has millions of items, and each costs to be copied.
+        _check_count(request.protocols, PROTOCOLS_MAX, "protocols")
         _check_name(request.group_instance_id)
         client_id = request.header.client_id[:NAME_LENGTH_MAX]
         answer = await self._calls.join(
@@ -95,7 +105,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
                 client_id=client_id,
-                client_host=context.peer(),
+                client_host=context.peer()[:NAME_LENGTH_MAX],
                 session_timeout_s=(request.session_timeout_ms or SESSION_TIMEOUT_MS_DEFAULT) / 1000,
                 rebalance_timeout_s=(request.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS_DEFAULT) / 1000,
                 protocol_type=request.protocol_type,
@@ -125,6 +135,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         self, request: group_pb2.SyncGroupRequest, context: Context
     ) -> group_pb2.SyncGroupResponse:
         """Assign, and be assigned to."""
+        _check_count(request.assignments, MEMBERS_MAX, "assignments")
         answer = await self._calls.sync(
             request.group_id,
             SyncRequest(
@@ -142,16 +153,19 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         )
 
     async def Heartbeat(  # noqa: N802 - gRPC's name
-        self, request: group_pb2.HeartbeatRequest, context: Context
+        self,
+        request: group_pb2.HeartbeatRequest,
+        context: Context,  # noqa: ARG002
     ) -> group_pb2.HeartbeatResponse:
         """A member lives."""
-        await self._calls.heartbeat(request.group_id, _identity(request), waitable_s=waitable_s(context))
+        self._calls.heartbeat(request.group_id, _identity(request))
         return group_pb2.HeartbeatResponse()
 
     async def LeaveGroup(  # noqa: N802 - gRPC's name
         self, request: group_pb2.LeaveGroupRequest, context: Context
     ) -> group_pb2.LeaveGroupResponse:
         """Members leave."""
+        _check_count(request.members, MEMBERS_MAX, "members")
         left = await self._calls.leave(
             request.group_id,
             [Identity(member_id=one.member_id, instance_id=one.group_instance_id) for one in request.members],
@@ -168,6 +182,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         self, request: group_pb2.OffsetCommitRequest, context: Context
     ) -> group_pb2.OffsetCommitResponse:
         """Record how far a group has come."""
+        _check_count(request.offsets, OFFSETS_MAX, "offsets")
         now_ms = self._clock.wall_ms()
         offsets: list[tuple[Place, CommittedOffset]] = []
         turns = Turns(SLICE)
@@ -175,7 +190,13 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
             if not one.topic or len(one.topic) > NAME_LENGTH_MAX or one.partition < 0:
                 raise _invalid("an offset names a topic and a partition that is not negative; nothing was committed")
             epoch = one.leader_epoch if one.HasField("leader_epoch") else -1
-            offset = CommittedOffset(offset=one.offset, leader_epoch=epoch, metadata=one.metadata, committed_ms=now_ms)
+            offset = CommittedOffset(
+                offset=one.offset,
+                leader_epoch=epoch,
+                metadata=one.metadata,
+                committed_ms=now_ms,
+                topic_id=one.topic_id[:NAME_LENGTH_MAX],
+            )
             offsets.append((Place(one.topic, one.partition), offset))
             await turns.took()
         outcomes = await self._calls.commit(
@@ -195,6 +216,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> group_pb2.OffsetFetchResponse:
         """How far a group has come."""
+        _check_count(request.partitions, OFFSETS_MAX, "partitions")
         places = [Place(one.topic, one.partition) for one in request.partitions] or None
         response = group_pb2.OffsetFetchResponse()
         async for part in slices(await self._calls.fetch(request.group_id, places), SLICE):
@@ -213,6 +235,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> group_pb2.ListGroupsResponse:
         """The groups here, a page of them."""
+        _check_count(request.states, STATES_MAX, "states")
         states = {number: state for state, number in STATES.items()}
         if unknown := [number for number in request.states if number not in states]:
             raise _invalid(f"no such state of a group: {unknown[0]}; see GroupState")
@@ -248,7 +271,7 @@ class GroupServicer(group_pb2_grpc.GroupServiceServicer):
                 _refuse(one, error.code, error.message)
                 continue
             group = view.group
-            room -= sum(member.metadata_bytes + len(member.assignment) for member in group.members.values())
+            room -= group.brought_bytes + group.assigned_bytes
             if room < 0:
                 _refuse(
                     one,

@@ -1,5 +1,6 @@
 """LogService: records in and out."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -10,9 +11,13 @@ from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
+from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
-from regnum_broker.serving.fetch import PARTITIONS_MAX, FetchHandler, OffsetLookup
+from regnum_broker.serving.fetching.admission import PARTITIONS_MAX
+from regnum_broker.serving.fetching.handler import FetchHandler
+from regnum_broker.serving.fetching.offsets import OffsetLookup, OffsetsHandler
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.replica_descriptions import ReplicaDescriber
 
 SLICE: Final = 500
 """Partitions answered between two turns of the event loop (safety rule S22)."""
@@ -24,9 +29,19 @@ Context = Any
 class LogServicer(log_pb2_grpc.LogServiceServicer):
     """Passes calls on."""
 
-    def __init__(self, *, producing: ProduceHandler, fetching: FetchHandler, deleting: DeleteRecordsHandler) -> None:
+    def __init__(
+        self,
+        *,
+        producing: ProduceHandler,
+        fetching: FetchHandler,
+        offsets: OffsetsHandler,
+        describing: ReplicaDescriber,
+        deleting: DeleteRecordsHandler,
+    ) -> None:
         self._producing: Final = producing
         self._fetching: Final = fetching
+        self._offsets: Final = offsets
+        self._describing: Final = describing
         self._deleting: Final = deleting
 
     async def Produce(  # noqa: N802 - gRPC's name
@@ -41,6 +56,16 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             if causes:
                 context.set_trailing_metadata(tuple(causes))
         return response
+
+    async def ProduceStream(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[log_pb2.ProduceStreamRequest],
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
+        """Append, request after request."""
+        async with contextlib.aclosing(ProduceStream(self._producing.produce).answers(request_iterator)) as answers:
+            async for answer in answers:
+                yield answer
 
     async def Fetch(  # noqa: N802 - gRPC's name
         self,
@@ -72,13 +97,43 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         results: list[log_pb2.OffsetResult] = []
         lookups: list[OffsetLookup] = []
         async for queries in slices(request.queries, SLICE):
-            for answer in map(self._fetching.list_offsets, queries):
+            for answer in map(self._offsets.list_offsets, queries):
                 if isinstance(answer, OffsetLookup):
                     lookups.append(answer)
                 results.append(answer.result if isinstance(answer, OffsetLookup) else answer)
         async for part in slices(lookups, SLICE):
-            await self._fetching.look_up(part)
+            await self._offsets.look_up(part)
         return log_pb2.ListOffsetsResponse(results=results)
+
+    async def OffsetForLeaderEpoch(  # noqa: N802 - gRPC's name
+        self,
+        request: log_pb2.OffsetForLeaderEpochRequest,
+        context: Context,  # noqa: ARG002
+    ) -> log_pb2.OffsetForLeaderEpochResponse:
+        """Where leader epochs end."""
+        if len(request.queries) > PARTITIONS_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
+            )
+        response = log_pb2.OffsetForLeaderEpochResponse()
+        async for queries in slices(request.queries, SLICE):
+            response.results.extend(map(self._offsets.end_of_epoch, queries))
+        return response
+
+    async def DescribeReplicas(  # noqa: N802 - gRPC's name
+        self,
+        request: log_pb2.DescribeReplicasRequest,
+        context: Context,  # noqa: ARG002
+    ) -> log_pb2.DescribeReplicasResponse:
+        """Sizes and ends of replicas."""
+        if len(request.queries) > PARTITIONS_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions: split the request"
+            )
+        response = log_pb2.DescribeReplicasResponse()
+        async for queries in slices(request.queries, SLICE):
+            response.results.extend(map(self._describing.describe, queries))
+        return response
 
     async def DeleteRecords(  # noqa: N802 - gRPC's name
         self,

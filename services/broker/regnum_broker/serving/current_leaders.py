@@ -31,7 +31,13 @@ SENDS_AWAY: Final = frozenset(
 )
 """Refusals that name the leader, unless it is the broker that refuses."""
 
-Result: TypeAlias = log_pb2.ProduceResult | log_pb2.FetchResult | log_pb2.OffsetResult | log_pb2.DeleteRecordsResult
+Result: TypeAlias = (
+    log_pb2.ProduceResult
+    | log_pb2.FetchResult
+    | log_pb2.OffsetResult
+    | log_pb2.EpochEndResult
+    | log_pb2.DeleteRecordsResult
+)
 
 
 class CurrentLeaders:

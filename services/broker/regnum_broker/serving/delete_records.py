@@ -109,8 +109,15 @@ class DeleteRecordsHandler:
             return result
         partition = found.partition
         if message.topic in KEPT_WHOLE:
-            result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+            result.error_code = errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION
             result.error_message = f"{message.topic} keeps what consumer groups have committed; nothing was deleted"
+            return result
+        if not partition.log.settings.is_deleted:
+            result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+            result.error_message = (
+                f"{message.topic} is compacted only, and its newest records are kept; nothing was deleted: write"
+                " records without a value for the keys that are to go, or set cleanup.policy=compact,delete"
+            )
             return result
         start, high_watermark = partition.log.log_start_offset, partition.high_watermark
         result.log_start_offset = start

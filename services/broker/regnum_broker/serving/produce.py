@@ -19,9 +19,9 @@ from typing import Final, assert_never
 import structlog
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.topics import OFFSETS_TOPIC
+from regnum_model.topics import INTERNAL_TOPICS
 from regnum_records.check import check_batch
-from regnum_records.errors import BatchTooLargeError, CorruptBatchError
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
 from regnum_service.clock import Clock
 from regnum_service.errors import Code
 from regnum_service.slices import Turns, slices
@@ -89,6 +89,8 @@ class OwnAppend:
     """NONE: every in-sync replica has it."""
     message: str
     """Why not."""
+    put_off: bool = False
+    """Nothing was appended, and the same leader may take the same batch later."""
 
 
 _Outcome = _Refused | _Done
@@ -165,10 +167,9 @@ class ProduceHandler:
         Returns when it is committed, however long that takes, or never will be by this leader. Once the writer has it,
         cancelling the caller changes nothing.
         """
-        if leadership.cut_off or not leadership.isr_sufficient:
-            return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS, message=leadership.insufficiency)
-        if not self._storage.takes(len(batch)):
-            return OwnAppend(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=_BUSY)
+        refused = self._own_refusal(leadership, len(batch))
+        if refused is not None:
+            return refused
         item = _Item(index=0, leadership=leadership, message=log_pb2.ProducePartition(record_batch=batch))
         appending = await self._hand_in((item,), len(batch), self._clock.wall_ms())
         try:
@@ -180,6 +181,17 @@ class ProduceHandler:
         if await _is_committed(leadership, outcome.last_offset + 1):
             return OwnAppend(code=errors_pb2.ERROR_CODE_NONE, message="")
         return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=_DEPOSED_AFTER_APPEND)
+
+    def _own_refusal(self, leadership: Leadership, size_bytes: int) -> OwnAppend | None:
+        """Why a batch of the broker's own is not handed in."""
+        if leadership.cut_off or leadership.partition.role is not leadership:
+            return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=_DEPOSED)
+        if not leadership.isr_sufficient:
+            message = leadership.insufficiency
+            return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS, message=message, put_off=True)
+        if not self._storage.takes(size_bytes):
+            return OwnAppend(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=_BUSY, put_off=True)
+        return None
 
     def causes(self, request: log_pb2.ProduceRequest) -> list[tuple[int, str]]:
         """What made this broker leader of the partitions of a request, by their places in it; only what is known."""
@@ -194,10 +206,10 @@ class ProduceHandler:
         wrong = wrong_in(message)
         if wrong:
             return NotHere(errors_pb2.ERROR_CODE_INVALID_REQUEST, wrong)
-        if message.topic == OFFSETS_TOPIC:
+        if message.topic in INTERNAL_TOPICS:
             return NotHere(
                 errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
-                f"{OFFSETS_TOPIC} is written by coordinators of groups only: use OffsetCommit",
+                f"{message.topic} is an internal topic, written by coordinators of groups only: use OffsetCommit",
             )
         known = self._leaders.knows(message.topic, message.partition)
         found = self._replicas.find_leader(message.topic, message.topic_id, message.partition, known=known)
@@ -391,7 +403,9 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
         bytes_max = partition.settings.max_message_bytes
     try:
         batch = batch_in(message, now_ms)
-        check_batch(batch, bytes_max=bytes_max)
+        check_batch(batch, bytes_max=bytes_max, keys_required=partition.log.settings.is_compacted)
+    except KeyMissingError as error:
+        return _Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
     except BatchTooLargeError as error:
         return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
     except CorruptBatchError as error:

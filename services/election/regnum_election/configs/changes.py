@@ -11,6 +11,7 @@ from enum import Enum
 from regnum.types.v1 import errors_pb2
 from regnum_model.configs import DEFAULTS, DEFINITIONS, TOPIC_KEYS, format_value, parse_value
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.topics import INTERNAL_TOPICS
 
 from regnum_election.decisions.rejection import Rejection
 
@@ -68,6 +69,17 @@ def check_alteration(alteration: Alteration, *, repeated: frozenset[Resource]) -
     resource = alteration.resource
     if resource in repeated:
         return invalid(f"{resource} stands twice in the request; name all its settings in one place")
+    if resource.type is ResourceType.TOPIC and resource.name in INTERNAL_TOPICS:
+        return Rejection(
+            code=errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
+            message=f"{resource.name} is an internal topic: brokers rely on the settings that they created it with; in"
+            " everything else it follows the cluster's",
+        )
+    return _check_operations(alteration)
+
+
+def _check_operations(alteration: Alteration) -> Rejection | None:
+    resource = alteration.resource
     keys = keys_of(resource)
     known = ", ".join(sorted(keys))
     if not alteration.operations:

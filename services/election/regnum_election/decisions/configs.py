@@ -10,13 +10,19 @@ from typing import Final, Self
 
 from immutables import Map
 from regnum_model.configs import (
+    CLEANUP_POLICY,
     DEFAULT_REPLICATION_FACTOR,
     DEFAULTS,
     DEFINITIONS,
+    DELETE_RETENTION_MS,
+    FLUSH_MESSAGES,
+    FLUSH_MS,
     FOLLOWER_THROTTLE_RATE,
     INDEX_INTERVAL_BYTES,
     LEADER_THROTTLE_RATE,
     MAX_MESSAGE_BYTES,
+    MIN_CLEANABLE_DIRTY_RATIO,
+    MIN_COMPACTION_LAG_MS,
     MIN_INSYNC_REPLICAS,
     RETENTION_BYTES,
     RETENTION_MS,
@@ -94,6 +100,12 @@ class Settings:
             max_message_bytes=self.set_for(topic, MAX_MESSAGE_BYTES),
             retention_bytes=self.set_for(topic, RETENTION_BYTES),
             retention_ms=self.set_for(topic, RETENTION_MS),
+            cleanup_policy=self.set_for(topic, CLEANUP_POLICY),
+            min_cleanable_dirty_ratio=self.set_for(topic, MIN_CLEANABLE_DIRTY_RATIO),
+            delete_retention_ms=self.set_for(topic, DELETE_RETENTION_MS),
+            min_compaction_lag_ms=self.set_for(topic, MIN_COMPACTION_LAG_MS),
+            flush_messages=self.set_for(topic, FLUSH_MESSAGES),
+            flush_ms=self.set_for(topic, FLUSH_MS),
         )
 
     def with_topics(self, read: Mapping[str, Mapping[str, int] | None]) -> Self:

@@ -107,6 +107,12 @@ def _settings_message(settings: ReplicaSettings) -> control_pb2.ReplicaSettings:
         max_message_bytes=settings.max_message_bytes,
         retention_bytes=settings.retention_bytes,
         retention_ms=settings.retention_ms,
+        cleanup_policy=settings.cleanup_policy,
+        min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
+        delete_retention_ms=settings.delete_retention_ms,
+        min_compaction_lag_ms=settings.min_compaction_lag_ms,
+        flush_messages=settings.flush_messages,
+        flush_ms=settings.flush_ms,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from regnum.types.v1 import errors_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
-from regnum_model.topics import OFFSETS_TOPIC
+from regnum_model.topics import INTERNAL_TOPICS
 
 from regnum_election.decisions.cluster import Cluster, Topic
 from regnum_election.decisions.placement import Assignment, PlacementError, place_more
@@ -244,7 +244,7 @@ def _topic_of(
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             f"a mutation id has at most {MUTATION_ID_LENGTH_MAX} characters; choose a shorter one, such as a UUID",
         )
-    if name == OFFSETS_TOPIC:
+    if name in INTERNAL_TOPICS:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
             f"{name} keeps its number of partitions: it says which broker coordinates which consumer group",

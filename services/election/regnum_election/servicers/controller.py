@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 from regnum.election.v1 import controller_pb2, controller_pb2_grpc, history_pb2, standby_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import DEFINITIONS, MAX_MESSAGE_BYTES
+from regnum_model.configs import CLEANUP_POLICY, DEFINITIONS, DELETE_RETENTION_MS, MAX_MESSAGE_BYTES, SEGMENT_BYTES
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.errors import RegnumError
@@ -35,6 +35,12 @@ OFFSETS_CONFIGS: Final = tuple(
         # Whatever the cluster says of other topics: a committed offset that is old is no less committed.
         ("retention.ms", "-1"),
         ("retention.bytes", "-1"),
+        # What counts of a group, and of an offset, is its newest record: who takes over reads little more than these.
+        (CLEANUP_POLICY, "compact"),
+        # A replica that was away for so long may bring back what was forgotten meanwhile.
+        (DELETE_RETENTION_MS, str(7 * 86_400_000)),
+        # Only closed segments are compacted, so that the one that is written to is read with all that is in it.
+        (SEGMENT_BYTES, str(32 * 1024 * 1024)),
         # An offset that goes back is records read twice, by everybody who reads in groups.
         ("unclean.leader.election.enable", "false"),
     )
@@ -111,6 +117,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             assignment=(),
             mutation=None,
             configs=OFFSETS_CONFIGS,
+            internal=True,
         )
         answered = await controller.topics.create(
             [wanted], validate_only=False, wait_s=wait_s(0, context), account=CLUSTER_ACCOUNT

@@ -10,7 +10,7 @@ from regnum.types.v1 import errors_pb2
 from regnum.types.v1.errors_pb2 import ErrorCode
 from regnum_coordination.requests import NODE_BYTES_MAX
 from regnum_model.ids import BrokerId, TopicId
-from regnum_model.topics import InvalidTopicNameError, check_topic_name
+from regnum_model.topics import INTERNAL_TOPICS, InvalidTopicNameError, check_topic_name
 
 from regnum_election.configs.changes import own_settings
 from regnum_election.decisions.cluster import Cluster
@@ -52,6 +52,8 @@ class TopicRequest:
     """Mutation id (safety rule S20)."""
     configs: Sequence[tuple[str, str]] = ()
     """Settings of its own, as given."""
+    internal: bool = False
+    """Whether a broker asks, for a topic of its own; a client may not have one of those names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +140,11 @@ def _settled_by_name(  # noqa: PLR0911 - each refusal has its own line
         check_topic_name(request.name)
     except InvalidTopicNameError as error:
         return _reject(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, f"{error}; choose another name")
+    if request.name in INTERNAL_TOPICS and not request.internal:
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
+            f"{request.name} is an internal topic: brokers create it when it is needed; choose another name",
+        )
     if request.name in repeated:
         return _reject(
             errors_pb2.ERROR_CODE_INVALID_REQUEST, f"topic {request.name} stands twice in the request; give it once"
@@ -298,10 +305,22 @@ class DeletionRequest:
     """Mutation id (safety rule S20)."""
 
 
-def find_topic(  # noqa: PLR0911 - each refusal has its own line
+def find_topic(request: DeletionRequest, picture: Cluster) -> TopicId | Rejection:
+    """Which topic a deletion means; an internal one is not deleted, whether it is named or given by its id."""
+    found = _find_topic(request, picture)
+    topic = None if isinstance(found, Rejection) else picture.topics.get(found)
+    if topic is not None and topic.name in INTERNAL_TOPICS:
+        return _reject(
+            errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION,
+            f"{topic.name} is an internal topic, which keeps what consumer groups have committed: it stays; to "
+            "forget a group, delete the group",
+        )
+    return found
+
+
+def _find_topic(  # noqa: PLR0911 - each refusal has its own line
     request: DeletionRequest, picture: Cluster
 ) -> TopicId | Rejection:
-    """Which topic a deletion means."""
     if _is_too_long(request.mutation):
         return _long_mutation()
     if not request.name and not request.topic_id:

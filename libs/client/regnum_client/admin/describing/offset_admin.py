@@ -1,6 +1,6 @@
 """Where logs begin and end, as their leaders say."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from regnum_service.errors import RegnumError
@@ -35,10 +35,24 @@ class OffsetAdmin(AdminSession):
         Nobody is waited for: a partition without a leader, or with one that has just begun, has an error. Raises
         RegnumError when no broker answers for metadata.
         """
-        metadata = self._open()
         wanted = tuple(dict.fromkeys(partitions))
-        await metadata.use({partition.topic for partition in wanted}, timeout_s=self._timeout_s)
-        lookup = OffsetLookup(
+        lookup = await self._lookup(wanted)
+        starts = await lookup.look_up_now(wanted, FIRST)
+        ends = await lookup.look_up_now(wanted, HIGH_WATERMARK)
+        return {one: _both(starts[one], ends[one]) for one in wanted}
+
+    async def list_offsets_at(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset of the first batch with a record at or after a moment; None: no record is so young.
+
+        Moments are milliseconds since 1970. Raises what a leader says, when it says it for as long as calls may take.
+        """
+        lookup = await self._lookup(timestamps_ms)
+        return await lookup.look_up_times(timestamps_ms, timeout_s=self._timeout_s)
+
+    async def _lookup(self, partitions: Iterable[TopicPartition]) -> OffsetLookup:
+        metadata = self._open()
+        await metadata.use({partition.topic for partition in partitions}, timeout_s=self._timeout_s)
+        return OffsetLookup(
             self._connections,
             metadata,
             clock=self._clock,
@@ -46,9 +60,6 @@ class OffsetAdmin(AdminSession):
             client_id=self._client_id,
             request_timeout_s=self._timeout_s,
         )
-        starts = await lookup.look_up_now(wanted, FIRST)
-        ends = await lookup.look_up_now(wanted, HIGH_WATERMARK)
-        return {one: _both(starts[one], ends[one]) for one in wanted}
 
 
 def _both(start: int | RegnumError, end: int | RegnumError) -> PartitionOffsets | RegnumError:

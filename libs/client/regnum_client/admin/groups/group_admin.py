@@ -1,6 +1,6 @@
 """Consumer groups: found, listed, described, forgotten."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from regnum.broker.v1 import group_pb2
@@ -84,6 +84,46 @@ class GroupAdmin(AdminSession):
             }
 
         return await self._at_coordinator(group_id, ask)
+
+    async def check_group_is_empty(self, group_id: str) -> None:
+        """Raise NON_EMPTY_GROUP if a group has members; there need not be one of that name."""
+        try:
+            described = await self.describe_group(group_id)
+        except RegnumError as error:
+            if error.code == errors_pb2.ERROR_CODE_GROUP_ID_NOT_FOUND:
+                return
+            raise
+        if described.state is not GroupState.EMPTY:
+            raise _non_empty(group_id, f"it is {described.state.value}, with {len(described.members)} members")
+
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let a group without members go on at these offsets (Kafka: alterConsumerGroupOffsets).
+
+        All or nothing, up to 10,000 at a time. Raises NON_EMPTY_GROUP: nothing was changed, then.
+        """
+        if not offsets:
+            return
+
+        async def ask(stub: "GroupServiceAsyncStub", timeout_s: float, _: int) -> None:
+            request = group_pb2.OffsetCommitRequest(
+                header=self._header,
+                group_id=group_id,
+                generation_id=-1,
+                offsets=[
+                    group_pb2.OffsetToCommit(topic=topic, partition=number, offset=offset)
+                    for (topic, number), offset in offsets.items()
+                ],
+            )
+            try:
+                answer = await call(stub.OffsetCommit, request, timeout_s=timeout_s)
+            except RegnumError as error:
+                if error.code == errors_pb2.ERROR_CODE_UNKNOWN_MEMBER_ID:
+                    raise _non_empty(group_id, "somebody has joined it") from error
+                raise
+            for result in answer.results:
+                _raise_unless_done(result)
+
+        await self._at_coordinator(group_id, ask)
 
     async def delete_group(self, group_id: str) -> None:
         """Forget a group without members, and its offsets. Raises NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
@@ -171,10 +211,21 @@ class GroupAdmin(AdminSession):
 
 
 def _raise_unless_done(
-    item: group_pb2.Coordinator | group_pb2.GroupDescription | group_pb2.DeleteGroupResult,
+    item: group_pb2.Coordinator
+    | group_pb2.GroupDescription
+    | group_pb2.DeleteGroupResult
+    | group_pb2.OffsetCommitResult,
 ) -> None:
     if item.error_code != errors_pb2.ERROR_CODE_NONE:
         raise RegnumError(item.error_code, item.error_message)
+
+
+def _non_empty(group_id: str, because: str) -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_NON_EMPTY_GROUP,
+        f"group {group_id!r} has members ({because}), which would go on where they are: stop them first; "
+        f"`regnum groups describe {group_id} --members` shows them",
+    )
 
 
 def _description(told: group_pb2.GroupDescription, coordinator: int) -> GroupDescription:

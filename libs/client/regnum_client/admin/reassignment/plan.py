@@ -19,6 +19,8 @@ Example: (1, 2), (1, 2), (1, 2) on brokers 1, 2, 3: one replica of 1 and one of 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
 
 
 class PlanError(ValueError):
@@ -46,6 +48,11 @@ class PlannedMove:
 
 Place = tuple[str, int]
 """Topic and partition."""
+
+_Chain = list[tuple[int, Place, int]]
+
+GIVERS_COMPARED: Final = 16
+"""Brokers with equally many replicas of which the one that gives at the least cost is looked for."""
 
 
 def even_plan(partitions: Mapping[Place, Sequence[int]], brokers: Mapping[int, str | None]) -> tuple[PlannedMove, ...]:
@@ -185,21 +192,27 @@ class _Board:
             lowest = min(load.values())
             if not givers or load[givers[0]] - lowest < 2:
                 return
-            giver = givers[0]
-            takers = sorted((id for id in self.brokers if load[id] <= load[giver] - 2), key=lambda id: (load[id], id))
-            if self._give_directly(giver, takers):
+            most = load[givers[0]]
+            takers = sorted((id for id in self.brokers if load[id] <= most - 2), key=lambda id: (load[id], id))
+            # Of those that have the most not all need to give: who has been given something gives it for nothing.
+            given = [id for id in givers if load[id] == most and self._was_given(id)][:GIVERS_COMPARED]
+            if not given and self._give_directly(givers[0], takers):
                 continue
-            chain = self._chain(giver, takers, load)
-            if chain is None:
-                stuck.add(giver)
-                continue
-            for source, place, taker in chain:
-                self._shift(place, source, taker)
+            found = {giver: self._chain(giver, takers, load) for giver in given or givers[:1]}
+            stuck.update(giver for giver, way in found.items() if way is None)
+            if ways := [way for way in found.values() if way is not None]:
+                _, chain = min(ways, key=itemgetter(0))
+                for source, place, taker in chain:
+                    self._shift(place, source, taker)
+
+    def _was_given(self, id: int) -> bool:
+        """Whether it has a partition that it did not have before."""
+        return any(id not in self.before[place] for place in self.on[id])
 
     def _give_directly(self, giver: int, takers: Sequence[int]) -> bool:
         """Give one of its first replicas to one of the emptiest, where no chain can be cheaper."""
         places = self.on[giver]
-        if any(giver not in self.before[place] for place in places):
+        if self._was_given(giver):
             return False
         for taker in takers:
             for place in places:
@@ -224,8 +237,8 @@ class _Board:
                             known[taker] = (cost, place)
         return known
 
-    def _chain(self, giver: int, takers: Sequence[int], load: Mapping[int, int]) -> list[tuple[int, Place, int]] | None:
-        """The cheapest way from one broker to any of others: who gives which partition to whom."""
+    def _chain(self, giver: int, takers: Sequence[int], load: Mapping[int, int]) -> "tuple[int, _Chain] | None":
+        """The cheapest way from one broker to any of others: how many moves it adds, and who gives what to whom."""
         cost: dict[int, int] = {giver: 0}
         via: dict[int, tuple[int, Place]] = {}
         waiting = deque([giver])
@@ -243,6 +256,7 @@ class _Board:
         if not reached:
             return None
         taker = min(reached, key=lambda id: (cost[id], load[id], id))
+        moves = cost[taker]
         chain: list[tuple[int, Place, int]] = []
         used: set[Place] = set()
         while taker != giver:
@@ -253,7 +267,7 @@ class _Board:
             used.add(place)
             chain.append((source, place, taker))
             taker = source
-        return chain
+        return moves, chain
 
     def _shift(self, place: Place, source: int, taker: int) -> None:
         for id in (*self.has[place], taker):

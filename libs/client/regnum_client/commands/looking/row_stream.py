@@ -47,7 +47,7 @@ class RowStream:
                 texts = list(map(_indented, rows))
                 sys.stdout.write(("[\n" if self._count == 0 else ",\n") + ",\n".join(texts))
             case Output.JSONL:
-                sys.stdout.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+                sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
             case Output.YAML:
                 sys.stdout.write(yaml_of(list(rows)))
             case _:
@@ -76,7 +76,8 @@ class RowStream:
                 cells.insert(0, title_of(column).upper())
             width = self._widths[place] = max(self._widths[place], *map(len, cells))
             laid_out.append([cell.ljust(width) for cell in cells])
-        sys.stdout.writelines("  ".join(line).rstrip() + "\n" for line in zip(*laid_out, strict=True))
+        # One write: with PYTHONUNBUFFERED, as containers have it, each would be a call of the system.
+        sys.stdout.write("".join("  ".join(line).rstrip() + "\n" for line in zip(*laid_out, strict=True)))
 
 
 _FLAT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",\n    ", ": "))

@@ -23,6 +23,7 @@ from regnum_client.commands.invocation import (
     wrong_use,
 )
 from regnum_client.commands.looking.row_stream import RowStream
+from regnum_client.commands.looking.sizes import replica_sizes
 from regnum_client.commands.rendering import emit_failure
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ LIST_COLUMNS = (
 )
 DESCRIBE_COLUMNS = ("topic", "partition", "leader", "epoch", "replicas", "isr", "elr")
 OFFSET_COLUMNS = ("log_start", "high_watermark")
+SIZE_COLUMNS = ("size_bytes", "log_end", "replica_sizes", "lags")
 
 PrefixOption = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only topics whose names begin so.")]
 MatchOption = Annotated[
@@ -115,6 +117,10 @@ def describe(
         bool,
         typer.Option("--offsets", help="Ask leaders where the logs begin and what is committed: two calls to each."),
     ] = False,
+    sizes: Annotated[
+        bool,
+        typer.Option("--sizes", help="Ask brokers how large replicas are and how far behind: a call to each."),
+    ] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
@@ -125,15 +131,19 @@ def describe(
     chosen = _chosen(prefix, match, internal, trouble)
     _check_choice(names, chosen)
     nothing = "" if names else "no topic is such a one"
-    columns = (*DESCRIBE_COLUMNS, *(OFFSET_COLUMNS if offsets else ()))
+    columns = (*DESCRIBE_COLUMNS, *(OFFSET_COLUMNS if offsets else ()), *(SIZE_COLUMNS if sizes else ()))
     stream = RowStream(output, columns=columns, empty=nothing)
     reasons: list[str] = []
 
     async def show(admin: "Admin", view: "TopicView") -> None:
         logs = await _logs(admin, view) if offsets else None
+        if sizes:
+            found, silent = await replica_sizes(admin, view, rows=output is Output.TABLE)
+            reasons.extend(silent)
+            logs = {number: {**(logs or {}).get(number, {}), **row} for number, row in found.items()}
         stream.add(_partition_rows(view, logs) if output is Output.TABLE else [_document(view, logs)])
         for number, log in (logs or {}).items():
-            if log["offsets_error"]:
+            if log.get("offsets_error"):
                 reasons.append(f"{view.name}-{number}: {log['offsets_error']}")
         states = view.partitions.values()
         reasons.extend(f"{view.name}-{one.number}: {one.offline_reason}" for one in states if one.offline_reason)

@@ -149,6 +149,22 @@ def consume(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated.")
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Share the partitions with other members, and go on where the group is; printed is committed. "
+            "--from, begin or end, is where it begins.",
+        ),
+    ] = None,
+    rack: Annotated[
+        str,
+        typer.Option(
+            "--rack", help="Rack that this runs in: brokers that may (--replica-selector rack) have it read from there."
+        ),
+    ] = "",
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="End after so many records.")
     ] = None,
@@ -176,10 +192,9 @@ def consume(
 
     Ages and times choose by the records' timestamps, which are UTC where no zone is given.
     """
-    if follow and (until_end or until is not None):
-        raise wrong_use("--follow excludes --until and --until-end; give one of them")
-    if until_end and until not in {None, "end"}:
-        raise wrong_use("--until-end is --until end; give one of them")
+    if group is not None and (partition or until is not None or until_end):
+        raise wrong_use("--group says which partitions are read, and for ever: leave --partition and --until out")
+    wanted_end = _end_of(until, until_end=until_end, follow=follow)
     if form is not None and (output is not Output.TABLE or key_separator is not None):
         raise wrong_use("--format says all about the form; leave -o and --key-separator out")
 
@@ -187,7 +202,7 @@ def consume(
         from regnum_client.commands.records.places import place_of  # noqa: PLC0415
         from regnum_client.commands.records.reader import print_records  # noqa: PLC0415
         from regnum_client.commands.records.template import Template  # noqa: PLC0415
-        from regnum_client.consumer.positions import AtTime  # noqa: PLC0415
+        from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime  # noqa: PLC0415
 
         now_unix_ms = time.time_ns() // 1_000_000
 
@@ -198,7 +213,11 @@ def consume(
                 raise wrong_use(f"{option} {error}") from None
 
         begin = place(start, "--from")
-        wanted_end = "end" if until_end else until
+        if group is not None and begin not in {EARLIEST, LATEST}:
+            raise wrong_use(
+                "with --group, --from is begin or end, for partitions of which nothing is committed; "
+                "`regnum groups reset-offsets` sets a group elsewhere"
+            )
         end = None if wanted_end is None else place(wanted_end, "--until")
         if isinstance(end, AtTime) and end.timestamp_ms > now_unix_ms:
             raise wrong_use("--until is in the future; leave it out and end with Ctrl-C, -n or --timeout")
@@ -210,6 +229,8 @@ def consume(
             topic,
             bootstrap=bootstrap,
             partitions=partition,
+            group=group,
+            rack=rack,
             start=begin,
             until=end,
             records_max=max_messages,
@@ -220,3 +241,12 @@ def consume(
         )
 
     run(work())
+
+
+def _end_of(until: str | None, *, until_end: bool, follow: bool) -> str | None:
+    """The place where to end, as it was written; None: there is none."""
+    if follow and (until_end or until is not None):
+        raise wrong_use("--follow excludes --until and --until-end; give one of them")
+    if until_end and until not in {None, "end"}:
+        raise wrong_use("--until-end is --until end; give one of them")
+    return "end" if until_end else until

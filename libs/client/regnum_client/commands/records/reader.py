@@ -11,8 +11,10 @@ from regnum_client.commands.records.places import Span
 from regnum_client.commands.records.template import Template
 from regnum_client.commands.rendering import RecordPrinter
 from regnum_client.consumer.consumer import Consumer
-from regnum_client.consumer.positions import LATEST, AtTime, Start
-from regnum_client.records import TopicPartition
+from regnum_client.consumer.positions import LATEST, AtTime, ResetPolicy, Start
+from regnum_client.consumer.settings import ConsumerSettings
+from regnum_client.errors import CommitFailedError
+from regnum_client.records import ConsumedRecord
 
 WAIT_S: Final = 3600.0
 """How long one read waits when nobody said how long."""
@@ -23,41 +25,45 @@ async def print_records(
     *,
     bootstrap: str | None,
     partitions: Sequence[int] | None,
+    group: str | None,
     start: Start,
     until: Start | None,
+    rack: str,
     records_max: int | None,
     idle_s: float | None,
     key_separator: str | None,
     template: Template | None,
     output: Output,
 ) -> None:
-    """Print records until one of the limits. Raises REQUEST_TIMED_OUT when none came for ``idle_s``."""
+    """Print records until one of the limits. Raises REQUEST_TIMED_OUT when none came for ``idle_s``.
+
+    A member of a group commits what it has printed and flushed, and nothing else: what is printed may be printed again
+    after a failure, and is not left out.
+    """
+    begins = ResetPolicy.LATEST if start == LATEST else ResetPolicy.EARLIEST
     printer: RecordPrinter | None = None
     printed = 0
     try:
-        async with Consumer(bootstrap, client_id="regnum-consume") as consumer:
-            assigned = await consumer.assign(topic, partitions=partitions, start=start)
+        async with Consumer(
+            bootstrap,
+            client_id="regnum-consume",
+            topics=() if group is None else (topic,),
+            group_id=group,
+            settings=ConsumerSettings(enable_auto_commit=False, auto_offset_reset=begins, client_rack=rack),
+        ) as consumer:
+            span = await _span(consumer, topic, partitions, start, until, grouped=group is not None)
             printer = RecordPrinter(
                 output, key_separator=key_separator, render=None if template is None else template.render
             )
-            span = await _span(consumer, assigned, start, until)
-            while records_max is None or printed < records_max:
-                for partition in span.finished({one: consumer.position(one) for one in span.open}):
-                    consumer.unassign(partition)
-                if span.is_over:
-                    break
+            while (records_max is None or printed < records_max) and not _over(consumer, span):
                 left = 1000 if records_max is None else min(1000, records_max - printed)
-                records = await consumer.read(records_max=left, timeout_s=idle_s or WAIT_S)
-                if not records and idle_s is not None:
-                    raise RegnumError(
-                        errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                        f"no record came from {topic!r} for {idle_s:g} s; see `regnum topics describe {topic}`",
-                    )
-                for record in records:
-                    if span.wants(record):
-                        printer.print(record)
-                        printed += 1
+                records = await _read(consumer, topic, left, idle_s)
+                for record in filter(span.wants, records):
+                    printer.print(record)
+                    printed += 1
                 printer.flush()
+                if group is not None and records:
+                    await _commit(consumer)
     finally:
         if printer is not None:
             printer.close()
@@ -65,8 +71,45 @@ async def print_records(
                 note(f"{printed} {'record' if printed == 1 else 'records'}")
 
 
-async def _span(consumer: Consumer, assigned: Sequence[TopicPartition], start: Start, until: Start | None) -> Span:
-    """What is wanted of the partitions that were assigned from ``start`` on."""
+def _over(consumer: Consumer, span: Span) -> bool:
+    """Let go of partitions that were read to their ends; whether all were."""
+    for partition in span.finished({one: consumer.position(one) for one in span.open}):
+        consumer.unassign(partition)
+    return span.is_over
+
+
+async def _read(consumer: Consumer, topic: str, records_max: int, idle_s: float | None) -> Sequence[ConsumedRecord]:
+    records = await consumer.read(records_max=records_max, timeout_s=idle_s or WAIT_S)
+    if not records and idle_s is not None:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+            f"no record came from {topic!r} for {idle_s:g} s; see `regnum topics describe {topic}`",
+        )
+    return records
+
+
+async def _commit(consumer: Consumer) -> None:
+    try:
+        await consumer.commit()
+    except CommitFailedError as error:
+        note(error.message)
+
+
+async def _span(
+    consumer: Consumer,
+    topic: str,
+    partitions: Sequence[int] | None,
+    start: Start,
+    until: Start | None,
+    *,
+    grouped: bool,
+) -> Span:
+    """Assign partitions from ``start`` on, unless their group does; what is wanted of them."""
+    if grouped:
+        # A member waits for a topic; a person has mistyped it.
+        await consumer.partitions_of(topic)
+        return Span()
+    assigned = await consumer.assign(topic, partitions=partitions, start=start)
     not_before_ms = start.timestamp_ms if isinstance(start, AtTime) else None
     if until is None:
         return Span(not_before_ms=not_before_ms)

@@ -32,7 +32,7 @@ from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.arrivals import Arrivals
 from regnum_client.consumer.cursor import Chunk, Cursor
 from regnum_client.consumer.fetching.intake import Intake
-from regnum_client.consumer.fetching.polls import Poll
+from regnum_client.consumer.fetching.polls import Asking, Poll
 from regnum_client.consumer.fetching.read_ahead import ReadAhead
 from regnum_client.consumer.fetching.silence import QUIET_S, Comparisons, Silence
 from regnum_client.consumer.positions import ResetPolicy
@@ -74,6 +74,7 @@ class Fetcher:
         partition_max_bytes: int,
         buffer_bytes: int,
         request_timeout_s: float,
+        client_rack: str = "",
     ) -> None:
         self._connections: Final = connections
         self._metadata: Final = metadata
@@ -88,11 +89,11 @@ class Fetcher:
             clock=clock,
             chance=chance,
         )
-        self._header: Final = RequestHeader(client_id=client_id)
-        self._wait_ms: Final = wait_ms
-        self._min_bytes: Final = min_bytes
+        self._asking: Final = Asking(
+            RequestHeader(client_id=client_id), wait_ms, min_bytes, partition_max_bytes, client_rack
+        )
+        self._slow_s: Final = wait_ms / 1000 + SLOW_S
         self._read_ahead: Final = ReadAhead(buffer_bytes=buffer_bytes, poll_bytes_max=max_bytes, polls_max=POLLS_MAX)
-        self._partition_max_bytes: Final = partition_max_bytes
         self._request_timeout_s: Final = request_timeout_s
         self.cursors: Final[dict[TopicPartition, Cursor]] = {}
         """Assigned partitions."""
@@ -150,7 +151,7 @@ class Fetcher:
             return
         cursor.paused = True
         # What is kept for nobody would take the room of those that are read.
-        cursor.seek(cursor.position)
+        cursor.go_back(cursor.position)
         self.arrivals.discard(cursor)
         self._silence.forget(cursor)
 
@@ -198,7 +199,7 @@ class Fetcher:
         for partition, cursor in departures.look_at(view, now_s, identity=False):
             term = self._term(cursor, view, now_s)
             if term is not None:
-                departures.line_up(partition, cursor, term.leader)
+                departures.line_up(partition, cursor, cursor.place.broker(term, now_s))
         if departures.lack_picture:
             self._metadata.request()
         if now_s >= self._leaderless.next_s:
@@ -307,15 +308,17 @@ class Fetcher:
         if address is None:
             self._read_ahead.release(share_bytes)
             for cursor, generation, term in asked:
-                self._intake.failed(
-                    cursor, term, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not live"
-                )
+                if leader == term.leader:
+                    self._intake.failed(
+                        cursor, term, errors_pb2.ERROR_CODE_LEADER_NOT_AVAILABLE, f"leader {leader} is not live"
+                    )
+                else:
+                    cursor.place.failed(now_s)
                 self._answered(cursor, generation)
             return
         for cursor, _, _ in asked:
             cursor.in_flight = True
-        look_s = now_s + self._wait_ms / 1000 + SLOW_S
-        poll = Poll(leader, address, asked, look_s=look_s, share_bytes=share_bytes)
+        poll = Poll(leader, address, asked, look_s=now_s + self._slow_s, share_bytes=share_bytes)
         self._polls[poll] = None
         self._polls_to[leader] += 1
         poll.task = asyncio.create_task(self._carry(poll), name=f"fetch-{leader}")
@@ -323,17 +326,12 @@ class Fetcher:
 
     async def _carry(self, poll: Poll) -> None:
         try:
-            request = poll.request(
-                self._header,
-                wait_ms=self._wait_ms,
-                min_bytes=self._min_bytes,
-                partition_max_bytes=self._partition_max_bytes,
-            )
+            request = poll.request(self._asking, now_s=self._clock.monotonic())
             try:
                 answer = await call(
                     self._connections.log(poll.address).Fetch,
                     request,
-                    timeout_s=self._wait_ms / 1000 + self._request_timeout_s,
+                    timeout_s=self._asking.wait_ms / 1000 + self._request_timeout_s,
                 )
             except RegnumError as error:
                 self._poll_failed(poll, error)
@@ -350,7 +348,7 @@ class Fetcher:
                     if len(result.record_batches) > LARGE_BYTES:
                         # An answer may hold very many small batches (safety rule S22).
                         await asyncio.sleep(0)
-                    if cursor.generation == generation:
+                    if cursor.generation == generation and poll.place(cursor, term, result, self._clock.monotonic()):
                         await self._intake.take_in(cursor, term, result)
         finally:
             for cursor, generation, _ in poll.asked:
@@ -369,8 +367,9 @@ class Fetcher:
     def _poll_failed(self, poll: Poll, error: RegnumError) -> None:
         if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
             self._metadata.suspect(poll.address)
+        poll.leave_replica(self._clock.monotonic())
         for cursor, generation, term in poll.asked:
-            if cursor.generation == generation:
+            if cursor.generation == generation and not poll.is_elsewhere(term):
                 self._intake.failed(cursor, term, error.code, error.message, whole_call=True)
 
     def _look_at_slow_polls(self, now_s: float, view: ClusterView) -> None:
@@ -386,7 +385,8 @@ class Fetcher:
                 poll.look_s = now_s + SLOW_S
                 self._metadata.request(doubted=poll.address)
                 self._metadata.suspect(poll.address)
-            if poll.task is not None and poll.has_moved(view, None if slow else changed):
+            left = slow and poll.leave_replica(now_s)
+            if poll.task is not None and (left or poll.has_moved(view, None if slow else changed)):
                 poll.abandoned = True
                 poll.task.cancel()
 
@@ -395,5 +395,9 @@ class Fetcher:
             return
         error = task.exception()
         if error is not None:
-            self.failure = error
-            self.arrived.set()
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Reading cannot go on: a defect, not an answer."""
+        self.failure = error
+        self.arrived.set()

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from regnum.broker.v1.log_pb2 import FetchResult
+from regnum.broker.v1.log_pb2 import DivergingEpoch, FetchResult
 from regnum.types.v1 import errors_pb2
 from regnum_records.errors import CorruptBatchError
 from regnum_service.clock import Clock
@@ -16,7 +16,7 @@ from regnum_client.cluster.offsets import FIRST, HIGH_WATERMARK, OffsetLookup
 from regnum_client.cluster.view import LeaderTerm
 from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.positions import ResetPolicy
-from regnum_client.errors import OffsetOutOfRangeError, UnreadableBatchError
+from regnum_client.errors import LogTruncationError, OffsetOutOfRangeError, UnreadableBatchError
 
 _LOG: Final = logging.getLogger("regnum_client")
 
@@ -49,7 +49,9 @@ class Intake:
 
     async def take_in(self, cursor: Cursor, term: LeaderTerm, result: FetchResult) -> None:
         """One partition of an answer."""
-        if result.error_code == errors_pb2.ERROR_CODE_NONE:
+        if result.HasField("diverging_epoch"):
+            self._truncated(cursor, term, result.diverging_epoch)
+        elif result.error_code == errors_pb2.ERROR_CODE_NONE:
             cursor.trouble.succeeded()
             try:
                 if result.record_batches and cursor.take_in(result.record_batches):
@@ -63,6 +65,34 @@ class Intake:
             await self._out_of_range(cursor, result)
         else:
             self.failed(cursor, term, result.error_code, result.error_message)
+
+    def _truncated(self, cursor: Cursor, term: LeaderTerm, diverging: DivergingEpoch) -> None:
+        """The log lost records that were fetched: an unclean election. Nobody goes on as if nothing had happened."""
+        lost_to, position = cursor.fetch_offset, cursor.position
+        at = cursor.read_epochs.equal_until(epoch=diverging.epoch, end_offset=diverging.end_offset)
+        if at >= lost_to:
+            self.failed(
+                cursor,
+                term,
+                errors_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH,
+                f"the leader says that its log differs, and it does not differ before offset {lost_to}",
+            )
+            return
+        cursor.trouble.succeeded()
+        if position <= at:
+            # Nothing of it was handed out yet: what is there instead is read in its place.
+            cursor.go_back(position)
+            return
+        error = LogTruncationError(
+            cursor.partition, offset=position, divergent_offset=at, leader_epoch=cursor.read_epochs.before(at)
+        )
+        if self._reset is ResetPolicy.FAIL:
+            cursor.go_back(position)
+            cursor.error = error
+            self._arrived(cursor)
+            return
+        _LOG.warning("%s; reading goes on at %d, as reset=%s asks for", error.finding, at, self._reset.value)
+        cursor.go_back(at)
 
     async def _out_of_range(self, cursor: Cursor, result: FetchResult) -> None:
         match self._reset:

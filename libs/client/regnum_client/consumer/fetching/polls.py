@@ -2,9 +2,19 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from regnum.broker.v1.log_pb2 import RECORD_FORM_BATCHES, FetchPartition, FetchRequest
+from regnum.broker.v1.log_pb2 import (
+    READ_FROM_ANY_REPLICA,
+    READ_FROM_LEADER,
+    READ_FROM_NEAREST,
+    RECORD_FORM_BATCHES,
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    ReadFrom,
+)
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
@@ -13,8 +23,24 @@ from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.cursor import Cursor
 
 
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What all polls of a consumer say."""
+
+    header: RequestHeader
+    """Who asks."""
+    wait_ms: int
+    """How long a broker may wait for records."""
+    min_bytes: int
+    """With so many it answers."""
+    partition_max_bytes: int
+    """About as many of one partition at most."""
+    client_rack: str
+    """Failure domain of this process; empty: none, and only leaders are read."""
+
+
 class Poll:
-    """A fetch call under way."""
+    """A fetch call under way to a leader, or to a replica that leaders named."""
 
     __slots__ = ("_by_topic", "abandoned", "address", "asked", "leader", "look_s", "share_bytes", "task")
 
@@ -38,14 +64,15 @@ class Poll:
         for cursor, _, term in asked:
             self._by_topic.setdefault(cursor.partition.topic, []).append((cursor, term))
 
-    def request(self, header: RequestHeader, *, wait_ms: int, min_bytes: int, partition_max_bytes: int) -> FetchRequest:
-        """What is asked of the leader."""
+    def request(self, asking: Asking, *, now_s: float) -> FetchRequest:
+        """What is asked of the leader, or of a replica that it named."""
         return FetchRequest(
-            header=header,
-            max_wait_ms=wait_ms,
-            min_bytes=min_bytes,
+            header=asking.header,
+            max_wait_ms=asking.wait_ms,
+            min_bytes=asking.min_bytes,
             max_bytes=self.share_bytes,
             form=RECORD_FORM_BATCHES,
+            client_rack=asking.client_rack,
             partitions=[
                 FetchPartition(
                     topic=cursor.partition.topic,
@@ -53,11 +80,45 @@ class Poll:
                     partition=cursor.partition.partition,
                     offset=cursor.fetch_offset,
                     current_leader_epoch=term.epoch,
-                    max_bytes=min(partition_max_bytes, self.share_bytes),
+                    max_bytes=min(asking.partition_max_bytes, self.share_bytes),
+                    last_fetched_epoch=cursor.last_fetched_epoch,
+                    read_from=self._read_from(cursor, term, now_s, asking.client_rack),
                 )
                 for cursor, _, term in self.asked
             ],
         )
+
+    def is_elsewhere(self, term: LeaderTerm) -> bool:
+        """Whether a partition is asked for that another broker leads."""
+        return self.leader != term.leader
+
+    def place(self, cursor: Cursor, term: LeaderTerm, result: FetchResult, now_s: float) -> bool:
+        """Take up what an answer says of where to read on; False: nothing else is to be taken from it."""
+        if self.is_elsewhere(term):
+            if result.error_code or result.HasField("diverging_epoch"):
+                # What is wrong is the leader's to say.
+                cursor.place.failed(now_s)
+                return False
+            if result.record_batches:
+                cursor.place.heard(now_s)
+        elif result.HasField("preferred_read_replica"):
+            if result.preferred_read_replica == term.leader:
+                cursor.place.failed(now_s)
+            else:
+                cursor.place.sent_to(BrokerId(result.preferred_read_replica), term, now_s)
+        return True
+
+    def leave_replica(self, now_s: float) -> bool:
+        """Go back to the leaders with the partitions that are asked for elsewhere; returns whether there are any."""
+        elsewhere = [cursor for cursor, _, term in self.asked if self.is_elsewhere(term)]
+        for cursor in elsewhere:
+            cursor.place.failed(now_s)
+        return bool(elsewhere)
+
+    def _read_from(self, cursor: Cursor, term: LeaderTerm, now_s: float, client_rack: str) -> ReadFrom.ValueType:
+        if client_rack and self.is_elsewhere(term):
+            return READ_FROM_ANY_REPLICA
+        return READ_FROM_NEAREST if client_rack and cursor.place.may_be_sent(now_s) else READ_FROM_LEADER
 
     def has_moved(self, view: ClusterView, topics: Iterable[str] | None) -> bool:
         """A partition of one of these topics (None: of any) has another leader by now."""

@@ -4,10 +4,11 @@ Goals: no record waits longer for company than the linger, while it could travel
 reason travels in few large batches, because the number of calls is what a slow path limits, not their size.
 
 Algorithm: a batch is *open* from its first record on. After its linger, or with ``batch_bytes``, it is *ready*: the
-sender may take it, and is told so once. One that has ``batch_bytes`` is *large*: it need not wait for others of its
-partition that are under way. It takes records until the sender does take it, or until it is full, which it is at
-``batch_bytes_max``; then it is *closed*. So where calls are what is scarce, batches grow, and where they are not, they
-are as large as asked for. A batch that waits for very long is closed too, so that the records that came last have
+sender may take it, and is told so once. One that has ``batch_bytes``, or has been ready for PATIENCE_S, is *large*: it
+need not wait for others of its partition that are under way. (Where answers take a second, a record would wait for one
+before it begins to wait for its own.) It takes records until the sender does take it, or until it is full, which it is
+at ``batch_bytes_max``; then it is *closed*. So where calls are what is scarce, batches grow, and where they are not,
+they are as large as asked for. A batch that waits for very long is closed too, so that the records that came last have
 nearly the whole delivery time-out: a batch fails as a whole, by the time of its first record.
 """
 
@@ -20,6 +21,9 @@ from regnum_records.build import BatchBuilder, CodecName, Headers
 from regnum_client.producer.batches.content import BuiltContent
 from regnum_client.producer.batches.lane import Batch, R
 from regnum_client.records import TopicPartition
+
+PATIENCE_S: Final = 0.05
+"""How long a batch waits for others of its partition that are under way."""
 
 OPEN_SHARE_MAX: Final = 0.1
 """Share of the delivery time-out after which a batch takes no further records."""
@@ -65,6 +69,8 @@ class Accumulator(Generic[R]):
         """Batches that have waited long enough, or are large, and that nobody has taken yet."""
         self._large: Final[dict[TopicPartition, None]] = {}
         """Those of them that are large."""
+        self._patient: Final = OrderedDict[TopicPartition, _Open[R]]()
+        """The others of them, in the order in which they were opened."""
         self._turned: list[TopicPartition] = []
         """Those that became large since the last ``become_ready``."""
         self._closed: list[tuple[TopicPartition, Batch[R]]] = []
@@ -118,6 +124,7 @@ class Accumulator(Generic[R]):
             self._turned.append(partition)
             self._ready[partition] = current
             self._open.pop(partition, None)
+            self._patient.pop(partition, None)
 
     def limit(self, topic: str, size_bytes: int) -> int | None:
         """From now on close batches of a topic at that size, and return it; None if it is not less than so far."""
@@ -136,9 +143,16 @@ class Accumulator(Generic[R]):
             partition, oldest = next(iter(self._open.items()))
             if oldest.batch.opened_s + self._linger_s > now_s:
                 break
-            self._ready[partition] = oldest
+            self._ready[partition] = self._patient[partition] = oldest
             del self._open[partition]
             self._on_turned(partition)
+            ready.append(partition)
+        while self._patient:
+            partition, oldest = next(iter(self._patient.items()))
+            if self._patient_until_s(oldest) > now_s:
+                break
+            del self._patient[partition]
+            self._large[partition] = None
             ready.append(partition)
         return ready
 
@@ -154,6 +168,7 @@ class Accumulator(Generic[R]):
         """The ready batch of a partition, which takes no records from now on; None: there is none."""
         taken = self._ready.pop(partition, None)
         self._large.pop(partition, None)
+        self._patient.pop(partition, None)
         return None if taken is None else taken.batch
 
     def take_expired(self, partition: TopicPartition, now_s: float) -> Batch[R] | None:
@@ -188,10 +203,21 @@ class Accumulator(Generic[R]):
             return oldest.batch.opened_s + self._linger_s
         return None
 
+    @property
+    def next_large_s(self) -> float:
+        """When the oldest ready batch will have waited long enough for others under way; infinity: none waits."""
+        for oldest in self._patient.values():
+            return self._patient_until_s(oldest)
+        return float("inf")
+
+    def _patient_until_s(self, ready: _Open[R]) -> float:
+        return ready.batch.opened_s + self._linger_s + PATIENCE_S
+
     def _close(self, partition: TopicPartition) -> None:
         lingering = self._open.pop(partition, None)
         closed = self._ready.pop(partition) if lingering is None else lingering
         self._large.pop(partition, None)
+        self._patient.pop(partition, None)
         self._closed.append((partition, closed.batch))
         if lingering is not None:
             self._on_turned(partition)

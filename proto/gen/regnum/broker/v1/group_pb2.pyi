@@ -675,6 +675,7 @@ class OffsetToCommit(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -685,6 +686,10 @@ class OffsetToCommit(_message.Message):
     """Leader epoch of the last record processed. Absent means not known."""
     metadata: _builtins.str
     """A note, at most 4,096 bytes."""
+    topic_id: _builtins.str
+    """Id of the topic that was read, as metadata gave it: where the name is another topic's by now the offset is refused
+    (UNKNOWN_TOPIC_ID). Empty: the topic that has the name, as far as the coordinator knows.
+    """
     def __init__(
         self,
         *,
@@ -693,10 +698,11 @@ class OffsetToCommit(_message.Message):
         offset: _builtins.int = ...,
         leader_epoch: _builtins.int | None = ...,
         metadata: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015

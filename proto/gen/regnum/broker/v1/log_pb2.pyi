@@ -80,6 +80,34 @@ RECORD_FORM_RECORDS: RecordForm.ValueType  # 2
 """Single records, decompressed."""
 Global___RecordForm: _TypeAlias = RecordForm  # noqa: Y015
 
+class _ReadFrom:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReadFromEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReadFrom.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    READ_FROM_UNSPECIFIED: _ReadFrom.ValueType  # 0
+    """As READ_FROM_LEADER."""
+    READ_FROM_LEADER: _ReadFrom.ValueType  # 1
+    """The leader."""
+    READ_FROM_NEAREST: _ReadFrom.ValueType  # 2
+    """The leader, which may name a replica in the caller's rack instead of returning records (preferred_read_replica)."""
+    READ_FROM_ANY_REPLICA: _ReadFrom.ValueType  # 3
+    """This broker, also where it follows: for callers that were sent here. They go back to the leader after any error."""
+
+class ReadFrom(_ReadFrom, metaclass=_ReadFromEnumTypeWrapper):
+    """Which replica a caller wants to read from."""
+
+READ_FROM_UNSPECIFIED: ReadFrom.ValueType  # 0
+"""As READ_FROM_LEADER."""
+READ_FROM_LEADER: ReadFrom.ValueType  # 1
+"""The leader."""
+READ_FROM_NEAREST: ReadFrom.ValueType  # 2
+"""The leader, which may name a replica in the caller's rack instead of returning records (preferred_read_replica)."""
+READ_FROM_ANY_REPLICA: ReadFrom.ValueType  # 3
+"""This broker, also where it follows: for callers that were sent here. They go back to the leader after any error."""
+Global___ReadFrom: _TypeAlias = ReadFrom  # noqa: Y015
+
 @_typing.final
 class Record(_message.Message):
     """One record."""
@@ -324,6 +352,70 @@ class ProduceResponse(_message.Message):
 Global___ProduceResponse: _TypeAlias = ProduceResponse  # noqa: Y015
 
 @_typing.final
+class ProduceStreamRequest(_message.Message):
+    """One request of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    """Chosen by the caller, so that it finds the answer; another one for each request that is not answered yet."""
+    @_builtins.property
+    def request(self) -> Global___ProduceRequest:
+        """What to append."""
+
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        request: Global___ProduceRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProduceStreamRequest: _TypeAlias = ProduceStreamRequest  # noqa: Y015
+
+@_typing.final
+class ProduceStreamResponse(_message.Message):
+    """Answers ProduceStreamRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    """That of the request."""
+    @_builtins.property
+    def response(self) -> Global___ProduceResponse:
+        """The answer, as Produce gives it."""
+
+    @_builtins.property
+    def error(self) -> _status_pb2.Status:
+        """The request contradicts itself: the status with which Produce fails. Nothing was appended."""
+
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        response: Global___ProduceResponse | None = ...,
+        error: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "error", b"error", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["response", "error"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___ProduceStreamResponse: _TypeAlias = ProduceStreamResponse  # noqa: Y015
+
+@_typing.final
 class ProduceResult(_message.Message):
     """Outcome for one partition."""
 
@@ -393,6 +485,7 @@ class FetchRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    CLIENT_RACK_FIELD_NUMBER: _builtins.int
     max_wait_ms: _builtins.int
     """How long to wait for min_bytes, in milliseconds."""
     min_bytes: _builtins.int
@@ -401,6 +494,8 @@ class FetchRequest(_message.Message):
     """About how many bytes to return at most. 0 means the server's default (8 MiB)."""
     form: Global___RecordForm.ValueType
     """In which form."""
+    client_rack: _builtins.str
+    """Rack (failure domain) of the caller, for partitions with READ_FROM_NEAREST. Empty means none."""
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -418,10 +513,11 @@ class FetchRequest(_message.Message):
         max_bytes: _builtins.int = ...,
         form: Global___RecordForm.ValueType = ...,
         partitions: _abc.Iterable[Global___FetchPartition] | None = ...,
+        client_rack: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "header", b"header", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_rack", b"client_rack", "form", b"form", "header", b"header", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -439,6 +535,8 @@ class FetchPartition(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
+    READ_FROM_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -451,6 +549,12 @@ class FetchPartition(_message.Message):
     """Leader epoch the client knows; checked both ways. Absent means unchecked."""
     max_bytes: _builtins.int
     """About how many bytes to return at most for this partition. 0 means as the request says."""
+    last_fetched_epoch: _builtins.int
+    """Leader epoch of the last record before offset, as the caller read it: the leader compares it with its log, see
+    diverging_epoch. Absent means not known, and not compared.
+    """
+    read_from: Global___ReadFrom.ValueType
+    """Which replica to read from (KIP-392)."""
     def __init__(
         self,
         *,
@@ -460,14 +564,21 @@ class FetchPartition(_message.Message):
         offset: _builtins.int = ...,
         current_leader_epoch: _builtins.int | None = ...,
         max_bytes: _builtins.int = ...,
+        last_fetched_epoch: _builtins.int | None = ...,
+        read_from: Global___ReadFrom.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "current_leader_epoch", b"current_leader_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "current_leader_epoch", b"current_leader_epoch", "last_fetched_epoch", b"last_fetched_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "current_leader_epoch", b"current_leader_epoch", "max_bytes", b"max_bytes", "offset", b"offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "current_leader_epoch", b"current_leader_epoch", "last_fetched_epoch", b"last_fetched_epoch", "max_bytes", b"max_bytes", "offset", b"offset", "partition", b"partition", "read_from", b"read_from", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__last_fetched_epoch: _TypeAlias = _typing.Literal["last_fetched_epoch"]  # noqa: Y015
+    _WhichOneofArgType__last_fetched_epoch: _TypeAlias = _typing.Literal["_last_fetched_epoch", b"_last_fetched_epoch"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_fetched_epoch) -> _WhichOneofReturnType__last_fetched_epoch | None: ...
 
 Global___FetchPartition: _TypeAlias = FetchPartition  # noqa: Y015
 
@@ -516,6 +627,8 @@ class FetchResult(_message.Message):
     CURRENT_LEADER_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
+    PREFERRED_READ_REPLICA_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     partition: _builtins.int
@@ -532,6 +645,10 @@ class FetchResult(_message.Message):
     """Record batches, for RECORD_FORM_BATCHES."""
     next_offset: _builtins.int
     """With CORRUPT_MESSAGE and MESSAGE_TOO_LARGE: the offset to read on at, to skip what cannot be returned. 0 otherwise."""
+    preferred_read_replica: _builtins.int
+    """With READ_FROM_NEAREST: id of an in-sync replica in the caller's rack that has the offset. Read on there with
+    READ_FROM_ANY_REPLICA; no records are returned. Absent means to read here.
+    """
     @_builtins.property
     def records(self) -> _containers.RepeatedCompositeFieldContainer[Global___Record]:
         """Records, for RECORD_FORM_RECORDS."""
@@ -544,6 +661,13 @@ class FetchResult(_message.Message):
     def status(self) -> _status_pb2.Status:
         """The failure in full: gRPC's status for it, the message, and as details google.rpc.ErrorInfo (domain regnum, reason the
         code's name, facts as metadata) and, where repeating helps, google.rpc.RetryInfo. Absent on success.
+        """
+
+    @_builtins.property
+    def diverging_epoch(self) -> Global___DivergingEpoch:
+        """Set, and nothing else is, when the log has other records before the offset asked for than the caller read: they were
+        lost in an unclean election. What was read up to the end of this epoch, in the caller's log and in the leader's, is
+        still there; read on from there, or from further back with the epoch before. Only where last_fetched_epoch was given.
         """
 
     def __init__(
@@ -560,14 +684,194 @@ class FetchResult(_message.Message):
         current_leader: _types_pb2.CurrentLeader | None = ...,
         next_offset: _builtins.int = ...,
         status: _status_pb2.Status | None = ...,
+        diverging_epoch: Global___DivergingEpoch | None = ...,
+        preferred_read_replica: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_preferred_read_replica", b"_preferred_read_replica", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "preferred_read_replica", b"preferred_read_replica", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition", b"partition", "record_batches", b"record_batches", "records", b"records", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preferred_read_replica", b"_preferred_read_replica", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition", b"partition", "preferred_read_replica", b"preferred_read_replica", "record_batches", b"record_batches", "records", b"records", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__preferred_read_replica: _TypeAlias = _typing.Literal["preferred_read_replica"]  # noqa: Y015
+    _WhichOneofArgType__preferred_read_replica: _TypeAlias = _typing.Literal["_preferred_read_replica", b"_preferred_read_replica"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__preferred_read_replica) -> _WhichOneofReturnType__preferred_read_replica | None: ...
+
+Global___FetchResult: _TypeAlias = FetchResult  # noqa: Y015
+
+@_typing.final
+class DivergingEpoch(_message.Message):
+    """Where the log leaves the one that a caller read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Largest leader epoch known to the leader that is not above last_fetched_epoch."""
+    end_offset: _builtins.int
+    """End offset of that epoch in the leader's log."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "epoch", b"epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FetchResult: _TypeAlias = FetchResult  # noqa: Y015
+Global___DivergingEpoch: _TypeAlias = DivergingEpoch  # noqa: Y015
+
+@_typing.final
+class OffsetForLeaderEpochRequest(_message.Message):
+    """Asks where leader epochs end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochQuery]:
+        """Partitions and epochs."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        queries: _abc.Iterable[Global___EpochQuery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "queries", b"queries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffsetForLeaderEpochRequest: _TypeAlias = OffsetForLeaderEpochRequest  # noqa: Y015
+
+@_typing.final
+class EpochQuery(_message.Message):
+    """Asks where one epoch ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    topic_id: _builtins.str
+    """Topic id the client knows. Empty means any."""
+    partition: _builtins.int
+    """Partition number."""
+    current_leader_epoch: _builtins.int
+    """Leader epoch the client knows; checked both ways. Absent means unchecked."""
+    leader_epoch: _builtins.int
+    """Epoch whose end is wanted."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        current_leader_epoch: _builtins.int | None = ...,
+        leader_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "current_leader_epoch", b"current_leader_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "current_leader_epoch", b"current_leader_epoch", "leader_epoch", b"leader_epoch", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
+
+Global___EpochQuery: _TypeAlias = EpochQuery  # noqa: Y015
+
+@_typing.final
+class OffsetForLeaderEpochResponse(_message.Message):
+    """Answers OffsetForLeaderEpochRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EpochEndResult]:
+        """One answer for each query, in order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___EpochEndResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffsetForLeaderEpochResponse: _TypeAlias = OffsetForLeaderEpochResponse  # noqa: Y015
+
+@_typing.final
+class EpochEndResult(_message.Message):
+    """Where one epoch ends."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome. UNKNOWN_LEADER_EPOCH also where leader_epoch is above the leader's own."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    leader_epoch: _builtins.int
+    """Largest epoch known to the leader that is not above the one asked; the one asked, where all known are above. -1 on
+    failure.
+    """
+    end_offset: _builtins.int
+    """Its end offset in the leader's log; of the leader's own epoch, the log end. -1 on failure."""
+    @_builtins.property
+    def current_leader(self) -> _types_pb2.CurrentLeader:
+        """With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH: who leads instead. Absent means not known here."""
+
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full, as in ProduceResult. Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        leader_epoch: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        current_leader: _types_pb2.CurrentLeader | None = ...,
+        status: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader", b"current_leader", "end_offset", b"end_offset", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "partition", b"partition", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpochEndResult: _TypeAlias = EpochEndResult  # noqa: Y015
 
 @_typing.final
 class ConsumeRequest(_message.Message):
@@ -1027,3 +1331,189 @@ class DeleteRecordsResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteRecordsResult: _TypeAlias = DeleteRecordsResult  # noqa: Y015
+
+@_typing.final
+class DescribeReplicasRequest(_message.Message):
+    """Asks for replicas of one broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    QUERIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    @_builtins.property
+    def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaQuery]:
+        """Which ones."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        queries: _abc.Iterable[Global___ReplicaQuery] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "queries", b"queries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeReplicasRequest: _TypeAlias = DescribeReplicasRequest  # noqa: Y015
+
+@_typing.final
+class ReplicaQuery(_message.Message):
+    """Asks for one replica."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    topic_id: _builtins.str
+    """Topic id the client knows. Empty means any."""
+    partition: _builtins.int
+    """Partition number."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaQuery: _TypeAlias = ReplicaQuery  # noqa: Y015
+
+@_typing.final
+class DescribeReplicasResponse(_message.Message):
+    """Answers DescribeReplicasRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaDescription]:
+        """One answer for each query, in order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___ReplicaDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeReplicasResponse: _TypeAlias = DescribeReplicasResponse  # noqa: Y015
+
+@_typing.final
+class ReplicaDescription(_message.Message):
+    """One replica, as its broker sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    LEADING_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    FOLLOWERS_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    partition: _builtins.int
+    """Partition number."""
+    error_code: _errors_pb2.ErrorCode.ValueType
+    """Outcome. UNKNOWN_TOPIC_OR_PARTITION: this broker has no such replica. KAFKA_STORAGE_ERROR: it cannot be used."""
+    error_message: _builtins.str
+    """What is wrong and what to do next. Empty on success."""
+    leading: _builtins.bool
+    """Whether this broker leads the partition."""
+    leader_epoch: _builtins.int
+    """Leader epoch under which the replica leads or follows. -1: it has not been told since its broker started."""
+    size_bytes: _builtins.int
+    """Bytes of its segments."""
+    log_start_offset: _builtins.int
+    """Its first offset."""
+    high_watermark: _builtins.int
+    """Records below this offset are committed, as far as it knows."""
+    log_end_offset: _builtins.int
+    """Offset after its last record."""
+    @_builtins.property
+    def followers(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerPosition]:
+        """Of a leader: where the other assigned replicas stand."""
+
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """The failure in full, as in ProduceResult. Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        error_code: _errors_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        leading: _builtins.bool = ...,
+        leader_epoch: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        log_end_offset: _builtins.int = ...,
+        followers: _abc.Iterable[Global___FollowerPosition] | None = ...,
+        status: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "followers", b"followers", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leading", b"leading", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition", b"partition", "size_bytes", b"size_bytes", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaDescription: _TypeAlias = ReplicaDescription  # noqa: Y015
+
+@_typing.final
+class FollowerPosition(_message.Message):
+    """Where a follower stands, as its leader has heard."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    IN_SYNC_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Its broker."""
+    log_end_offset: _builtins.int
+    """Its log end. Absent: it has not fetched in this leader epoch."""
+    in_sync: _builtins.bool
+    """Whether it is in the ISR."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        log_end_offset: _builtins.int | None = ...,
+        in_sync: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_log_end_offset", b"_log_end_offset", "log_end_offset", b"log_end_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_end_offset", b"_log_end_offset", "broker_id", b"broker_id", "in_sync", b"in_sync", "log_end_offset", b"log_end_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__log_end_offset: _TypeAlias = _typing.Literal["log_end_offset"]  # noqa: Y015
+    _WhichOneofArgType__log_end_offset: _TypeAlias = _typing.Literal["_log_end_offset", b"_log_end_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_end_offset) -> _WhichOneofReturnType__log_end_offset | None: ...
+
+Global___FollowerPosition: _TypeAlias = FollowerPosition  # noqa: Y015

@@ -40,6 +40,11 @@ class LogServiceStub:
                 request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceRequest.SerializeToString,
                 response_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceResponse.FromString,
                 _registered_method=True)
+        self.ProduceStream = channel.stream_stream(
+                '/regnum.broker.v1.LogService/ProduceStream',
+                request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceStreamRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceStreamResponse.FromString,
+                _registered_method=True)
         self.Fetch = channel.unary_unary(
                 '/regnum.broker.v1.LogService/Fetch',
                 request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.FetchRequest.SerializeToString,
@@ -55,6 +60,16 @@ class LogServiceStub:
                 request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.OffsetForLeaderEpoch = channel.unary_unary(
+                '/regnum.broker.v1.LogService/OffsetForLeaderEpoch',
+                request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.OffsetForLeaderEpochRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.OffsetForLeaderEpochResponse.FromString,
+                _registered_method=True)
+        self.DescribeReplicas = channel.unary_unary(
+                '/regnum.broker.v1.LogService/DescribeReplicas',
+                request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.DescribeReplicasRequest.SerializeToString,
+                response_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.DescribeReplicasResponse.FromString,
+                _registered_method=True)
         self.DeleteRecords = channel.unary_unary(
                 '/regnum.broker.v1.LogService/DeleteRecords',
                 request_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.DeleteRecordsRequest.SerializeToString,
@@ -69,6 +84,17 @@ class LogServiceServicer:
     def Produce(self, request, context):
         """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
         before the caller's deadline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ProduceStream(self, request_iterator, context):
+        """As Produce, for request after request of one producer: what it says, and what it appends, is the same, and a request
+        costs both sides less. Requests for one partition are appended in the order in which they come; answers come in any
+        order, each with the number of its request. Of a broker that is busy with 64 of a stream no more are read. Without a
+        deadline: each request waits for timeout_ms at most. When the stream breaks, the outcome of what is not answered is
+        unknown, as that of a call that broke is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,6 +123,22 @@ class LogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OffsetForLeaderEpoch(self, request, context):
+        """Where leader epochs end in the leaders' logs: whoever knows the epoch of the last record that it read learns whether
+        that record is still there (KIP-320). Fetch tells the same beside reading, see last_fetched_epoch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeReplicas(self, request, context):
+        """Sizes and ends of the replicas that this broker has, whether it leads them or not (KIP-113). Ask each broker for what
+        it hosts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteRecords(self, request, context):
         """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
         for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
@@ -113,6 +155,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceRequest.FromString,
                     response_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceResponse.SerializeToString,
             ),
+            'ProduceStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.ProduceStream,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceStreamRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ProduceStreamResponse.SerializeToString,
+            ),
             'Fetch': grpc.unary_unary_rpc_method_handler(
                     servicer.Fetch,
                     request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.FetchRequest.FromString,
@@ -127,6 +174,16 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsRequest.FromString,
                     response_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'OffsetForLeaderEpoch': grpc.unary_unary_rpc_method_handler(
+                    servicer.OffsetForLeaderEpoch,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.OffsetForLeaderEpochRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.OffsetForLeaderEpochResponse.SerializeToString,
+            ),
+            'DescribeReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeReplicas,
+                    request_deserializer=regnum_dot_broker_dot_v1_dot_log__pb2.DescribeReplicasRequest.FromString,
+                    response_serializer=regnum_dot_broker_dot_v1_dot_log__pb2.DescribeReplicasResponse.SerializeToString,
             ),
             'DeleteRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRecords,
@@ -162,6 +219,33 @@ class LogService:
             '/regnum.broker.v1.LogService/Produce',
             regnum_dot_broker_dot_v1_dot_log__pb2.ProduceRequest.SerializeToString,
             regnum_dot_broker_dot_v1_dot_log__pb2.ProduceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProduceStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/regnum.broker.v1.LogService/ProduceStream',
+            regnum_dot_broker_dot_v1_dot_log__pb2.ProduceStreamRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_log__pb2.ProduceStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -243,6 +327,60 @@ class LogService:
             '/regnum.broker.v1.LogService/ListOffsets',
             regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
             regnum_dot_broker_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OffsetForLeaderEpoch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.broker.v1.LogService/OffsetForLeaderEpoch',
+            regnum_dot_broker_dot_v1_dot_log__pb2.OffsetForLeaderEpochRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_log__pb2.OffsetForLeaderEpochResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.broker.v1.LogService/DescribeReplicas',
+            regnum_dot_broker_dot_v1_dot_log__pb2.DescribeReplicasRequest.SerializeToString,
+            regnum_dot_broker_dot_v1_dot_log__pb2.DescribeReplicasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,13 @@ class LogServiceStub:
     """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
     before the caller's deadline.
     """
+    ProduceStream: _grpc.StreamStreamMultiCallable[_log_pb2.ProduceStreamRequest, _log_pb2.ProduceStreamResponse]
+    """As Produce, for request after request of one producer: what it says, and what it appends, is the same, and a request
+    costs both sides less. Requests for one partition are appended in the order in which they come; answers come in any
+    order, each with the number of its request. Of a broker that is busy with 64 of a stream no more are read. Without a
+    deadline: each request waits for timeout_ms at most. When the stream breaks, the outcome of what is not answered is
+    unknown, as that of a call that broke is.
+    """
     Fetch: _grpc.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]
     """Reads records; waits up to max_wait_ms for min_bytes, and answers with what there is before the caller's deadline.
     Consumers see records below the high watermark only.
@@ -47,6 +54,14 @@ class LogServiceStub:
     """
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]
     """Earliest and latest offsets."""
+    OffsetForLeaderEpoch: _grpc.UnaryUnaryMultiCallable[_log_pb2.OffsetForLeaderEpochRequest, _log_pb2.OffsetForLeaderEpochResponse]
+    """Where leader epochs end in the leaders' logs: whoever knows the epoch of the last record that it read learns whether
+    that record is still there (KIP-320). Fetch tells the same beside reading, see last_fetched_epoch.
+    """
+    DescribeReplicas: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeReplicasRequest, _log_pb2.DescribeReplicasResponse]
+    """Sizes and ends of the replicas that this broker has, whether it leads them or not (KIP-113). Ask each broker for what
+    it hosts.
+    """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
     for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
@@ -61,6 +76,13 @@ class LogServiceAsyncStub(LogServiceStub):
     """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
     before the caller's deadline.
     """
+    ProduceStream: _aio.StreamStreamMultiCallable[_log_pb2.ProduceStreamRequest, _log_pb2.ProduceStreamResponse]  # type: ignore[assignment]
+    """As Produce, for request after request of one producer: what it says, and what it appends, is the same, and a request
+    costs both sides less. Requests for one partition are appended in the order in which they come; answers come in any
+    order, each with the number of its request. Of a broker that is busy with 64 of a stream no more are read. Without a
+    deadline: each request waits for timeout_ms at most. When the stream breaks, the outcome of what is not answered is
+    unknown, as that of a call that broke is.
+    """
     Fetch: _aio.UnaryUnaryMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]  # type: ignore[assignment]
     """Reads records; waits up to max_wait_ms for min_bytes, and answers with what there is before the caller's deadline.
     Consumers see records below the high watermark only.
@@ -71,6 +93,14 @@ class LogServiceAsyncStub(LogServiceStub):
     """
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Earliest and latest offsets."""
+    OffsetForLeaderEpoch: _aio.UnaryUnaryMultiCallable[_log_pb2.OffsetForLeaderEpochRequest, _log_pb2.OffsetForLeaderEpochResponse]  # type: ignore[assignment]
+    """Where leader epochs end in the leaders' logs: whoever knows the epoch of the last record that it read learns whether
+    that record is still there (KIP-320). Fetch tells the same beside reading, see last_fetched_epoch.
+    """
+    DescribeReplicas: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeReplicasRequest, _log_pb2.DescribeReplicasResponse]  # type: ignore[assignment]
+    """Sizes and ends of the replicas that this broker has, whether it leads them or not (KIP-113). Ask each broker for what
+    it hosts.
+    """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes committed records: the logs begin at the offsets named. Answers when the other replicas begin there, too, or,
     for partitions where they do not, with REQUEST_TIMED_OUT before the caller's deadline. May be repeated.
@@ -87,6 +117,19 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_log_pb2.ProduceResponse, _abc.Awaitable[_log_pb2.ProduceResponse]]:
         """Appends records and answers when acks are satisfied, or, for partitions where they are not, with REQUEST_TIMED_OUT
         before the caller's deadline.
+        """
+
+    @_abc_1.abstractmethod
+    def ProduceStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_log_pb2.ProduceStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_log_pb2.ProduceStreamResponse], _abc.AsyncIterator[_log_pb2.ProduceStreamResponse]]:
+        """As Produce, for request after request of one producer: what it says, and what it appends, is the same, and a request
+        costs both sides less. Requests for one partition are appended in the order in which they come; answers come in any
+        order, each with the number of its request. Of a broker that is busy with 64 of a stream no more are read. Without a
+        deadline: each request waits for timeout_ms at most. When the stream breaks, the outcome of what is not answered is
+        unknown, as that of a call that broke is.
         """
 
     @_abc_1.abstractmethod
@@ -116,6 +159,26 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ListOffsetsResponse, _abc.Awaitable[_log_pb2.ListOffsetsResponse]]:
         """Earliest and latest offsets."""
+
+    @_abc_1.abstractmethod
+    def OffsetForLeaderEpoch(
+        self,
+        request: _log_pb2.OffsetForLeaderEpochRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.OffsetForLeaderEpochResponse, _abc.Awaitable[_log_pb2.OffsetForLeaderEpochResponse]]:
+        """Where leader epochs end in the leaders' logs: whoever knows the epoch of the last record that it read learns whether
+        that record is still there (KIP-320). Fetch tells the same beside reading, see last_fetched_epoch.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeReplicas(
+        self,
+        request: _log_pb2.DescribeReplicasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.DescribeReplicasResponse, _abc.Awaitable[_log_pb2.DescribeReplicasResponse]]:
+        """Sizes and ends of the replicas that this broker has, whether it leads them or not (KIP-113). Ask each broker for what
+        it hosts.
+        """
 
     @_abc_1.abstractmethod
     def DeleteRecords(

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eregnum/groups/v1/records.proto\x12\x10regnum.groups.v1\"Q\n\x0eGroupRecordKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12-\n\x06offset\x18\x02 \x01(\x0b\x32\x1d.regnum.groups.v1.OffsetPlace\"/\n\x0bOffsetPlace\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"r\n\x0cOffsetRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x03 \x01(\t\x12\x14\n\x0c\x63ommitted_ms\x18\x04 \x01(\x03\x42\x0f\n\r_leader_epoch\"\xb1\x01\n\x0bGroupRecord\x12\x15\n\rprotocol_type\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x05\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x10\n\x08\x61ssigned\x18\x05 \x01(\x08\x12\x12\n\nemptied_ms\x18\x06 \x01(\x03\x12/\n\x07members\x18\x07 \x03(\x0b\x32\x1e.regnum.groups.v1.MemberRecord\"\xe1\x01\n\x0cMemberRecord\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x05 \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\x05\x12\x33\n\tprotocols\x18\x07 \x03(\x0b\x32 .regnum.groups.v1.MemberProtocol\x12\x12\n\nassignment\x18\x08 \x01(\x0c\"0\n\x0eMemberProtocol\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08metadata\x18\x02 \x01(\x0c\x42\x42\n\x10regnum.groups.v1P\x01Z\x19regnum/groups/v1;groupsv1\xaa\x02\x10Regnum.Groups.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eregnum/groups/v1/records.proto\x12\x10regnum.groups.v1\"Q\n\x0eGroupRecordKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12-\n\x06offset\x18\x02 \x01(\x0b\x32\x1d.regnum.groups.v1.OffsetPlace\"/\n\x0bOffsetPlace\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"\x9e\x01\n\x0cOffsetRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x03 \x01(\t\x12\x14\n\x0c\x63ommitted_ms\x18\x04 \x01(\x03\x12\x10\n\x08topic_id\x18\x05 \x01(\t\x12\x18\n\x10metadata_version\x18\x06 \x01(\x03\x42\x0f\n\r_leader_epoch\"\xb1\x01\n\x0bGroupRecord\x12\x15\n\rprotocol_type\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x05\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\x0e\n\x06leader\x18\x04 \x01(\t\x12\x10\n\x08\x61ssigned\x18\x05 \x01(\x08\x12\x12\n\nemptied_ms\x18\x06 \x01(\x03\x12/\n\x07members\x18\x07 \x03(\x0b\x32\x1e.regnum.groups.v1.MemberRecord\"\xe1\x01\n\x0cMemberRecord\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x04 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x05 \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\x05\x12\x33\n\tprotocols\x18\x07 \x03(\x0b\x32 .regnum.groups.v1.MemberProtocol\x12\x12\n\nassignment\x18\x08 \x01(\x0c\"0\n\x0eMemberProtocol\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08metadata\x18\x02 \x01(\x0c\x42\x42\n\x10regnum.groups.v1P\x01Z\x19regnum/groups/v1;groupsv1\xaa\x02\x10Regnum.Groups.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,12 +36,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GROUPRECORDKEY']._serialized_end=133
   _globals['_OFFSETPLACE']._serialized_start=135
   _globals['_OFFSETPLACE']._serialized_end=182
-  _globals['_OFFSETRECORD']._serialized_start=184
-  _globals['_OFFSETRECORD']._serialized_end=298
-  _globals['_GROUPRECORD']._serialized_start=301
-  _globals['_GROUPRECORD']._serialized_end=478
-  _globals['_MEMBERRECORD']._serialized_start=481
-  _globals['_MEMBERRECORD']._serialized_end=706
-  _globals['_MEMBERPROTOCOL']._serialized_start=708
-  _globals['_MEMBERPROTOCOL']._serialized_end=756
+  _globals['_OFFSETRECORD']._serialized_start=185
+  _globals['_OFFSETRECORD']._serialized_end=343
+  _globals['_GROUPRECORD']._serialized_start=346
+  _globals['_GROUPRECORD']._serialized_end=523
+  _globals['_MEMBERRECORD']._serialized_start=526
+  _globals['_MEMBERRECORD']._serialized_end=751
+  _globals['_MEMBERPROTOCOL']._serialized_start=753
+  _globals['_MEMBERPROTOCOL']._serialized_end=801
 # @@protoc_insertion_point(module_scope)

@@ -82,6 +82,8 @@ class OffsetRecord(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     COMMITTED_MS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    METADATA_VERSION_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     """Offset of the next record to be processed."""
     leader_epoch: _builtins.int
@@ -90,6 +92,14 @@ class OffsetRecord(_message.Message):
     """The client's note."""
     committed_ms: _builtins.int
     """When it was committed, milliseconds since 1970."""
+    topic_id: _builtins.str
+    """Id that the topic had then: an offset of a topic that is deleted is over, also when the name is used again. Empty: the
+    coordinator did not know the topic.
+    """
+    metadata_version: _builtins.int
+    """Version of the metadata that had this id, the controller epoch above its lower 32 bits. Metadata that is older says
+    nothing about the topic.
+    """
     def __init__(
         self,
         *,
@@ -97,10 +107,12 @@ class OffsetRecord(_message.Message):
         leader_epoch: _builtins.int | None = ...,
         metadata: _builtins.str = ...,
         committed_ms: _builtins.int = ...,
+        topic_id: _builtins.str = ...,
+        metadata_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "committed_ms", b"committed_ms", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "committed_ms", b"committed_ms", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "metadata_version", b"metadata_version", "offset", b"offset", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015

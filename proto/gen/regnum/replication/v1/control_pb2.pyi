@@ -160,6 +160,12 @@ class ReplicaSettings(_message.Message):
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     RETENTION_BYTES_FIELD_NUMBER: _builtins.int
     RETENTION_MS_FIELD_NUMBER: _builtins.int
+    CLEANUP_POLICY_FIELD_NUMBER: _builtins.int
+    MIN_CLEANABLE_DIRTY_RATIO_FIELD_NUMBER: _builtins.int
+    DELETE_RETENTION_MS_FIELD_NUMBER: _builtins.int
+    MIN_COMPACTION_LAG_MS_FIELD_NUMBER: _builtins.int
+    FLUSH_MESSAGES_FIELD_NUMBER: _builtins.int
+    FLUSH_MS_FIELD_NUMBER: _builtins.int
     segment_bytes: _builtins.int
     """segment.bytes: size at which a segment is closed."""
     segment_ms: _builtins.int
@@ -172,6 +178,18 @@ class ReplicaSettings(_message.Message):
     """retention.bytes: bytes of a partition that are kept; -1: any number."""
     retention_ms: _builtins.int
     """retention.ms: age at which records are deleted, in milliseconds; -1: at none."""
+    cleanup_policy: _builtins.int
+    """cleanup.policy: what becomes of old records; 1: they are deleted, 2: compacted, 3: both."""
+    min_cleanable_dirty_ratio: _builtins.int
+    """min.cleanable.dirty.ratio, in thousandths."""
+    delete_retention_ms: _builtins.int
+    """delete.retention.ms: how long a deletion is kept after compaction has come to it, in milliseconds."""
+    min_compaction_lag_ms: _builtins.int
+    """min.compaction.lag.ms: how long records are kept as they are before compaction, in milliseconds."""
+    flush_messages: _builtins.int
+    """flush.messages: records after which a replica brings what it has to the disk before it counts as having them."""
+    flush_ms: _builtins.int
+    """flush.ms: milliseconds after which an append is brought to the disk."""
     def __init__(
         self,
         *,
@@ -181,15 +199,33 @@ class ReplicaSettings(_message.Message):
         max_message_bytes: _builtins.int | None = ...,
         retention_bytes: _builtins.int | None = ...,
         retention_ms: _builtins.int | None = ...,
+        cleanup_policy: _builtins.int | None = ...,
+        min_cleanable_dirty_ratio: _builtins.int | None = ...,
+        delete_retention_ms: _builtins.int | None = ...,
+        min_compaction_lag_ms: _builtins.int | None = ...,
+        flush_messages: _builtins.int | None = ...,
+        flush_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy", "_delete_retention_ms", b"_delete_retention_ms", "_flush_messages", b"_flush_messages", "_flush_ms", b"_flush_ms", "_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio", "_min_compaction_lag_ms", b"_min_compaction_lag_ms", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "cleanup_policy", b"cleanup_policy", "delete_retention_ms", b"delete_retention_ms", "flush_messages", b"flush_messages", "flush_ms", b"flush_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "min_cleanable_dirty_ratio", b"min_cleanable_dirty_ratio", "min_compaction_lag_ms", b"min_compaction_lag_ms", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy", "_delete_retention_ms", b"_delete_retention_ms", "_flush_messages", b"_flush_messages", "_flush_ms", b"_flush_ms", "_index_interval_bytes", b"_index_interval_bytes", "_max_message_bytes", b"_max_message_bytes", "_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio", "_min_compaction_lag_ms", b"_min_compaction_lag_ms", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_segment_bytes", b"_segment_bytes", "_segment_ms", b"_segment_ms", "cleanup_policy", b"cleanup_policy", "delete_retention_ms", b"delete_retention_ms", "flush_messages", b"flush_messages", "flush_ms", b"flush_ms", "index_interval_bytes", b"index_interval_bytes", "max_message_bytes", b"max_message_bytes", "min_cleanable_dirty_ratio", b"min_cleanable_dirty_ratio", "min_compaction_lag_ms", b"min_compaction_lag_ms", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "segment_bytes", b"segment_bytes", "segment_ms", b"segment_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cleanup_policy: _TypeAlias = _typing.Literal["cleanup_policy"]  # noqa: Y015
+    _WhichOneofArgType__cleanup_policy: _TypeAlias = _typing.Literal["_cleanup_policy", b"_cleanup_policy"]  # noqa: Y015
+    _WhichOneofReturnType__delete_retention_ms: _TypeAlias = _typing.Literal["delete_retention_ms"]  # noqa: Y015
+    _WhichOneofArgType__delete_retention_ms: _TypeAlias = _typing.Literal["_delete_retention_ms", b"_delete_retention_ms"]  # noqa: Y015
+    _WhichOneofReturnType__flush_messages: _TypeAlias = _typing.Literal["flush_messages"]  # noqa: Y015
+    _WhichOneofArgType__flush_messages: _TypeAlias = _typing.Literal["_flush_messages", b"_flush_messages"]  # noqa: Y015
+    _WhichOneofReturnType__flush_ms: _TypeAlias = _typing.Literal["flush_ms"]  # noqa: Y015
+    _WhichOneofArgType__flush_ms: _TypeAlias = _typing.Literal["_flush_ms", b"_flush_ms"]  # noqa: Y015
     _WhichOneofReturnType__index_interval_bytes: _TypeAlias = _typing.Literal["index_interval_bytes"]  # noqa: Y015
     _WhichOneofArgType__index_interval_bytes: _TypeAlias = _typing.Literal["_index_interval_bytes", b"_index_interval_bytes"]  # noqa: Y015
     _WhichOneofReturnType__max_message_bytes: _TypeAlias = _typing.Literal["max_message_bytes"]  # noqa: Y015
     _WhichOneofArgType__max_message_bytes: _TypeAlias = _typing.Literal["_max_message_bytes", b"_max_message_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__min_cleanable_dirty_ratio: _TypeAlias = _typing.Literal["min_cleanable_dirty_ratio"]  # noqa: Y015
+    _WhichOneofArgType__min_cleanable_dirty_ratio: _TypeAlias = _typing.Literal["_min_cleanable_dirty_ratio", b"_min_cleanable_dirty_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__min_compaction_lag_ms: _TypeAlias = _typing.Literal["min_compaction_lag_ms"]  # noqa: Y015
+    _WhichOneofArgType__min_compaction_lag_ms: _TypeAlias = _typing.Literal["_min_compaction_lag_ms", b"_min_compaction_lag_ms"]  # noqa: Y015
     _WhichOneofReturnType__retention_bytes: _TypeAlias = _typing.Literal["retention_bytes"]  # noqa: Y015
     _WhichOneofArgType__retention_bytes: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes"]  # noqa: Y015
     _WhichOneofReturnType__retention_ms: _TypeAlias = _typing.Literal["retention_ms"]  # noqa: Y015
@@ -199,9 +235,21 @@ class ReplicaSettings(_message.Message):
     _WhichOneofReturnType__segment_ms: _TypeAlias = _typing.Literal["segment_ms"]  # noqa: Y015
     _WhichOneofArgType__segment_ms: _TypeAlias = _typing.Literal["_segment_ms", b"_segment_ms"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cleanup_policy) -> _WhichOneofReturnType__cleanup_policy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delete_retention_ms) -> _WhichOneofReturnType__delete_retention_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__flush_messages) -> _WhichOneofReturnType__flush_messages | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__flush_ms) -> _WhichOneofReturnType__flush_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__index_interval_bytes) -> _WhichOneofReturnType__index_interval_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_message_bytes) -> _WhichOneofReturnType__max_message_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_cleanable_dirty_ratio) -> _WhichOneofReturnType__min_cleanable_dirty_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_compaction_lag_ms) -> _WhichOneofReturnType__min_compaction_lag_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_bytes) -> _WhichOneofReturnType__retention_bytes | None: ...
     @_typing.overload

@@ -34,6 +34,7 @@ class FetchReplicaRequest(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     THROTTLED_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    ANSWERS_TAKEN_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.int
     """Broker id of the follower."""
     broker_epoch: _builtins.int
@@ -49,6 +50,10 @@ class FetchReplicaRequest(_message.Message):
     throttled_bytes_max: _builtins.int
     """How many bytes of records the follower takes now of partitions in which it is a new replica that a reassignment
     brings in and that is not in the ISR; where there are any, one batch always fits. Absent: any number.
+    """
+    answers_taken: _builtins.int
+    """How many answers of this stream the follower had carried out when it sent this request. Absent: it takes one answer
+    for each request, and none besides.
     """
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPosition]:
@@ -70,13 +75,19 @@ class FetchReplicaRequest(_message.Message):
         positions: _abc.Iterable[Global___FetchPosition] | None = ...,
         forgotten: _abc.Iterable[Global___ForgottenPartition] | None = ...,
         throttled_bytes_max: _builtins.int | None = ...,
+        answers_taken: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_throttled_bytes_max", b"_throttled_bytes_max", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answers_taken", b"_answers_taken", "_throttled_bytes_max", b"_throttled_bytes_max", "answers_taken", b"answers_taken", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_throttled_bytes_max", b"_throttled_bytes_max", "broker_epoch", b"broker_epoch", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "positions", b"positions", "registration", b"registration", "replica_id", b"replica_id", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answers_taken", b"_answers_taken", "_throttled_bytes_max", b"_throttled_bytes_max", "answers_taken", b"answers_taken", "broker_epoch", b"broker_epoch", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "positions", b"positions", "registration", b"registration", "replica_id", b"replica_id", "throttled_bytes_max", b"throttled_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answers_taken: _TypeAlias = _typing.Literal["answers_taken"]  # noqa: Y015
+    _WhichOneofArgType__answers_taken: _TypeAlias = _typing.Literal["_answers_taken", b"_answers_taken"]  # noqa: Y015
     _WhichOneofReturnType__throttled_bytes_max: _TypeAlias = _typing.Literal["throttled_bytes_max"]  # noqa: Y015
     _WhichOneofArgType__throttled_bytes_max: _TypeAlias = _typing.Literal["_throttled_bytes_max", b"_throttled_bytes_max"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answers_taken) -> _WhichOneofReturnType__answers_taken | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__throttled_bytes_max) -> _WhichOneofReturnType__throttled_bytes_max | None: ...
 
 Global___FetchReplicaRequest: _TypeAlias = FetchReplicaRequest  # noqa: Y015
@@ -93,6 +104,7 @@ class FetchPosition(_message.Message):
     FETCH_OFFSET_FIELD_NUMBER: _builtins.int
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     """Topic id."""
     partition: _builtins.int
@@ -105,6 +117,10 @@ class FetchPosition(_message.Message):
     """Leader epoch of the follower's last batch. -1 means its log is empty."""
     log_start_offset: _builtins.int
     """First offset of the follower's log."""
+    continues: _builtins.bool
+    """Whether the follower takes what is on its way beyond fetch_offset. Otherwise it takes nothing of the partition from
+    an answer that was sent before the leader had this request, and the leader begins at fetch_offset again.
+    """
     def __init__(
         self,
         *,
@@ -114,10 +130,11 @@ class FetchPosition(_message.Message):
         fetch_offset: _builtins.int = ...,
         last_fetched_epoch: _builtins.int = ...,
         log_start_offset: _builtins.int = ...,
+        continues: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,6 +173,9 @@ class FetchReplicaResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    REQUESTS_TAKEN_FIELD_NUMBER: _builtins.int
+    requests_taken: _builtins.int
+    """How many requests of this stream the leader had taken up when it sent this. 0: it answers requests one by one."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchedPartition]:
         """Partitions with records, a moved high watermark, or an error."""
@@ -164,10 +184,11 @@ class FetchReplicaResponse(_message.Message):
         self,
         *,
         partitions: _abc.Iterable[Global___FetchedPartition] | None = ...,
+        requests_taken: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "requests_taken", b"requests_taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -55,6 +55,8 @@ class ReplicationServiceServicer:
         """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
         since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
         the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
+        To a follower that sets answers_taken the leader sends further answers before the next request, as there is something
+        to send: records that follow those that are on their way. It sends one more request for each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,6 +37,8 @@ class ReplicationServiceStub:
     """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
     since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
     the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
+    To a follower that sets answers_taken the leader sends further answers before the next request, as there is something
+    to send: records that follow those that are on their way. It sends one more request for each.
     """
     OffsetForLeaderEpoch: _grpc.UnaryUnaryMultiCallable[_replication_pb2.OffsetForLeaderEpochRequest, _replication_pb2.OffsetForLeaderEpochResponse]
     """Where leader epochs end in the leader's log, so that a follower knows where to truncate (KIP-101, KIP-279)."""
@@ -50,6 +52,8 @@ class ReplicationServiceAsyncStub(ReplicationServiceStub):
     """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
     since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
     the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
+    To a follower that sets answers_taken the leader sends further answers before the next request, as there is something
+    to send: records that follow those that are on their way. It sends one more request for each.
     """
     OffsetForLeaderEpoch: _aio.UnaryUnaryMultiCallable[_replication_pb2.OffsetForLeaderEpochRequest, _replication_pb2.OffsetForLeaderEpochResponse]  # type: ignore[assignment]
     """Where leader epochs end in the leader's log, so that a follower knows where to truncate (KIP-101, KIP-279)."""
@@ -66,6 +70,8 @@ class ReplicationServiceServicer(metaclass=_abc_1.ABCMeta):
         """One stream for each pair of follower and leader broker carries a fetch session: a request names only what changed
         since the last, an answer only partitions with something to say. A follower sends the next request when it has stored
         the answer; where partitions were added meanwhile it may send one more, which makes the leader answer at once.
+        To a follower that sets answers_taken the leader sends further answers before the next request, as there is something
+        to send: records that follow those that are on their way. It sends one more request for each.
         """
 
     @_abc_1.abstractmethod

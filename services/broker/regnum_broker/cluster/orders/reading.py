@@ -11,9 +11,15 @@ from typing import Final
 
 from regnum.replication.v1 import control_pb2
 from regnum_model.configs import (
+    CLEANUP_POLICY,
     DEFINITIONS,
+    DELETE_RETENTION_MS,
+    FLUSH_MESSAGES,
+    FLUSH_MS,
     INDEX_INTERVAL_BYTES,
     MAX_MESSAGE_BYTES,
+    MIN_CLEANABLE_DIRTY_RATIO,
+    MIN_COMPACTION_LAG_MS,
     NO_LIMIT,
     NO_SETTINGS,
     RETENTION_BYTES,
@@ -128,6 +134,12 @@ class OrderReader:
             told.max_message_bytes if told.HasField("max_message_bytes") else None,
             told.retention_bytes if told.HasField("retention_bytes") else None,
             told.retention_ms if told.HasField("retention_ms") else None,
+            told.cleanup_policy if told.HasField("cleanup_policy") else None,
+            told.min_cleanable_dirty_ratio if told.HasField("min_cleanable_dirty_ratio") else None,
+            told.delete_retention_ms if told.HasField("delete_retention_ms") else None,
+            told.min_compaction_lag_ms if told.HasField("min_compaction_lag_ms") else None,
+            told.flush_messages if told.HasField("flush_messages") else None,
+            told.flush_ms if told.HasField("flush_ms") else None,
         ]
 
     def _membership(self, members: Sequence[control_pb2.Member]) -> Mapping[BrokerId, Membership] | None:
@@ -157,7 +169,10 @@ def _checked_members(key: MemberKey) -> Mapping[BrokerId, Membership] | None:
 
 def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
     """Settings within their ranges, whatever a controller of another version allows."""
-    segment_bytes, segment_ms, index_interval_bytes, max_message_bytes, retention_bytes, retention_ms = key
+    segment_bytes, segment_ms, index_interval_bytes, max_message_bytes, retention_bytes, retention_ms, *more = key
+    cleanup_policy, min_cleanable_dirty_ratio, delete_retention_ms, min_compaction_lag_ms, flush_messages, flush_ms = (
+        more
+    )
     return ReplicaSettings(
         segment_bytes=_within(SEGMENT_BYTES, segment_bytes),
         segment_ms=_within(SEGMENT_MS, segment_ms),
@@ -165,6 +180,12 @@ def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
         max_message_bytes=_within(MAX_MESSAGE_BYTES, max_message_bytes),
         retention_bytes=_within(RETENTION_BYTES, retention_bytes),
         retention_ms=_within(RETENTION_MS, retention_ms),
+        cleanup_policy=_within(CLEANUP_POLICY, cleanup_policy),
+        min_cleanable_dirty_ratio=_within(MIN_CLEANABLE_DIRTY_RATIO, min_cleanable_dirty_ratio),
+        delete_retention_ms=_within(DELETE_RETENTION_MS, delete_retention_ms),
+        min_compaction_lag_ms=_within(MIN_COMPACTION_LAG_MS, min_compaction_lag_ms),
+        flush_messages=_within(FLUSH_MESSAGES, flush_messages),
+        flush_ms=_within(FLUSH_MS, flush_ms),
     )
 
 

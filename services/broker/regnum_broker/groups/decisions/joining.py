@@ -56,7 +56,8 @@ def _join(group: Group, request: JoinRequest, *, call: int, now_s: float, limits
     if holder is not None and not request.member_id:
         return _replace_static(group, holder, request, call=call, now_s=now_s)
     if not request.member_id and not request.instance_id:
-        pending = group.pending.set(request.new_member_id, now_s + request.session_timeout_s)
+        until_s = now_s + min(request.session_timeout_s, limits.pending_s_max)
+        pending = group.pending.set(request.new_member_id, until_s)
         return Step(replace(group, pending=pending), (Reply(call, Again(request.new_member_id)),))
     if not request.member_id or request.member_id in group.pending:
         member_id = request.member_id or request.new_member_id
@@ -137,7 +138,9 @@ def _replace_static(group: Group, holder: Member, request: JoinRequest, *, call:
     leads = group.leader == holder.member_id
     group = replace(without(group, [holder]), leader=again.member_id if leads else group.leader)
     if group.state is GroupState.STABLE and holder.protocols == request.protocols:
-        group = put(group, replace(again, synced=False))
+        # Nobody waits for it: its assignment stands, and its session runs. Only a generation's first members have to
+        # ask for theirs before a deadline, which may be very near by now.
+        group = put(group, replace(again, synced=True))
         answer = joined_answer(group, again.member_id, skip_assignment=True)
         return Step(group, (*effects, Persist(), Reply(call, answer)))
     group, more = prepare(put(group, replace(again, joined=True, call=call)), now_s=now_s)
@@ -180,21 +183,16 @@ def _wrong_protocols(request: JoinRequest, limits: GroupLimits) -> Refusal | Non
         )
     if len({name for name, _ in request.protocols}) < len(request.protocols):
         return Refusal(error=GroupError.INVALID_REQUEST, message="an assignment protocol is offered twice")
-    if len(request.protocol_type) > limits.name_length_max:
+    names = (request.protocol_type, *(name for name, _ in request.protocols[: limits.protocols_max]))
+    if max(len(name.encode()) for name in names) > limits.name_bytes_max:
         return Refusal(
             error=GroupError.INVALID_REQUEST,
-            message=f"a protocol type has at most {limits.name_length_max} characters",
+            message=f"a protocol type, and the name of a protocol, has at most {limits.name_bytes_max} bytes",
         )
     if len(request.protocols) > limits.protocols_max:
         return Refusal(
             error=GroupError.INVALID_REQUEST,
             message=f"{len(request.protocols)} assignment protocols; offer at most {limits.protocols_max}",
-        )
-    size = sum(len(name) + len(metadata) for name, metadata in request.protocols)
-    if size > limits.metadata_bytes_max:
-        return Refusal(
-            error=GroupError.INVALID_REQUEST,
-            message=f"the subscriptions have {size} bytes; a member may bring {limits.metadata_bytes_max}",
         )
     return None
 
@@ -210,34 +208,53 @@ def _wrong_member(group: Group, request: JoinRequest) -> Refusal | None:
             return unknown_member(request.member_id)
         if request.member_id in group.pending and request.instance_id:
             return unknown_member(request.member_id)
-    own = group.instances.get(request.instance_id, "") if request.instance_id else request.member_id
-    others = [member for member in group.members.values() if member.member_id != own]
+    own = own_place(group, request)
+    others = len(group.members) - (own is not None)
     if not others:
         return None
     # A repeat of what it is in the group with already cannot contradict the others.
-    offered = {name for name, _ in request.protocols}
-    if group.protocol_type != request.protocol_type or offered.isdisjoint(offered_by_all(others)):
+    own_names = set() if own is None else {name for name, _ in own.protocols}
+    agrees = any(group.offered.get(name, 0) - (name in own_names) == others for name, _ in request.protocols)
+    if group.protocol_type != request.protocol_type or not agrees:
         return Refusal(
             error=GroupError.INCONSISTENT_GROUP_PROTOCOL,
             message=f"the group's members are of type {group.protocol_type!r} and all offer"
-            f" {sorted(offered_by_all(others))}: give all members the same assignors",
+            f" {sorted(offered_by_all(group, but=own))}: give all members the same assignors",
         )
     return None
+
+
+def own_place(group: Group, request: JoinRequest) -> Member | None:
+    """The place that the caller has in the group, or takes over."""
+    id = group.instances.get(request.instance_id, "") if request.instance_id else request.member_id
+    return group.members.get(id)
 
 
 def _no_room(group: Group, request: JoinRequest, limits: GroupLimits) -> Refusal | None:
-    own = group.instances.get(request.instance_id, "") if request.instance_id else request.member_id
-    is_new = own not in group.members and request.member_id not in group.pending
+    own = own_place(group, request)
+    is_new = own is None and request.member_id not in group.pending
     if is_new and len(group.members) + len(group.pending) >= limits.members_max:
         return Refusal(
             error=GroupError.GROUP_MAX_SIZE_REACHED,
-            message=f"the group has {limits.members_max} members, as many as one may have",
+            message=f"the group has {limits.members_max} members, as many as one may have; those are counted that were"
+            " only given an id",
         )
-    size = sum(len(name) + len(metadata) for name, metadata in request.protocols)
-    size += sum(member.metadata_bytes for member in group.members.values() if member.member_id != own)
-    if size > limits.group_bytes_max:
+    size, most = request.brought_bytes, limits.new_member_bytes_max if own is None else limits.member_bytes_max
+    if size > most:
+        return Refusal(
+            error=GroupError.INVALID_REQUEST,
+            message=f"names and subscriptions have {size} bytes; {_who(own)} may bring {most}",
+        )
+    size += group.brought_bytes - (0 if own is None else own.brought_bytes)
+    most = limits.new_group_bytes_max if own is None else limits.group_bytes_max
+    if size > most:
         return Refusal(
             error=GroupError.GROUP_MAX_SIZE_REACHED,
-            message=f"the members' subscriptions would have {size} bytes; a group may have {limits.group_bytes_max}",
+            message=f"names and subscriptions of the members would have {size} bytes; with {_who(own)} a group may have"
+            f" {most}: subscribe to fewer topics, or by fewer members",
         )
     return None
+
+
+def _who(own: Member | None) -> str:
+    return "a new member" if own is None else "a member"

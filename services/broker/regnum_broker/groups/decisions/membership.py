@@ -16,6 +16,7 @@ from regnum_broker.groups.decisions.rebalance import (
     dismissals,
     prepare,
     put,
+    rebalance_timeout_s,
     unknown_member,
     without,
 )
@@ -84,7 +85,9 @@ def _assign(group: Group, assignments: dict[str, bytes], *, now_s: float) -> Ste
             answers.append(Reply(one.call, _synced(group, member)))
             member = replace(member, call=None, deadline_s=now_s + one.session_timeout_s)
         members[one.member_id] = member
-    return Step(replace(group, state=GroupState.STABLE, members=Map(members)), tuple(answers))
+    assigned = sum(len(member.assignment) for member in members.values())
+    stable = replace(group, state=GroupState.STABLE, members=Map(members), assigned_bytes=assigned)
+    return Step(stable, tuple(answers))
 
 
 def _synced(group: Group, member: Member) -> Synced:
@@ -110,10 +113,10 @@ def _wrong_sync(group: Group, request: SyncRequest, limits: GroupLimits) -> Refu
             message=f"an assignment has {largest} bytes; it may have {limits.assignment_bytes_max}",
         )
     total = sum(len(assignment) for _, assignment in request.assignments)
-    if total > limits.group_bytes_max:
+    if total > limits.assigned_bytes_max:
         return Refusal(
             error=GroupError.INVALID_REQUEST,
-            message=f"the assignments have {total} bytes; those of a group may have {limits.group_bytes_max}",
+            message=f"the assignments have {total} bytes; those of a group may have {limits.assigned_bytes_max}",
         )
     return None
 
@@ -177,10 +180,35 @@ def give_up(group: Group, member_id: str, call: int, *, now_s: float) -> Step:
     )
 
 
+def resumed(group: Group, *, now_s: float) -> Group:
+    """A group with which a coordinator begins: every member's session begins anew, and so does what it waits for."""
+    members = Map({id: replace(one, deadline_s=now_s + one.session_timeout_s) for id, one in group.members.items()})
+    group = replace(group, members=members)
+    if group.state is not GroupState.COMPLETING_REBALANCE:
+        return group
+    # The generation had begun when the coordinator changed: its members may still ask for their assignment.
+    return replace(group, rebalance_deadline_s=now_s + rebalance_timeout_s(group))
+
+
 def next_deadline_s(group: Group) -> float | None:
     """When ``expire`` has something to do at the earliest; None: never, as things are."""
     times = [member.deadline_s for member in group.members.values() if member.call is None]
     times.extend(group.pending.values())
+    if group.rebalance_deadline_s is not None:
+        times.append(group.rebalance_deadline_s)
+    if group.state is GroupState.PREPARING_REBALANCE and group.settled_s > group.began_s:
+        times.append(group.settled_s)
+    return min(times, default=None)
+
+
+def soonest_s(group: Group, *, now_s: float, session_s_min: float) -> float | None:
+    """Until when a change of the group at ``now_s`` can give ``expire`` nothing new to do; None: never.
+
+    Costs nothing for members: a session that began with the change ends no earlier than the shortest one would.
+    """
+    times: list[float] = []
+    if group.members or group.pending:
+        times.append(now_s + session_s_min)
     if group.rebalance_deadline_s is not None:
         times.append(group.rebalance_deadline_s)
     if group.state is GroupState.PREPARING_REBALANCE and group.settled_s > group.began_s:

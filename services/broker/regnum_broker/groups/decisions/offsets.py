@@ -33,6 +33,10 @@ class CommittedOffset:
     """The client's note."""
     committed_ms: int
     """When, milliseconds since 1970."""
+    topic_id: str = ""
+    """Id of the topic that it is an offset of. Empty: not known."""
+    metadata_version: int = 0
+    """Version of the metadata that had this id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +70,30 @@ def may_commit(group: Group, identity: Identity) -> Member | Refusal | None:
 
 
 def wrong_offsets(
-    offsets: Sequence[tuple[Place, CommittedOffset]], present: Iterable[Place], *, limits: OffsetLimits
+    offsets: Sequence[tuple[Place, CommittedOffset]], *, new: int, count: int, limits: OffsetLimits
 ) -> Refusal | None:
-    """Why offsets may not be committed at all; what one of them has wrong is ``wrong_offset``."""
-    places = {place for place, _ in offsets}
-    if len(places) < len(offsets):
+    """Why offsets may not be committed at all; what one of them has wrong is ``wrong_offset``.
+
+    Args:
+        offsets: what is to be committed.
+        new: how many of them are of partitions of which the group has none yet.
+        count: of how many partitions it would have some then, commits under way included.
+        limits: what a group may have.
+    """
+    if len({place for place, _ in offsets}) < len(offsets):
         return Refusal(error=GroupError.INVALID_REQUEST, message="a partition is named twice; nothing was committed")
-    if len(offsets) > limits.offsets_max or len(places.union(present)) > limits.offsets_max:
-        return Refusal(
-            error=GroupError.INVALID_COMMIT_OFFSET_SIZE,
-            message=f"a group may have offsets of {limits.offsets_max} partitions; nothing was committed",
-        )
+    if len(offsets) > limits.offsets_max or (new and count > limits.offsets_max):
+        # A group that has more, however that came, goes on with those.
+        return too_many_offsets(limits)
     return None
+
+
+def too_many_offsets(limits: OffsetLimits) -> Refusal:
+    """The answer to a commit that goes beyond the limit."""
+    return Refusal(
+        error=GroupError.INVALID_COMMIT_OFFSET_SIZE,
+        message=f"a group may have offsets of {limits.offsets_max} partitions; nothing was committed",
+    )
 
 
 def wrong_offset(offset: CommittedOffset, *, limits: OffsetLimits) -> Refusal | None:
@@ -90,6 +106,15 @@ def wrong_offset(offset: CommittedOffset, *, limits: OffsetLimits) -> Refusal | 
             message=f"the note on an offset may have {limits.metadata_bytes_max} bytes",
         )
     return None
+
+
+def of_another_topic(place: Place) -> Refusal:
+    """The answer to an offset of a topic that had the name before."""
+    return Refusal(
+        error=GroupError.UNKNOWN_TOPIC_ID,
+        message=f"the offset is one of another topic than {place.topic} is now, as far as the coordinator knows;"
+        " refresh metadata",
+    )
 
 
 def may_expire(group: Group, *, now_ms: int, retention_ms: int) -> bool:

@@ -55,18 +55,64 @@ def put(group: Group, member: Member) -> Group:
     instances = group.instances
     if member.instance_id and instances.get(member.instance_id) != member.member_id:
         instances = instances.set(member.instance_id, member.member_id)
-    return replace(group, members=group.members.set(member.member_id, member), joined=joined, instances=instances)
+    members = group.members.set(member.member_id, member)
+    if present is not None and _brought_the_same(present, member):
+        return replace(group, members=members, joined=joined, instances=instances)
+    before = () if present is None else (present,)
+    return replace(_weighed(group, gone=before, come=(member,)), members=members, joined=joined, instances=instances)
+
+
+def _brought_the_same(one: Member, other: Member) -> bool:
+    """Whether a change of the member is one of its state only."""
+    return (
+        one.protocols == other.protocols
+        and one.client_id == other.client_id
+        and one.client_host == other.client_host
+        and len(one.assignment) == len(other.assignment)
+    )
+
+
+def _weighed(group: Group, *, gone: Iterable[Member] = (), come: Iterable[Member] = ()) -> Group:
+    """What is counted over all members, after some have gone and some have come; costs what these are."""
+    offered, brought, assigned = group.offered.mutate(), group.brought_bytes, group.assigned_bytes
+    for member in gone:
+        brought -= member.brought_bytes
+        assigned -= len(member.assignment)
+        for name, _ in member.protocols:
+            if offered[name] > 1:
+                offered[name] -= 1
+            else:
+                del offered[name]
+    for member in come:
+        brought += member.brought_bytes
+        assigned += len(member.assignment)
+        for name, _ in member.protocols:
+            offered[name] = offered.get(name, 0) + 1
+    return replace(group, offered=offered.finish(), brought_bytes=brought, assigned_bytes=assigned)
+
+
+def with_members(group: Group, members: Iterable[Member]) -> Group:
+    """A group that has no members yet with those."""
+    present = tuple(members)
+    return replace(
+        _weighed(group, come=present),
+        members=_by_id(present),
+        instances=Map({one.instance_id: one.member_id for one in present if one.instance_id}),
+    )
 
 
 def without(group: Group, members: Iterable[Member]) -> Group:
     """The group without those members."""
+    gone = tuple(members)
+    if not gone:
+        return group
     left, instances, joined = group.members.mutate(), group.instances, group.joined
-    for member in members:
+    for member in gone:
         del left[member.member_id]
         joined -= member.joined
         if member.instance_id and instances.get(member.instance_id) == member.member_id:
             instances = instances.delete(member.instance_id)
-    return replace(group, members=left.finish(), instances=instances, joined=joined)
+    return replace(_weighed(group, gone=gone), members=left.finish(), instances=instances, joined=joined)
 
 
 def dismissals(members: Iterable[Member]) -> list[Effect]:
@@ -140,7 +186,7 @@ def _begin(group: Group, effects: list[Effect], *, now_s: float) -> Step:
     leader = group.leader
     if present is None or not present.joined:
         leader = min(one.member_id for one in group.members.values() if one.joined)
-    protocol = chosen_protocol(group.members.values())
+    protocol = chosen_protocol(group)
     calls = [(one, one.call) for one in group.members.values() if one.call is not None]
     begun = replace(
         group,
@@ -149,6 +195,7 @@ def _begin(group: Group, effects: list[Effect], *, now_s: float) -> Step:
         protocol=protocol,
         leader=leader,
         joined=0,
+        assigned_bytes=0,
         members=_by_id(
             replace(
                 one,
@@ -190,20 +237,19 @@ def joined_answer(group: Group, member_id: str, *, skip_assignment: bool = False
     )
 
 
-def offered_by_all(members: Iterable[Member]) -> set[str]:
-    """Protocols that every member offers."""
-    offered: set[str] | None = None
-    for member in members:
-        names = {name for name, _ in member.protocols}
-        offered = names if offered is None else offered & names
-    return offered or set()
+def offered_by_all(group: Group, *, but: Member | None = None) -> set[str]:
+    """Protocols that every member offers, or every other one."""
+    own = set() if but is None else {name for name, _ in but.protocols}
+    count = len(group.members) - (but is not None)
+    return {name for name, offers in group.offered.items() if offers - (name in own) == count}
 
 
-def chosen_protocol(members: Iterable[Member]) -> str:
+def chosen_protocol(group: Group) -> str:
     """The protocol that most members prefer among those that all offer; of several, the first by name."""
-    present = tuple(members)
-    candidates = offered_by_all(present)
+    candidates = offered_by_all(group)
     votes = Counter(
-        next(name for name, _ in member.protocols if name in candidates) for member in present if candidates
+        next(name for name, _ in member.protocols if name in candidates)
+        for member in group.members.values()
+        if candidates
     )
     return min(votes, key=lambda name: (-votes[name], name), default="")

@@ -11,7 +11,7 @@ The states are those of Kafka's classic protocol::
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from immutables import Map
 
@@ -42,6 +42,7 @@ class GroupError(enum.IntEnum):
     GROUP_ID_NOT_FOUND = 69
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    UNKNOWN_TOPIC_ID = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +57,42 @@ class GroupLimits:
     """Longest rebalance time-out: how long one slow member can keep a group waiting."""
     members_max: int = 1_000
     """Members, those that were only given an id included."""
-    name_length_max: int = 255
-    """Characters of the kind of members."""
+    name_bytes_max: int = 255
+    """Bytes of the kind of members, and of the name of a protocol."""
     protocols_max: int = 16
     """Assignment protocols that one member may offer."""
-    metadata_bytes_max: int = 256 * 1024
-    """Bytes of all protocols' metadata of one member."""
+    new_member_bytes_max: int = 256 * 1024
+    """Bytes that a new member may bring: names, ids and the subscriptions of all its protocols."""
+    member_bytes_max: int = 512 * 1024
+    """Bytes that one may bring who is in the group: by the cooperative protocol it says then what it owns, which names
+    its topics once more (KIP-429)."""
     assignment_bytes_max: int = 1024 * 1024
     """Bytes of one member's assignment."""
-    group_bytes_max: int = 4 * 1024 * 1024
-    """Bytes of metadata, and again of assignments, of all members: a group is one record of the log."""
+    new_group_bytes_max: int = 4 * 1024 * 1024
+    """Bytes that all members bring, with a new one among them."""
+    group_bytes_max: int = 8 * 1024 * 1024
+    """Bytes that they bring when they come back."""
+    assigned_bytes_max: int = 4 * 1024 * 1024
+    """Bytes of all assignments. A group is one record, and the internal topic takes batches of 16 MiB."""
+    pending_s_max: float = 45.0
+    """How long an id that was given waits for its first use, at most; its session time-out where that is shorter."""
     initial_rebalance_delay_s: float = 3.0
     """How long the first rebalance of an empty group waits for more members (group.initial.rebalance.delay.ms)."""
+
+
+MEMBER_BYTES: Final = 64
+"""What a member takes in the group's record besides what it brought: tags, lengths, time-outs."""
+PROTOCOL_BYTES: Final = 20
+"""What a protocol takes besides its name and its subscription."""
+
+
+def _brought_bytes(names: tuple[str, ...], protocols: tuple[tuple[str, bytes], ...]) -> int:
+    """Bytes as they are encoded (a character has up to four), or a few more."""
+    return (
+        MEMBER_BYTES
+        + sum(len(name.encode()) for name in names)
+        + sum(PROTOCOL_BYTES + len(name.encode()) + len(metadata) for name, metadata in protocols)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +126,9 @@ class Member:
     """When it is removed unless it is heard of, monotonic seconds; counts while no call is held."""
 
     @property
-    def metadata_bytes(self) -> int:
-        """Bytes that it brought."""
-        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+    def brought_bytes(self) -> int:
+        """Bytes that its place in the group's record takes at most, without the assignment."""
+        return _brought_bytes((self.member_id, self.instance_id, self.client_id, self.client_host), self.protocols)
 
     def metadata_of(self, protocol: str) -> bytes:
         """Its subscription under a protocol; empty when it does not offer that."""
@@ -134,6 +159,12 @@ class Group:
     """Member ids that were given and not used yet (KIP-394), and when they are forgotten, monotonic seconds."""
     joined: int = 0
     """Members that have joined the rebalance that is being prepared."""
+    offered: Map[str, int] = field(default_factory=Map)
+    """How many members offer each assignment protocol."""
+    brought_bytes: int = 0
+    """Bytes that its members brought, all together."""
+    assigned_bytes: int = 0
+    """Bytes of their assignments."""
     began_s: float = 0.0
     """When the rebalance that is being prepared began."""
     settled_s: float = 0.0
@@ -175,6 +206,12 @@ class JoinRequest:
     """Protocols with metadata."""
     new_member_id: str
     """The id that it gets if it needs one."""
+
+    @property
+    def brought_bytes(self) -> int:
+        """Bytes that its place in the group's record would take at most."""
+        names = (self.member_id or self.new_member_id, self.instance_id, self.client_id, self.client_host)
+        return _brought_bytes(names, self.protocols)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

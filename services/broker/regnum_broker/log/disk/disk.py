@@ -101,13 +101,23 @@ class GuardedDisk:
         except OSError as error:
             raise self._refusal("reading", path, error) from error
 
-    def write(self, path: str, buffers: Sequence[WriteBuffer], position: int, *, bookkeeping: bool = False) -> None:
+    def write(
+        self,
+        path: str,
+        buffers: Sequence[WriteBuffer],
+        position: int,
+        *,
+        sync: bool = False,
+        bookkeeping: bool = False,
+    ) -> None:
         """Write all of ``buffers`` at ``position``, where the file ends; creates it only where it begins.
 
         Args:
             path: the file.
             buffers: what to write.
             position: how long the file is.
+            sync: whether to bring the file to the disk. That needs no other descriptor than writing: once it is
+                written, it is not refused any more.
             bookkeeping: whether it may use the room that is held back.
 
         Raises:
@@ -115,11 +125,11 @@ class GuardedDisk:
             ResourceExhaustedError: no room; the file is as it was.
         """
         if bookkeeping:
-            self._with_reserve(lambda: self._write(path, buffers, position))
+            self._with_reserve(lambda: self._write(path, buffers, position, sync=sync))
         else:
-            self._write(path, buffers, position)
+            self._write(path, buffers, position, sync=sync)
 
-    def _write(self, path: str, buffers: Sequence[WriteBuffer], position: int) -> None:
+    def _write(self, path: str, buffers: Sequence[WriteBuffer], position: int, *, sync: bool) -> None:
         self._refuse_if_failed()
         try:
             with self.operations:
@@ -128,7 +138,9 @@ class GuardedDisk:
                     if position > 0 or file.seen:
                         _check_length(file.descriptor, path, position)
                     # Else it was opened just now, and made if it was not there: no call more than a first record takes.
-                    self._write_at_end(file.descriptor, buffers, position)
+                    _write_at_end(self._disk, file.descriptor, buffers, position)
+                    if sync:
+                        self._sync_named(file.descriptor, path)
                 finally:
                     self._files.unpin(file)
         except FileNotFoundError as error:
@@ -136,27 +148,10 @@ class GuardedDisk:
         except OSError as error:
             raise self._refusal("writing", path, error) from error
 
-    def _write_at_end(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
-        try:
-            self._write_all(descriptor, buffers, position)
-        except OSError as error:
-            if error.errno in EXHAUSTED:
-                self._disk.ftruncate(descriptor, position)
-            raise
-
-    def _write_all(self, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
-        for start in range(0, len(buffers), IOV_MAX):
-            part = buffers[start : start + IOV_MAX]
-            wanted = sum(map(len, part))
-            written = self._disk.pwritev(descriptor, part, position)
-            if written < wanted:
-                rest = memoryview(b"".join(part))
-                while written < wanted:
-                    more = self._disk.pwritev(descriptor, [rest[written:]], position + written)
-                    if more <= 0:
-                        raise OSError(errno.EIO, "the write makes no progress")
-                    written += more
-            position += wanted
+    def set_written(self, path: str, written_ms: int) -> None:
+        """Have a file say that it was written to last at that time, where the system allows it."""
+        with self.operations, suppress(OSError):
+            os.utime(path, ns=(written_ms * 1_000_000, written_ms * 1_000_000))
 
     def truncate(self, path: str, size: int) -> None:
         """Cut the file.
@@ -183,26 +178,49 @@ class GuardedDisk:
         self._refuse_if_failed()
         try:
             with self.operations, self._files.pinned(path) as descriptor:
-                self._sync(descriptor, path)
-                if os.fstat(descriptor).st_nlink == 0:
-                    raise DamagedFileError(f"{path} was removed while it was in use")
+                self._sync_named(descriptor, path)
         except FileNotFoundError as error:
             raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
         except OSError as error:
             raise self._refusal("syncing", path, error) from error
 
+    def sync_folder(self, path: str) -> None:
+        """Bring the names in a folder to the disk that somebody may delete meanwhile.
+
+        Raises:
+            DamagedFileError: it is gone.
+            DirectoryFailedError: what was written may be lost.
+        """
+        try:
+            self._sync_names(path)
+        except FileNotFoundError as error:
+            raise DamagedFileError(f"{path} was removed while it was in use: {error}") from error
+
     def sync_directory(self, path: str) -> None:
-        """Bring the names in a directory to the disk."""
+        """Bring the names in a directory to the disk, which must be there."""
+        try:
+            self._sync_names(path)
+        except FileNotFoundError as error:
+            raise self._refusal("syncing", path, error) from error
+
+    def _sync_names(self, path: str) -> None:
         self._refuse_if_failed()
         try:
             with self.operations:
-                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                descriptor = self._disk.open_folder(path)
                 try:
                     self._sync(descriptor, path)
                 finally:
                     os.close(descriptor)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise self._refusal("syncing", path, error) from error
+
+    def _sync_named(self, descriptor: int, path: str) -> None:
+        self._sync(descriptor, path)
+        if os.fstat(descriptor).st_nlink == 0:
+            raise DamagedFileError(f"{path} was removed while it was in use")
 
     def _sync(self, descriptor: int, path: str) -> None:
         """A failed fsync is final whatever the reason, want of room included: the kernel has dropped the pages."""
@@ -225,7 +243,7 @@ class GuardedDisk:
             with self.operations:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
                 try:
-                    self._write_all(descriptor, [data], 0)
+                    _write_all(self._disk, descriptor, [data], 0)
                     if sync:
                         self._sync(descriptor, path)
                 except OSError:
@@ -290,34 +308,17 @@ class GuardedDisk:
         """
         self._refuse_if_failed()
         try:
-            self._unlink(f"{path}/{name}" for name in expected)
-            if not expected or not self._remove_folder(path):
+            _unlink(self._disk, self.operations, (f"{path}/{name}" for name in expected))
+            if not expected or not _remove_folder(self._disk, self.operations, path):
                 with self.operations:
                     files = self._disk.list_folder(path)
-                self._unlink(files)
+                _unlink(self._disk, self.operations, files)
                 with self.operations:
                     self._disk.remove_folder(path)
         except FileNotFoundError:
             return
         except OSError as error:
             raise self._refusal("deleting", path, error) from error
-
-    def _unlink(self, files: Iterable[str]) -> None:
-        for file in files:
-            with self.operations, suppress(FileNotFoundError):
-                self._disk.unlink(file)
-
-    def _remove_folder(self, path: str) -> bool:
-        """False: it is not empty."""
-        try:
-            with self.operations:
-                self._disk.remove_folder(path)
-        except OSError as error:
-            if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
-                # Systems differ in which they say.
-                return False
-            raise
-        return True
 
     def forget(self, path: str) -> None:
         """Close the descriptor of a file that is about to go."""
@@ -372,6 +373,49 @@ class GuardedDisk:
             if lost and self._on_failure is not None:
                 self._on_failure()
         return DirectoryFailedError(message)
+
+
+def _write_at_end(disk: Disk, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
+    try:
+        _write_all(disk, descriptor, buffers, position)
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            disk.ftruncate(descriptor, position)
+        raise
+
+
+def _write_all(disk: Disk, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:
+    for start in range(0, len(buffers), IOV_MAX):
+        part = buffers[start : start + IOV_MAX]
+        wanted = sum(map(len, part))
+        written = disk.pwritev(descriptor, part, position)
+        if written < wanted:
+            rest = memoryview(b"".join(part))
+            while written < wanted:
+                more = disk.pwritev(descriptor, [rest[written:]], position + written)
+                if more <= 0:
+                    raise OSError(errno.EIO, "the write makes no progress")
+                written += more
+        position += wanted
+
+
+def _unlink(disk: Disk, operations: Operations, files: Iterable[str]) -> None:
+    for file in files:
+        with operations, suppress(FileNotFoundError):
+            disk.unlink(file)
+
+
+def _remove_folder(disk: Disk, operations: Operations, path: str) -> bool:
+    """False: it is not empty."""
+    try:
+        with operations:
+            disk.remove_folder(path)
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+            # Systems differ in which they say.
+            return False
+        raise
+    return True
 
 
 def _check_length(descriptor: int, path: str, position: int) -> None:

@@ -29,6 +29,10 @@ class Disk:
         """Take room for a file of that size."""
         os.posix_fallocate(descriptor, 0, size)
 
+    def open_folder(self, path: str) -> int:
+        """Open a folder, to bring the names in it to the disk."""
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
     def rename(self, source: str, target: str) -> None:
         """Give a file or a folder another name."""
         os.rename(source, target)  # noqa: PTH104 - thousands of folders, as they are

@@ -12,7 +12,17 @@ from regnum_broker.log.replica.host import ReplicaHost
 class ReplicaFolder:
     """The folder of one replica. For the writer thread."""
 
-    __slots__ = ("_files_noted", "_host", "_named", "_unsynced", "disk", "has_files", "key", "path", "topic")
+    __slots__ = (
+        "_files_noted",
+        "_host",
+        "_named",
+        "_unsynced",
+        "disk",
+        "has_files",
+        "key",
+        "path",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -75,8 +85,20 @@ class ReplicaFolder:
         if self._unsynced:
             self.disk.sync(f"{self.path}/{NAME_FILE}")
         if self._unsynced or changed:
-            self.disk.sync_directory(self.path)
+            self.disk.sync_folder(self.path)
             self._unsynced = False
+
+    def sync_names(self) -> None:
+        """Bring its name, and the names in it, to the disk. Any thread.
+
+        Raises:
+            DamagedFileError: it was removed under the process, or deleted.
+            ResourceExhaustedError: no descriptor for it now.
+            DirectoryFailedError: it failed.
+        """
+        self.disk.sync(f"{self.path}/{NAME_FILE}")
+        self.disk.sync_folder(self.path)
+        self.disk.sync_directory(self.path.rpartition("/")[0])
 
     def _take_note(self) -> None:
         self._files_noted = True

@@ -1,6 +1,7 @@
 """What a replica asks of the directory that it lies in."""
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from regnum_model.ids import PartitionKey
@@ -11,6 +12,10 @@ from regnum_broker.log.journal.entries import JournalEntry
 
 class ReplicaHost(Protocol):
     """What a replica needs of its directory."""
+
+    @property
+    def swapping(self) -> AbstractContextManager[object]:
+        """Held while segments of any replica get other files; readers that come in the middle of it wait for it."""
 
     def before_change(self) -> None:
         """Take back the proof of a clean stop, before the first change after it (safety rule S10)."""
@@ -35,6 +40,12 @@ class ReplicaHost(Protocol):
 
     def segment_begun(self, key: PartitionKey) -> None:
         """Take up that a replica has its first records in a segment: those before it may be too many now."""
+
+    def segment_closed(self, key: PartitionKey) -> None:
+        """Take up that a replica that is compacted has closed a segment."""
+
+    def flush_in_time(self, key: PartitionKey, due_ms: int) -> None:
+        """Have a replica be brought to the disk by then, milliseconds since 1970."""
 
     def write_back(self, path: str) -> None:
         """Bring a segment that grows to the disk soon, so that little is left to be brought when it is closed."""

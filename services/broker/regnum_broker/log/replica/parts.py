@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from regnum_model.ids import LeaderEpoch
 from regnum_records.check import verify_crc
+from regnum_records.compacted import filler, is_filler
 from regnum_records.errors import CorruptBatchError
 from regnum_records.header import (
     ASSIGNED_BYTES,
@@ -93,6 +94,20 @@ def replicated_parts(buffer: bytes) -> list[Part]:
             )
         verify_crc(buffer, header, position)
         parts.append(Part(buffers=(view[position : position + header.size_bytes],), header=header))
+    return parts
+
+
+def continuing(parts: list[Part], *, log_end_offset: int) -> list[Part]:
+    """The parts, of the first only what is new where it stands for batches that compaction has taken out at the leader.
+
+    A follower that was behind has some of these, and asks for the next: the leader has one batch for all of them. Any
+    other batch has the extent that it was written with, on every replica.
+    """
+    if parts and is_filler(parts[0].header):
+        header = parts[0].header
+        if header.base_offset < log_end_offset < header.next_offset:
+            rest = filler(base_offset=log_end_offset, last_offset=header.last_offset, leader_epoch=header.leader_epoch)
+            return [Part(buffers=(rest,), header=read_header(rest)), *parts[1:]]
     return parts
 
 

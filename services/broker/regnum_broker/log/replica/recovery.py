@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
@@ -32,12 +33,14 @@ from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.folders import NAME_FILE
 from regnum_broker.log.journal.entries import JournaledReplica
+from regnum_broker.log.replica.cleaned import CLEANED_FILE, CleanedMark, decode_marks
 from regnum_broker.log.replica.index import NO_TIMESTAMP, SegmentIndex, Summary, decode_index
 from regnum_broker.log.replica.producers.marks import ProducerMarks
 from regnum_broker.log.replica.producers.rebuilding import rebuilt_producers
 from regnum_broker.log.replica.producers.snapshots import remove_snapshots
 from regnum_broker.log.replica.producers.states import ProducerStates
-from regnum_broker.log.replica.segment import LOG_SUFFIX, Segment
+from regnum_broker.log.replica.segment import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, Segment
+from regnum_broker.log.replica.swapping import finish_swap
 
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 
@@ -103,6 +106,8 @@ class Recovered:
     """Why acknowledged records may be missing; None: none are, as far as its files can tell."""
     named: bool
     """Whether the folder says whose it is."""
+    cleaned: tuple[CleanedMark, ...]
+    """How far it was compacted, and when."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +190,7 @@ class _Recovery:
         self._circumstances = circumstances
         self._lost: str | None = None
         self._named = False
+        self._cleaned: tuple[CleanedMark, ...] = ()
         self._marks = ProducerMarks()
         self._first_offset = 0
         self._before: list[str] = []
@@ -232,6 +238,7 @@ class _Recovery:
     def _segment_files(self) -> list[_File]:
         """Segment files, in order."""
         segments: list[_File] = []
+        swaps: list[int] = []
         # Once for each replica of a broker, most of which have no folder: no more calls than it takes.
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._folder) as files:
             for file in files:
@@ -243,7 +250,33 @@ class _Recovery:
                     self._set_aside.append(file.path)
                 elif file.name == NAME_FILE:
                     self._named = file.stat().st_size > 0
+                elif file.name == CLEANED_FILE:
+                    self._cleaned = decode_marks(self._disk.read_whole(file.path) or b"")
+                elif dot + suffix == CLEANED_SUFFIX:
+                    # Never finished.
+                    self._disk.delete(file.path)
+                elif dot + suffix == SWAP_SUFFIX and (base := stem.removesuffix(LOG_SUFFIX)).isdigit():
+                    swaps.append(int(base))
+        for base_offset in sorted(swaps):
+            segments = self._swapped(base_offset, segments)
         return sorted(segments)
+
+    def _swapped(self, base_offset: int, files: list[_File]) -> list[_File]:
+        """The segment files once compaction has put one in place of several, which a kill came into."""
+        segment = Segment.empty(self._folder, self._disk, base_offset)
+        path = segment.path + SWAP_SUFFIX
+        status = Path(path).stat()
+        end = scan(self._disk, path, base_offset=base_offset, size_bytes=status.st_size, visit=lambda *_: None)
+        if end.fault is not None or end.cut_off:
+            raise CorruptLogError(self._key, end.fault or f"{path} is cut off")
+        # A descriptor that stays open would be known by a name that goes.
+        self._disk.forget(path)
+        for file in files:
+            if base_offset < file.base_offset < end.next_offset:
+                Segment.empty(self._folder, self._disk, file.base_offset).delete()
+        finish_swap(self._folder, self._disk, segment)
+        kept = [file for file in files if not base_offset <= file.base_offset < end.next_offset]
+        return [*kept, _File(base_offset, status.st_size, int(status.st_mtime * 1000))]
 
     def _closed_segment(self, file: _File, next_base: int) -> Segment:
         """A segment before the last: as its index file says, or else as its checksums do."""
@@ -381,4 +414,5 @@ class _Recovery:
             marks=self._marks,
             lost=self._lost,
             named=self._named,
+            cleaned=self._cleaned,
         )

@@ -23,6 +23,7 @@ from regnum_broker.log.replica.parts import (
     admitted,
     check_continues,
     check_leads,
+    continuing,
     replicated_parts,
 )
 from regnum_broker.log.replica.producers.memory import ProducerMemory
@@ -31,10 +32,11 @@ from regnum_broker.log.replica.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.shown import ShownLog
-from regnum_broker.log.replica.tail import Tail
+from regnum_broker.log.replica.swapping import Swapping
+from regnum_broker.log.replica.tail import Aside
 
 
-class ReplicaLog(Tail):
+class ReplicaLog(Swapping):
     """One replica. Created by LogDirectory only.
 
     Properties (``producers`` excepted), ``read``, ``offset_for_timestamp`` and ``configure`` are for any thread; all
@@ -73,11 +75,12 @@ class ReplicaLog(Tail):
             epochs=LeaderEpochs(key, host, recovered.epochs, recovered.highest_epoch),
             producers=ProducerMemory(own_folder, recovered.producers, recovered.marks),
             folder=own_folder,
-            disk=disk,
             host=host,
             settings=settings,
             wall_ms=wall_ms,
         )
+        if recovered.cleaned:
+            self._aside = Aside(marks=recovered.cleaned)
         self._high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
 
     @property
@@ -185,7 +188,7 @@ class ReplicaLog(Tail):
             CorruptLogError: a file was removed or cut under the process.
             DirectoryFailedError: the write failed.
         """
-        parts = replicated_parts(buffer)
+        parts = continuing(replicated_parts(buffer), log_end_offset=self.log_end_offset)
         if not parts:
             return None
         first, start = parts[0].header, self.log_start_offset
@@ -258,12 +261,14 @@ class ReplicaLog(Tail):
             self._start_anew(start, epochs_until=start)
             return start
         self._host.before_change()
+        if segment is not shown.segments[-1]:
+            self._forget_cleaned()
         self._host.lower_start(self._folder.key, start=start, end=new_end)
         with shown.cutting():
             shown.log_end_offset = new_end
             self._epochs.cut(new_end)
             for later in reversed(shown.segments[len(kept) + 1 :]):
-                later.delete()
+                later.set_aside(self._host)
             shown.segments = (*kept, shown.undamaged(lambda: segment.cut(position, new_end)))
             shown.undamaged(lambda: self._producers.cut(shown.segments, now_ms=self._wall_ms()))
         self._changed = self._unsynced = True
@@ -291,12 +296,14 @@ class ReplicaLog(Tail):
         if not goes_back:
             self._host.record_start(self._folder.key, begins)
         self._folder.make()
+        self._forget_cleaned()
         with shown.cutting():
             shown.log_start_offset = shown.log_end_offset = offset
             self._epochs.cut(epochs_until)
             self._producers.forget_all(offset)
             for segment in reversed(shown.segments):
-                segment.delete()
+                # A rename each: to remove gigabytes takes the file system longer than appends may wait.
+                segment.set_aside(self._host)
             first = Segment.empty(self._folder.path, self._disk, offset)
             first.create()
             shown.segments = (first,)
@@ -305,7 +312,7 @@ class ReplicaLog(Tail):
             self._host.record_start(self._folder.key, begins)
         self._high_watermark = offset
         self._changed = self._unsynced = True
-        self._folder.changed()
+        self._names_changed()
 
     def begin_at(self, offset: int) -> bool:
         """Begin later: remove what lies before ``offset``, as far as whole segments do. By ``LogStarts`` only.

@@ -19,7 +19,13 @@ from regnum_broker.log.replica.index import INTERVAL_BYTES, NO_TIMESTAMP, Segmen
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
+CLEANED_SUFFIX: Final = ".cleaned"
+"""Added to the name of a segment's file: what compaction makes of it, until that is whole."""
+SWAP_SUFFIX: Final = ".swap"
+"""Added likewise: it is whole, and takes the place of several segments."""
 
+BATCHES_BYTES: Final = 1024 * 1024
+"""Bytes that one read of whole batches brings, or one batch."""
 AHEAD_BYTES_MIN: Final = 32 * 1024
 AHEAD_BYTES_MAX: Final = 1024 * 1024
 """Bytes that one read of heads brings, at least and at most."""
@@ -108,10 +114,16 @@ class Segment:
         )
 
     def append(
-        self, buffers: Sequence[WriteBuffer], headers: Sequence[BatchHeader], *, now_ms: int, index_interval_bytes: int
+        self,
+        buffers: Sequence[WriteBuffer],
+        headers: Sequence[BatchHeader],
+        *,
+        now_ms: int,
+        index_interval_bytes: int,
+        sync: bool,
     ) -> None:
-        """Write batches, whose assigned heads are given, in one write."""
-        self._disk.write(self.path, buffers, self.size_bytes)
+        """Write batches, whose assigned heads are given, in one write; bring them to the disk if told to (``sync``)."""
+        self._disk.write(self.path, buffers, self.size_bytes, sync=sync)
         if self.began_ms is None:
             self.began_ms = now_ms
         self.written_ms = now_ms
@@ -161,6 +173,21 @@ class Segment:
                 chunk, chunk_start = self._read_exactly(position, min(ahead, size - position)), position
             header = self._header_in(chunk, position, chunk_start, size)
             yield position, header
+            position += header.size_bytes
+
+    def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Head and bytes of each batch."""
+        size, position = self.size_bytes, 0
+        chunk, chunk_start = b"", 0
+        while position < size:
+            if position - chunk_start + HEADER_BYTES > len(chunk):
+                chunk, chunk_start = self._read_exactly(position, min(BATCHES_BYTES, size - position)), position
+            header = self._header_in(chunk, position, chunk_start, size)
+            if position - chunk_start + header.size_bytes > len(chunk):
+                want = min(max(BATCHES_BYTES, header.size_bytes), size - position)
+                chunk, chunk_start = self._read_exactly(position, want), position
+            at = position - chunk_start
+            yield header, chunk[at : at + header.size_bytes]
             position += header.size_bytes
 
     def find_offset(self, offset: int) -> tuple[int, int]:

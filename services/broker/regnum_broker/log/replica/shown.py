@@ -2,8 +2,9 @@
 
 Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first
 sees everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads
-again. Records are removed at the front after the log start was moved behind them, so a reader whose segment goes while
-it reads finds that start, and says so; what it has read by then was in the log when it began.
+again. So does compaction where it puts a segment in place of others, for whose few system calls readers wait. Records
+are removed at the front after the log start was moved behind them, so a reader whose segment goes while it reads finds
+that start, and says so; what it has read by then was in the log when it began.
 """
 
 from collections.abc import Callable, Iterator
@@ -95,6 +96,21 @@ class ShownLog:
         finally:
             self._generation += 1
 
+    @contextmanager
+    def swapping(self) -> Iterator[None]:
+        """Around what puts a segment in place of others that say the same: who comes to read meanwhile waits."""
+        with self._host.swapping:
+            self._generation += 1
+            try:
+                yield
+            finally:
+                self._generation += 1
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the replica was deleted. For any thread."""
+        return self._deleted
+
     def delete(self) -> None:
         """Refuse reads from now on, and what they find meanwhile."""
         self._deleted = True
@@ -126,6 +142,10 @@ class ShownLog:
     def _beside_writer(self, attempt: Callable[[tuple[Segment, ...], int], T], nothing: T) -> T:
         """Run a read that a truncation beside it may disturb: again if so, ``nothing`` if it goes on."""
         for _ in range(READ_ATTEMPTS):
+            if self._generation % 2 and not self._deleted:
+                with self._host.swapping:
+                    # If it is that, it is over now.
+                    pass
             generation, start = self._generation, self.log_start_offset
             self.refuse_if_unusable()
             log_end_offset = self.log_end_offset

@@ -5,12 +5,14 @@ A part of each ``ReplicaLog``, and no object of its own: a broker has thousands 
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from regnum_model.ids import LeaderEpoch
 
-from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.errors import ResourceExhaustedError
+from regnum_broker.log.replica.cleaned import CleanedMark
 from regnum_broker.log.replica.folder import ReplicaFolder
 from regnum_broker.log.replica.host import ReplicaHost
 from regnum_broker.log.replica.leader_epochs import LeaderEpochs
@@ -24,13 +26,34 @@ WRITE_BACK_BYTES: Final = 16 * 1024 * 1024
 """A segment that grew by so much is brought to the disk in the background: what the writer waits for when it closes a
 segment is no more than that, and not a quarter of a gigabyte."""
 
+FLUSH_AGAIN_MS: Final = 1_000
+"""A log that could not be flushed for want of a descriptor is flushed after this time."""
+
+
+@dataclass(slots=True)
+class Aside:
+    """What replicas need that are flushed by settings, or compacted: others, by the thousand, have no room for it."""
+
+    marks: tuple[CleanedMark, ...] = ()
+    """How far it is compacted, and since when."""
+    cuts: int = 0
+    """Truncations that took away records of closed segments, in this run."""
+    unflushed: int = 0
+    """Records that may not be on the disk; counted where a setting asks for it."""
+    flush_noted: bool = False
+    """Whether somebody knows that there is something to be brought to the disk in time."""
+    names_changed: int = 1
+    """Changes of names in its folder, but for those that were brought to the disk at once."""
+    names_synced: int = 0
+    """Those that are there."""
+
 
 class Tail:
     """What of a replica belongs to its growing end. For the writer thread; ``_settings`` are set by any."""
 
     __slots__ = (
+        "_aside",
         "_changed",
-        "_disk",
         "_epochs",
         "_folder",
         "_host",
@@ -49,7 +72,6 @@ class Tail:
         epochs: LeaderEpochs,
         producers: ProducerMemory,
         folder: ReplicaFolder,
-        disk: GuardedDisk,
         host: ReplicaHost,
         settings: LogSettings,
         wall_ms: Callable[[], int],
@@ -58,14 +80,19 @@ class Tail:
         self._epochs = epochs
         self._producers = producers
         self._folder = folder
-        self._disk = disk
         self._host = host
         self._wall_ms = wall_ms
         self._unsynced = False
         self._unsynced_bytes = 0
+        self._aside: Aside | None = None
+        """What few replicas need; None: it has needed none so far."""
         self._settings = settings
         self._changed = False
         """Whether what quickens a start is older than the log."""
+
+    @property
+    def _disk(self) -> GuardedDisk:
+        return self._folder.disk
 
     def _write(self, parts: list[Part]) -> None:
         """Write batches that continue the log, with one system call for each segment that they touch."""
@@ -91,14 +118,95 @@ class Tail:
             self._host.segment_begun(self._folder.key)
         now_ms, buffers = self._wall_ms(), [buffer for part in parts for buffer in part.buffers]
         interval_bytes = self._settings.index_interval_bytes
-        self._shown.segments[-1].append(buffers, headers, now_ms=now_ms, index_interval_bytes=interval_bytes)
+        count = headers[-1].next_offset - headers[0].base_offset
+        flushed = self._flushes_with(count)
+        self._shown.segments[-1].append(
+            buffers, headers, now_ms=now_ms, index_interval_bytes=interval_bytes, sync=flushed
+        )
         self._folder.note_files()
         self._producers.apply(headers, seen_ms=now_ms)
         for header in headers:
             self._epochs.show(LeaderEpoch(header.leader_epoch), header.base_offset)
         self._changed = self._unsynced = True
+        if flushed:
+            self._note_flushed()
+        else:
+            self._note_unflushed(count, now_ms)
         self._shown.log_end_offset = headers[-1].next_offset
         self._grew(sum([header.size_bytes for header in headers]))
+
+    def _flushes_with(self, count: int) -> bool:
+        """Whether so many records are to be on the disk when they count as written; the names are then there already.
+
+        So neither a fetch nor the high watermark sees what is not flushed yet, and a flush that is refused for want of
+        a descriptor is refused before anything is written.
+        """
+        flush_messages = self._settings.flush_messages
+        if flush_messages is None:
+            return False
+        aside = self._kept_aside()
+        if aside.unflushed + count < flush_messages:
+            return False
+        last = self._shown.segments[-1]
+        if last.size_bytes == 0:
+            last.create()
+        self._sync_names(aside)
+        return True
+
+    def _note_unflushed(self, count: int, now_ms: int) -> None:
+        """So many records were written and are to be brought to the disk in time, as the topic's settings say."""
+        settings = self._settings
+        if settings.flush_messages is None and settings.flush_ms is None:
+            return
+        aside = self._kept_aside()
+        aside.unflushed += count
+        if settings.flush_ms is not None and not aside.flush_noted:
+            aside.flush_noted = True
+            self._host.flush_in_time(self._folder.key, now_ms + settings.flush_ms)
+
+    def _note_flushed(self) -> None:
+        self._unsynced, self._unsynced_bytes = False, 0
+        self._kept_aside().unflushed = 0
+
+    def _kept_aside(self) -> Aside:
+        if self._aside is None:
+            self._aside = Aside()
+        return self._aside
+
+    def _sync_names(self, aside: Aside) -> None:
+        """Bring the names of its folder and files to the disk, unless they are. Any thread."""
+        changes = aside.names_changed
+        if aside.names_synced < changes:
+            self._folder.sync_names()
+            # What changes under this thread is for the next time.
+            aside.names_synced = changes
+
+    def _names_changed(self) -> None:
+        """Names in its folder are others, and not on the disk yet."""
+        self._folder.changed()
+        if self._aside is not None:
+            self._aside.names_changed += 1
+
+    def flush_beside(self) -> None:
+        """Bring to the disk what was appended by now, while the writer goes on. For one thread at a time, and any.
+
+        What was closed meanwhile is there already. A segment that is gone, or was cut, is the replica's to find.
+
+        Raises:
+            DirectoryFailedError: what was written may be lost.
+        """
+        aside = self._aside
+        if aside is None:
+            return
+        # First, so that what is appended from here on is noted anew.
+        aside.flush_noted = False
+        with suppress(DamagedFileError):
+            try:
+                self._shown.segments[-1].sync()
+                self._sync_names(aside)
+            except ResourceExhaustedError:
+                # No descriptor for it now.
+                self._host.flush_in_time(self._folder.key, self._wall_ms() + FLUSH_AGAIN_MS)
 
     def _grew(self, size_bytes: int) -> None:
         self._unsynced_bytes += size_bytes
@@ -114,6 +222,8 @@ class Tail:
         last = self._shown.segments[-1]
         last.sync()
         self._unsynced_bytes = 0
+        if self._aside is not None:
+            self._aside.unflushed = 0
         self._save_what_quickens()
         self._epochs.write()
         following = Segment.empty(self._folder.path, self._disk, last.next_offset)
@@ -125,6 +235,8 @@ class Tail:
             last.set_aside(self._host)
         else:
             self._shown.segments = (*self._shown.segments, following)
+        if self._settings.is_compacted:
+            self._host.segment_closed(self._folder.key)
 
     def _save_what_quickens(self) -> None:
         """Save index and snapshot. A full disk has no room for what can be made again from the batches."""
@@ -155,5 +267,5 @@ class Tail:
         with suppress(ResourceExhaustedError):
             self._producers.save(last.next_offset, self._shown.segments, at_base=True)
         self._shown.segments = (*self._shown.segments, following)
-        self._folder.changed()
+        self._names_changed()
         self._unsynced, self._unsynced_bytes = False, 0

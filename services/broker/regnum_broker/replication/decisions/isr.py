@@ -6,15 +6,16 @@ no longer than the lag limit; a follower that only waits for records that do not
 Constraints: the leader sees fetches, nothing else. A fetch at offset f says that the follower holds everything below f.
 
 Algorithm: *caught up* means that the follower's log end equals the leader's, or that it has been so within the lag
-limit. The second part is measured by fetches: one that asks for the leader's log end counts as of now, and one that
-asks for what was the leader's log end at the follower's previous fetch counts as of that previous fetch (a follower
-under steady load is always one fetch behind). A follower may join under three conditions: its log end reaches the
-high watermark, it reaches the start of the leader's epoch (the high watermark of a new leader may be behind the true
-one), and it has fetched in the leader's epoch. The registration that must be live as well (safety rule S3) is checked
-by the write itself.
+limit. The second part is measured by fetches: one that asks for the leader's log end counts as of now. Otherwise the
+leader's log end is noted, and the fetch that reaches it counts as of the moment of the note; then it is noted anew.
+(A follower under steady load is always one fetch behind, and one that is far away as many as are on their way.) A
+follower may join under three conditions: its log end reaches the high watermark, it reaches the start of the leader's
+epoch (the high watermark of a new leader may be behind the true one), and it has fetched in the leader's epoch. The
+registration that must be live as well (safety rule S3) is checked by the write itself.
 
 Example: the leader ends at 10. The follower fetches at 5 at t1, and the leader grows to 15: fetch at 10 at t2 proves
-that it was caught up at t1. Fetch at 15 at t3, with the leader still at 15: caught up at t3.
+that it was caught up at t1. Fetch at 15 at t3, with the leader still at 15: caught up at t3. Had it fetched at 8 at
+t2, the 10 of t1 would still be what it has to reach.
 """
 
 import math
@@ -40,7 +41,7 @@ class FollowerProgress:
     caught_up_s: float = NEVER_S
     """Newest moment (monotonic seconds) at which it is known to have been caught up."""
     fetched_s: float = NEVER_S
-    """Moment of its newest fetch."""
+    """Moment of the fetch at which the leader's log end was noted: the newest, or the last that it has yet to reach."""
     leader_end_at_fetch: int = UNKNOWN_OFFSET
     """Log end of the leader at that moment."""
 
@@ -67,10 +68,13 @@ def at_same_epoch(progress: FollowerProgress, *, in_sync: bool, leader_end: int,
 
 def after_fetch(progress: FollowerProgress, *, offset: int, leader_end: int, now_s: float) -> FollowerProgress:
     """Progress after a fetch at ``offset`` while the leader ends at ``leader_end``."""
+    noted = progress.leader_end_at_fetch
+    if noted != UNKNOWN_OFFSET and offset < min(noted, leader_end):
+        return replace(progress, log_end_offset=offset)
     caught_up_s = progress.caught_up_s
     if offset >= leader_end:
         caught_up_s = max(caught_up_s, now_s)
-    elif progress.leader_end_at_fetch != UNKNOWN_OFFSET and offset >= progress.leader_end_at_fetch:
+    elif noted != UNKNOWN_OFFSET:
         caught_up_s = max(caught_up_s, progress.fetched_s)
     return FollowerProgress(
         log_end_offset=offset, caught_up_s=caught_up_s, fetched_s=now_s, leader_end_at_fetch=leader_end

@@ -1,14 +1,16 @@
 """One partition of a fetch session: what the follower said of it, and what may be answered.
 
-The functions look and change nothing; the session acts.
+The functions look and change nothing of it; the session acts.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey
+from regnum_records.header import end_offset_of
 from regnum_service.errors import Code
 
 from regnum_broker.log.errors import DirectoryFailedError, OffsetOutOfRangeError, StorageError, UnknownReplicaError
@@ -16,6 +18,8 @@ from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.decisions import truncation
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition
+from regnum_broker.replication.sessions.fresh_appends import NO_BATCHES, Batches, FreshAppends
+from regnum_broker.storage import Storage
 
 UNSENT: Final = 0
 """In place of a high watermark that the follower is known to have. None is below 0, and one of 0 is no news to anybody:
@@ -55,6 +59,8 @@ class Position:
         "key",
         "last_epoch",
         "log_start",
+        "named_in",
+        "next_offset",
         "offset",
         "sent_high_watermark",
         "sent_log_start",
@@ -68,6 +74,11 @@ class Position:
         self.commits: Final = commits
         self.epoch = 0
         self.offset = 0
+        """Where the follower's log ends, as it said: all that counts as acknowledged."""
+        self.next_offset = 0
+        """Where what is sent next begins: behind what is on its way."""
+        self.named_in = 0
+        """Number of the answer that named it last with more than a high watermark; 0: none did."""
         self.last_epoch = 0
         self.sent_high_watermark = UNSENT
         """What the follower was told since it named its position."""
@@ -84,6 +95,21 @@ class Position:
     def set(self) -> None:
         """The partition moved."""
         self.session.moved(self.key)
+
+    def take(self, wanted: replication_pb2.FetchPosition, *, answers_taken: int) -> None:
+        """Take up what the follower says of it, who has carried out so many answers."""
+        self.epoch = wanted.current_leader_epoch
+        self.offset = wanted.fetch_offset
+        self.last_epoch = wanted.last_fetched_epoch
+        self.log_start = self.sent_log_start = wanted.log_start_offset
+        self.counted = False
+        if not wanted.continues or self.named_in <= answers_taken:
+            # Nothing is on its way, or nothing of it will be taken.
+            self.next_offset = self.offset
+            self.awaited = False
+        if not wanted.continues:
+            # What was sent before may have been meant for another role of the follower, which took nothing from it.
+            self.sent_high_watermark = UNSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +142,9 @@ def refusal(position: Position, partition: Partition | None, follower: BrokerId 
     return None
 
 
-def read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[bytes | Code]:
+def read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[Batches | Code]:
     """On a reader thread: read one log after another until the answer is full; at least one."""
-    found: list[bytes | Code] = []
+    found: list[Batches | Code] = []
     room = bytes_max
     for log, offset in wanted:
         if found and room <= 0:
@@ -135,9 +161,30 @@ def read_logs(wanted: list[tuple[ReplicaLog, int]], bytes_max: int) -> list[byte
         except StorageError:
             found.append(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR)
         else:
-            found.append(data)
+            found.append(Batches(data, end_offset_of(data) if data else offset))
             room -= len(data)
     return found
+
+
+async def data_of(
+    reads: list[Read], bytes_max: int, *, fresh: FreshAppends, storage: Storage
+) -> list[tuple[Read, Batches | Code | None]]:
+    """What there is for each, as far as there is room (None: there is not); who keeps up goes first."""
+    found: list[tuple[Read, Batches | Code | None]] = []
+    behind: list[Read] = []
+    room = bytes_max
+    for read in reads:
+        batches = fresh.read(read.leadership, read.position.next_offset, room) if room > 0 else NO_BATCHES
+        if batches.data:
+            found.append((read, batches))
+            room -= len(batches.data)
+        else:
+            behind.append(read)
+    if not behind:
+        return found
+    wanted = [(read.partition.log, read.position.next_offset) for read in behind] if room > 0 else []
+    read_now = await storage.read(lambda: read_logs(wanted, room)) if wanted else []
+    return found + list(itertools.zip_longest(behind, read_now))
 
 
 def divergence(position: Position, partition: Partition) -> replication_pb2.DivergingEpoch | None:
@@ -165,6 +212,14 @@ def add_to(
         high_watermark=partition.high_watermark,
         log_start_offset=partition.log.log_start_offset,
         log_end_offset=partition.log.log_end_offset,
+    )
+
+
+def has_moved(position: Position, partition: Partition) -> bool:
+    """Whether the follower is to hear of a high watermark or a log start."""
+    return (
+        partition.high_watermark != position.sent_high_watermark
+        or partition.log.log_start_offset > position.sent_log_start
     )
 
 

@@ -7,40 +7,44 @@ rides on the next answer, whatever that is about: a follower that may lead next 
 What a throttle holds back is set aside until there is room again: else each record of another partition would have
 all of a broker's moving replicas looked at.
 
-One task answers, a request at a time, and gives the loop turns while it looks at thousands of partitions: roles and
-logs may change between two partitions, as they may between two answers.
+One task takes requests up and answers, and gives the loop turns while it looks at thousands of partitions: roles and
+logs may change between two partitions, as they may between two answers. When an answer may go is for ``window`` to say.
 """
 
 import asyncio
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from regnum.replication.v1 import replication_pb2
 from regnum.types.v1 import errors_pb2
-from regnum_model.ids import BrokerEpoch, BrokerId, PartitionKey, Registration, TopicId
+from regnum_model.ids import PartitionKey, TopicId
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
 
+from regnum_broker.replication.decisions.window import Window
 from regnum_broker.replication.leader import FollowerStream, Leadership
 from regnum_broker.replication.partition import Partition
 from regnum_broker.replication.purgatory import Signal
+from regnum_broker.replication.sessions.allowance import Allowance
 from regnum_broker.replication.sessions.fetch_positions import (
     UNSENT,
     Commits,
     Position,
     Read,
     add_to,
+    data_of,
     divergence,
-    read_logs,
+    has_moved,
     refusal,
     unsubscribe,
 )
 from regnum_broker.replication.sessions.follower_streams import FollowerStreams
-from regnum_broker.replication.sessions.fresh_appends import FreshAppends
-from regnum_broker.replication.throttle import UNLIMITED, Meter
+from regnum_broker.replication.sessions.fresh_appends import Batches, FreshAppends
+from regnum_broker.replication.throttle import Meter
 from regnum_broker.storage import Storage
 
 ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -81,9 +85,7 @@ class FetchSession:
         fresh: FreshAppends | None = None,
     ) -> None:
         self._fresh: Final = fresh or FreshAppends()
-        self._throttle: Final = throttle or Meter(clock)
-        self._throttled_max = UNLIMITED
-        """Bytes of new replicas that the present request takes."""
+        self._allowance: Final = Allowance(throttle or Meter(clock))
         self._find: Final = find
         self._arrivals: Final = arrivals
         self._streams: Final = streams
@@ -97,9 +99,16 @@ class FetchSession:
         self._wake: Final = asyncio.Event()
         self._requests: Final[deque[replication_pb2.FetchReplicaRequest]] = deque()
         self._ended = False
-        self._skipped = False
-        """Whether the last request was answered with nothing because another waited."""
+        self._window: Final = Window()
+        self._patience_s = 0.0
+        """When an answer is sent with nothing in it."""
+        self._busy = False
+        """Whether there was something to send when the newest request came."""
+        self._attentive = False
+        """Whether what is new would be sent now: else it is noted, and nobody is woken for it."""
         self._stream: FollowerStream | None = None
+        self._unordered: Final[set[PartitionKey]] = set()
+        """Partitions for which this broker has no order yet. They are looked at each time."""
         self._held_back: dict[PartitionKey, None] = {}
         """New replicas for which there was no room."""
         self._held_since_s = 0.0
@@ -127,73 +136,74 @@ class FetchSession:
     def moved(self, key: PartitionKey) -> None:
         """A partition of the session has something new."""
         self._dirty[key] = None
-        self._wake.set()
+        if self._attentive:
+            self._wake.set()
 
     async def next_answer(self) -> replication_pb2.FetchReplicaResponse | None:
-        """The answer to the next request; None when the stream has ended.
+        """The next answer, as soon as there is something to say and the follower may be sent it; None: the end.
 
         Raises:
             RegnumError: the requests do not belong together, or come from an earlier life of the follower.
         """
-        while not self._requests:
-            if self._ended:
+        window = self._window
+        while True:
+            self._wake.clear()
+            while self._requests and self._may_take_up(self._requests[0]):
+                await self._take_up(self._requests.popleft())
+            if self._ended and not window.idle:
                 return None
-            self._wake.clear()
-            await self._wake.wait()
-        request = self._requests.popleft()
-        stream = self._identify(request)
-        await self._take_positions(request, stream)
-        bytes_max = min(max(request.max_bytes, 1), ANSWER_BYTES_MAX)
-        self._throttled_max = max(request.throttled_bytes_max, 0) if request.HasField("throttled_bytes_max") else -1
-        deadline_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
-        loop = asyncio.get_running_loop()
-        answer = replication_pb2.FetchReplicaResponse()
-        # One that another follows is told no more than that it was heard, so that soon only one is under way again. But
-        # not two in a row: while partitions are added without end, records of the others are not to wait for that end.
-        self._skipped = bool(self._requests) and not self._skipped
-        while not self._skipped:
-            self._wake.clear()
-            answer = await self._collect(bytes_max)
-            if answer.partitions or self._requests or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
-                break
-            remaining_s = deadline_s - self._clock.monotonic()
-            if remaining_s <= 0:
-                break
-            # A timer, and no time-out: idle streams are what a broker at rest spends its time on.
-            pause_s = min(remaining_s, self._held_pause_s()) if self._held_back else remaining_s
-            patience = loop.call_later(pause_s, self._wake.set)
-            try:
-                await self._wake.wait()
-            finally:
-                patience.cancel()
-            if loop.time() >= patience.when() and pause_s == remaining_s:
-                break
-        self._add_watermarks(answer)
-        return answer
+            now_s = self._clock.monotonic()
+            opens_s = window.opens_s(busy=self._busy)
+            if opens_s <= now_s:
+                self._attentive = True
+                answer = await self._collect(window.room_bytes)
+                if self._is_due(answer):
+                    return self._sent(answer)
+                opens_s = self._patience_s if window.idle else math.inf
+                if self._held_back:
+                    opens_s = min(opens_s, now_s + min(self._allowance.pause_s() or HELD_S_MAX, HELD_S_MAX))
+            await _set_by(self._wake, opens_s - now_s)
 
-    def _identify(self, request: replication_pb2.FetchReplicaRequest) -> FollowerStream:
-        broker, epoch = BrokerId(request.replica_id), BrokerEpoch(request.broker_epoch)
-        if broker < 0 or epoch < 0 or request.max_wait_ms < 0:
+    @property
+    def is_busy(self) -> bool:
+        """Whether there was something to send when the newest request came: more is to be expected."""
+        return self._busy
+
+    def _may_take_up(self, request: replication_pb2.FetchReplicaRequest) -> bool:
+        """Whether the next request is looked at now.
+
+        A follower that does not say what it has taken (one of before) counts an answer for each request, and throws
+        away what an answer says of a partition that it named after the request which that answers.
+        """
+        return request.HasField("answers_taken") or self._window.sent >= self._window.requests
+
+    async def _take_up(self, request: replication_pb2.FetchReplicaRequest) -> None:
+        self._stream = stream = self._streams.identify(request, self._stream, now_s=self._clock.monotonic())
+        taken = request.answers_taken if request.HasField("answers_taken") else None
+        if not self._window.asked(taken, bytes_max=min(max(request.max_bytes, 1), ANSWER_BYTES_MAX)):
             raise RegnumError(
-                errors_pb2.ERROR_CODE_INVALID_REQUEST, "replica id, broker epoch and wait are not negative"
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"{taken} answers taken: {self._window.sent} were sent, and {self._window.taken} were taken before",
             )
-        newest = self._streams.newest_epoch_of(broker)
-        if newest is not None and epoch < newest:
-            raise RegnumError(
-                errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
-                f"broker {broker} fetches with broker epoch {newest}; {epoch} is an earlier life of it",
-            )
-        stream, now_s = self._stream, self._clock.monotonic()
-        if stream is None:
-            stream = self._stream = FollowerStream(
-                broker=broker, broker_epoch=epoch, registration=Registration(request.registration), polled_s=now_s
-            )
-            self._streams.opened(stream)
-        elif stream.broker != broker:
-            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "a fetch stream belongs to one follower")
-        stream.broker_epoch, stream.registration = epoch, Registration(request.registration)
-        stream.polled_s = now_s
-        return stream
+        self._allowance.take(request)
+        self._patience_s = self._clock.monotonic() + min(request.max_wait_ms / 1000, WAIT_S_MAX)
+        await self._take_positions(request, stream)
+        # What waits for an order says nothing of the load.
+        self._busy = len(self._dirty) > len(self._unordered.intersection(self._dirty))
+
+    def _is_due(self, answer: replication_pb2.FetchReplicaResponse) -> bool:
+        """Whether it is sent now; else what there is to say waits for more."""
+        if answer.partitions or self._ended or len(self._watermarks) >= WATERMARKS_MAX:
+            return True
+        hurried = self._window.hurried or bool(self._requests)
+        return self._window.idle and (hurried or self._clock.monotonic() >= self._patience_s)
+
+    def _sent(self, answer: replication_pb2.FetchReplicaResponse) -> replication_pb2.FetchReplicaResponse:
+        self._attentive = False
+        self._add_watermarks(answer)
+        answer.requests_taken = self._window.requests
+        self._window.answered(sum(len(item.records) for item in answer.partitions), now_s=self._clock.monotonic())
+        return answer
 
     async def _take_positions(self, request: replication_pb2.FetchReplicaRequest, stream: FollowerStream) -> None:
         turns = Turns(SLICE)
@@ -205,22 +215,17 @@ class FetchSession:
                 self._dirty.pop(key, None)
                 self._held_back.pop(key, None)
                 self._watermarks.pop(key, None)
+                self._unordered.discard(key)
             await turns.took()
         for wanted in request.positions:
             key = PartitionKey(TopicId(wanted.topic_id), wanted.partition)
             position = self._positions.get(key)
             if position is None:
                 position = self._positions[key] = Position(self, key, Commits(key, self._watermarks))
-            # What was sent before may have been meant for another role of the follower, which took nothing from it.
-            position.sent_high_watermark = UNSENT
-            position.epoch = wanted.current_leader_epoch
-            position.offset = wanted.fetch_offset
-            position.last_epoch = wanted.last_fetched_epoch
-            position.log_start = position.sent_log_start = wanted.log_start_offset
-            position.awaited = position.counted = False
+            position.take(wanted, answers_taken=self._window.taken)
             partition = self._subscribe(position)
             self._count(position, partition, stream)
-            if not position.counted or partition is None or position.offset != partition.log.log_end_offset:
+            if not position.counted or partition is None or position.next_offset != partition.log.log_end_offset:
                 # Else there is nothing to say: it stands at the end of a log like its own, and hears of what comes.
                 self._dirty[key] = None
             if partition is None or partition.high_watermark != UNSENT:
@@ -276,7 +281,9 @@ class FetchSession:
             if refused in AWAITED:
                 # The follower heard of the new leader before the leader itself did: the order is on its way.
                 self._dirty[key] = None
+                self._unordered.add(key)
                 continue
+            self._unordered.discard(key)
             if partition is None or refused is not None:
                 self._refuse(answer, position, partition, refused or errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
             else:
@@ -299,12 +306,12 @@ class FetchSession:
         self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int
     ) -> None:
         """What goes to new replicas, as far as this broker and the follower allow."""
-        room, first = self._throttled_room(bytes_max), len(answer.partitions)
+        room, first = self._allowance.room(bytes_max), len(answer.partitions)
         if room > 0:
             await self._read(answer, reads, room)
             for item in answer.partitions[first:]:
                 item.throttled = bool(item.records)
-            self._throttle.count(sum(len(item.records) for item in answer.partitions[first:]))
+            self._allowance.count(sum(len(item.records) for item in answer.partitions[first:]))
         if not self._held_back:
             self._held_since_s = self._clock.monotonic()
         for read in reads:
@@ -312,16 +319,8 @@ class FetchSession:
                 self._dirty.pop(read.position.key, None)
                 self._held_back[read.position.key] = None
 
-    def _throttled_room(self, bytes_max: int) -> int:
-        """Bytes that may go to new replicas now."""
-        return min(one for one in (self._throttle.allowance(), self._throttled_max, bytes_max) if one != UNLIMITED)
-
     def _may_be_let_go(self, bytes_max: int) -> bool:
-        return self._throttled_room(bytes_max) > 0 or self._clock.monotonic() >= self._held_since_s + HELD_S_MAX
-
-    def _held_pause_s(self) -> float:
-        """Seconds until what is held back is looked at; where the follower has no room, its next request tells."""
-        return min(self._throttle.pause_s() or HELD_S_MAX, HELD_S_MAX)
+        return self._allowance.room(bytes_max) > 0 or self._clock.monotonic() >= self._held_since_s + HELD_S_MAX
 
     def _look(
         self,
@@ -338,12 +337,12 @@ class FetchSession:
             add_to(answer, position, partition).diverging_epoch.CopyFrom(diverging)
             # The follower goes back and takes nothing else from this answer.
             position.sent_high_watermark = UNSENT
-            position.awaited = True
+            self._await(position)
             return
         if not position.counted and self._stream is not None:
             # It waited for this broker to become leader.
             self._count(position, partition, self._stream)
-        if position.offset < partition.log.log_end_offset:
+        if position.next_offset < partition.log.log_end_offset:
             reads.append(Read(position, partition, leadership))
 
     def _refuse(
@@ -360,13 +359,18 @@ class FetchSession:
             refused.log_start_offset = partition.log.log_start_offset
             refused.log_end_offset = partition.log.log_end_offset
         position.sent_high_watermark = UNSENT
+        self._await(position)
+
+    def _await(self, position: Position) -> None:
+        """Say no more of it until the follower has taken the present answer and named it."""
         position.awaited = True
+        position.named_in = self._window.sent + 1
 
     async def _read(self, answer: replication_pb2.FetchReplicaResponse, reads: list[Read], bytes_max: int) -> int:
         """Add records to an answer; how many bytes of what it may have are left."""
         left = bytes_max
         turns = Turns(SLICE)
-        for read, data in await _data_of(reads, bytes_max, fresh=self._fresh, storage=self._storage):
+        for read, data in await data_of(reads, bytes_max, fresh=self._fresh, storage=self._storage):
             await turns.took()
             position, partition = read.position, read.partition
             if data is None:
@@ -375,14 +379,25 @@ class FetchSession:
                 continue
             if partition.role is not read.leadership or position.key not in self._positions:
                 self._dirty[position.key] = None
-            elif isinstance(data, bytes):
-                if data:
-                    add_to(answer, position, partition).records = data
-                    position.awaited = True
-                    left -= len(data)
+            elif isinstance(data, Batches):
+                if data.data:
+                    add_to(answer, position, partition).records = data.data
+                    left -= len(data.data)
+                    self._follow_up(read, data.end_offset)
             else:
                 self._refuse(answer, position, partition, data)
         return left
+
+    def _follow_up(self, read: Read, end_offset: int) -> None:
+        """Batches up to there are in the answer."""
+        position = read.position
+        if not self._window.piped or self._is_throttled(read):
+            self._await(position)
+            return
+        position.named_in = self._window.sent + 1
+        position.next_offset = end_offset
+        if end_offset < read.partition.log.log_end_offset:
+            self._dirty[position.key] = None
 
     def _add_watermarks(self, answer: replication_pb2.FetchReplicaResponse) -> None:
         """Add high watermarks and log starts that moved since they were sent; more than fit ride on the next one."""
@@ -394,37 +409,21 @@ class FetchSession:
                 position is not None
                 and not position.awaited
                 and partition is not None
-                and _has_moved(position, partition)
+                and has_moved(position, partition)
                 and self._refusal(position, partition) is None
                 and divergence(position, partition) is None
             ):
                 add_to(answer, position, partition)
 
 
-def _has_moved(position: Position, partition: Partition) -> bool:
-    """Whether the follower is to hear of a high watermark or a log start."""
-    return (
-        partition.high_watermark != position.sent_high_watermark
-        or partition.log.log_start_offset > position.sent_log_start
-    )
-
-
-async def _data_of(
-    reads: list[Read], bytes_max: int, *, fresh: FreshAppends, storage: Storage
-) -> list[tuple[Read, bytes | Code | None]]:
-    """What there is for each, as far as there is room (None: there is not); who keeps up goes first."""
-    found: list[tuple[Read, bytes | Code | None]] = []
-    behind: list[Read] = []
-    room = bytes_max
-    for read in reads:
-        data = fresh.read(read.leadership, read.position.offset, room) if room > 0 else b""
-        if data:
-            found.append((read, data))
-            room -= len(data)
-        else:
-            behind.append(read)
-    if not behind:
-        return found
-    wanted = [(read.partition.log, read.position.offset) for read in behind] if room > 0 else []
-    read_now = await storage.read(lambda: read_logs(wanted, room)) if wanted else []
-    return found + list(itertools.zip_longest(behind, read_now))
+async def _set_by(wake: asyncio.Event, within_s: float) -> None:
+    """Return when it is set, or as if it had been after that time."""
+    if within_s == math.inf:
+        await wake.wait()
+        return
+    # A timer, and no time-out: idle streams are what a broker at rest spends its time on.
+    timer = asyncio.get_running_loop().call_later(within_s, wake.set)
+    try:
+        await wake.wait()
+    finally:
+        timer.cancel()

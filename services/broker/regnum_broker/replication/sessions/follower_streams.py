@@ -6,7 +6,10 @@ what the store records of a member is checked by the leadership itself.
 
 from typing import Final
 
-from regnum_model.ids import BrokerEpoch, BrokerId
+from regnum.replication.v1 import replication_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerEpoch, BrokerId, Registration
+from regnum_service.errors import RegnumError
 
 from regnum_broker.replication.leader import FollowerStream
 
@@ -16,6 +19,41 @@ class FollowerStreams:
 
     def __init__(self) -> None:
         self._open: Final[dict[BrokerId, set[FollowerStream]]] = {}
+
+    def identify(
+        self, request: replication_pb2.FetchReplicaRequest, stream: FollowerStream | None, *, now_s: float
+    ) -> FollowerStream:
+        """The stream that a request belongs to, which says now what the request says.
+
+        Args:
+            request: just taken up.
+            stream: what it came on; None: it is the first.
+            now_s: monotonic seconds.
+
+        Raises:
+            RegnumError: it is of another follower than those before it, or of an earlier life of the follower.
+        """
+        broker, epoch = BrokerId(request.replica_id), BrokerEpoch(request.broker_epoch)
+        if broker < 0 or epoch < 0 or request.max_wait_ms < 0:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, "replica id, broker epoch and wait are not negative"
+            )
+        newest = self.newest_epoch_of(broker)
+        if newest is not None and epoch < newest:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH,
+                f"broker {broker} fetches with broker epoch {newest}; {epoch} is an earlier life of it",
+            )
+        if stream is None:
+            stream = FollowerStream(
+                broker=broker, broker_epoch=epoch, registration=Registration(request.registration), polled_s=now_s
+            )
+            self.opened(stream)
+        elif stream.broker != broker:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "a fetch stream belongs to one follower")
+        stream.broker_epoch, stream.registration = epoch, Registration(request.registration)
+        stream.polled_s = now_s
+        return stream
 
     def opened(self, stream: FollowerStream) -> None:
         """A stream said whose it is."""

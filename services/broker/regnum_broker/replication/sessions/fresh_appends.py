@@ -23,6 +23,19 @@ EACH_BYTES_MAX: Final = 2 * 1024 * 1024
 """The same of one leadership; a batch that has more alone is not kept."""
 
 
+class Batches(NamedTuple):
+    """Whole batches, one after another."""
+
+    data: bytes
+    """They themselves; empty: none."""
+    end_offset: int
+    """Offset after their last record; where there are none, the one that was asked for."""
+
+
+NO_BATCHES: Final = Batches(b"", -1)
+"""Where nothing was asked for."""
+
+
 class _Fresh(NamedTuple):
     """One batch as it is in the log."""
 
@@ -67,11 +80,12 @@ class FreshAppends:
         while self.size_bytes > self._bytes_max:
             self._forget(next(iter(self._kept)))
 
-    def read(self, leadership: Leadership, offset: int, bytes_max: int) -> bytes:
+    def read(self, leadership: Leadership, offset: int, bytes_max: int) -> Batches:
         """Whole batches from that offset on, at least one if the first is here; nothing: read the log."""
         kept = self._kept.get(leadership)
         if kept is None or not kept[0].base_offset <= offset < kept[-1].next_offset:
-            return b""
+            return Batches(b"", offset)
+        end = offset
         found: list[bytes] = []
         size = 0
         for fresh in kept:
@@ -81,7 +95,8 @@ class FreshAppends:
                 break
             found.append(fresh.data)
             size += len(fresh.data)
-        return found[0] if len(found) == 1 else b"".join(found)
+            end = fresh.next_offset
+        return Batches(found[0] if len(found) == 1 else b"".join(found), end)
 
     def _forget(self, leadership: Leadership) -> None:
         del self._kept[leadership]

@@ -1,9 +1,10 @@
-"""`regnum groups`: list, describe with lag, delete."""
+"""`regnum groups`: list, describe with lag, delete; ``resetting`` has the rest."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from regnum_client.commands.groups import resetting
 from regnum_client.commands.invocation import (
     TIMEOUT_S,
     BootstrapOption,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 LIST_COLUMNS: Final = ("group", "state", "protocol_type", "coordinator")
 OFFSET_COLUMNS: Final = ("topic", "partition", "committed", "log_end", "lag", "metadata")
-MEMBER_COLUMNS: Final = ("member", "instance", "client_id", "host", "leader", "assignment_bytes")
+MEMBER_COLUMNS: Final = ("member", "instance", "client_id", "host", "leader", "assigned")
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 
@@ -33,6 +34,7 @@ group = typer.Typer(cls=Group, help="Consumer groups: who is in them, and how fa
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
+    resetting.add_to(group)
     app.add_typer(group, name="groups")
     app.add_typer(group, name="group", hidden=True)
 
@@ -101,6 +103,7 @@ def describe(
                 "client_id": one.client_id,
                 "host": one.client_host,
                 "leader": one.member_id == described.leader,
+                "assigned": _assigned(one.assignment, described.protocol_type),
                 "assignment_bytes": len(one.assignment),
             }
             for one in described.members
@@ -139,6 +142,15 @@ def delete(
     emit_one({"group": name, "state": state, "offsets": offsets, "deleted": yes}, output)
     if not yes:
         note("nothing was deleted; give --yes to lose these offsets")
+
+
+def _assigned(assignment: bytes, protocol_type: str) -> list[str]:
+    """Partitions, as a consumer's assignor wrote them; of other kinds of members nobody knows."""
+    from regnum_client.consumer.groups.consumer_protocol import PROTOCOL_TYPE, assignment_of  # noqa: PLC0415
+
+    if protocol_type != PROTOCOL_TYPE:
+        return []
+    return [f"{topic}-{number}" for topic, number in sorted(assignment_of(assignment))]
 
 
 def _offset_row(

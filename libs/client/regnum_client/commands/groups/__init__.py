@@ -1,0 +1,1 @@
+"""`regnum groups`."""

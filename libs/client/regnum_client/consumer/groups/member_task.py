@@ -1,0 +1,357 @@
+"""Carries a member of a group through its life: ``membership`` decides, this calls, waits and reports back."""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from regnum.broker.v1 import group_pb2
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_client.consumer.groups.assignors import is_cooperative
+from regnum_client.consumer.groups.consumer_protocol import (
+    PROTOCOL_TYPE,
+    assignment_bytes,
+    assignment_of,
+    subscription_bytes,
+)
+from regnum_client.consumer.groups.coordinator import CoordinatorCalls, may_pass
+from regnum_client.consumer.groups.gate import Gate
+from regnum_client.consumer.groups.handover import Handover
+from regnum_client.consumer.groups.leading import Leading
+from regnum_client.consumer.groups.member_events import (
+    Action,
+    Closed,
+    Event,
+    GiveUp,
+    Join,
+    JoinAgain,
+    Joined,
+    Leave,
+    Left,
+    PartitionsChanged,
+    PollExpired,
+    Refused,
+    Sync,
+    SyncAgain,
+    Synced,
+    TakeUp,
+    Unheard,
+)
+from regnum_client.consumer.groups.membership import Member, Phase, action_of, after
+from regnum_client.consumer.settings import ConsumerSettings
+from regnum_client.errors import MaxPollIntervalExceededError
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger("regnum_client")
+
+LEAVE_S: Final = 5.0
+"""The coordinator hears that a member goes, or finds out by its silence."""
+AGAIN_S: Final = 0.1
+"""Pause after a call was refused, before what follows from that."""
+
+
+class MemberTask:
+    """Of one consumer. Three tasks at most, besides what a listener does."""
+
+    def __init__(
+        self,
+        calls: CoordinatorCalls,
+        *,
+        instance_id: str,
+        gate: Gate,
+        handover: Handover,
+        leading: Leading,
+        settings: ConsumerSettings,
+        clock: Clock,
+        chance: random.Random,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Only assigns; ``failed`` hears of a defect."""
+        self._calls: Final = calls
+        self._instance_id: Final = instance_id
+        self._gate: Final = gate
+        self._handover: Final = handover
+        self._leading: Final = leading
+        self._settings: Final = settings
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self._failed: Final = failed
+        self.member = Member(
+            cooperative=is_cooperative(settings.partition_assignment_strategy), static=bool(instance_id)
+        )
+        """As it is now."""
+        self._events: Final[deque[Event]] = deque()
+        self._woken: Final = asyncio.Event()
+        self._going_on: tuple[Action, asyncio.Task[Event]] | None = None
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        jobs = {"group-member": self._run, "group-heartbeat": self._beat}
+        if self._settings.enable_auto_commit:
+            jobs["group-auto-commit"] = self._commit_often
+        for name, job in jobs.items():
+            task = asyncio.create_task(job(), name=name)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    def tell(self, event: Event) -> None:
+        """Something happened; what is known to wait is not said twice."""
+        if event not in self._events:
+            self._events.append(event)
+            self._woken.set()
+            if isinstance(event, Refused | Unheard | PollExpired) and self._tasks and not self._tasks[0].done():
+                # While partitions change hands it waits, and what it says holds all the same.
+                self._gate.hold()
+
+    def look(self) -> None:
+        """There may be news of topics."""
+        if self._leading.is_outdated:
+            self.tell(PartitionsChanged())
+
+    async def close(self) -> None:
+        """Give everything up, and leave."""
+        if not self._tasks:
+            return
+        self._gate.end()
+        self.tell(Closed())
+        settings = self._settings
+        try:
+            await asyncio.wait(self._tasks[:1], timeout=settings.commit_timeout_s + settings.request_timeout_s)
+        finally:
+            # Also when the caller does not wait for that.
+            tasks: list[asyncio.Task[None] | asyncio.Task[Event]] = [*self._tasks]
+            if self._going_on is not None:
+                tasks.append(self._going_on[1])
+            for task in tasks:
+                task.cancel()
+            self._tasks.clear()
+            self._handover.keep(frozenset())
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What the state asks for.
+
+    async def _run(self) -> None:
+        try:
+            while self.member.phase is not Phase.ENDED:
+                await self._keep_going()
+                self._set(after(self.member, await self._next_event()))
+        finally:
+            self._gate.settle()
+
+    def _set(self, member: Member) -> None:
+        if member.phase is not self.member.phase:
+            _LOG.debug(
+                "group %s: %s -> %s, generation %d",
+                self._calls.group_id,
+                self.member.phase.value,
+                member.phase.value,
+                member.generation,
+            )
+        self.member = member
+        self._handover.keep(member.readable)
+        if member.phase is Phase.ENDED and member.failure is not None:
+            self._gate.fail(RegnumError(member.failure.code, member.failure.message))  # type: ignore[arg-type]
+
+    async def _keep_going(self) -> None:
+        """Let go on what the state asks for, and nothing else."""
+        action = action_of(self.member)
+        if self._going_on is not None:
+            if self._going_on[0] == action:
+                return
+            _, task = self._going_on
+            self._going_on = None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            # It may just have been done.
+            self._handover.keep(self.member.readable)
+        if action is not None:
+            task = asyncio.create_task(self._carry_out(action), name=f"group-{type(action).__name__.lower()}")
+            task.add_done_callback(lambda _: self._woken.set())
+            self._going_on = (action, task)
+
+    async def _next_event(self) -> Event:
+        """What has happened; the end of what goes on comes first, and partitions change hands without interruption."""
+        while True:
+            if self._going_on is not None and self._going_on[1].done():
+                task = self._going_on[1]
+                self._going_on = None
+                return task.result()
+            if self._events and not self._gate.acting:
+                return self._events.popleft()
+            if not self._events:
+                self._gate.settle()
+            self._woken.clear()
+            await self._woken.wait()
+
+    async def _carry_out(self, action: Action) -> Event:
+        generation = self.member.generation
+        try:
+            match action:
+                case Join():
+                    return await self._join(action)
+                case Sync():
+                    return await self._sync(action)
+                case GiveUp():
+                    return await self._handover.give_up(action)
+                case TakeUp():
+                    return await self._handover.take_up(action)
+                case Leave():
+                    return await self._leave(action)
+        except RegnumError as error:
+            await self._clock.sleep(AGAIN_S * (0.5 + self._chance.random()))
+            return Refused(code=error.code, message=error.message, generation=generation)
+
+    async def _join(self, action: Join) -> Event:
+        settings = self._settings
+        data = subscription_bytes(action.subscription)
+        request = group_pb2.JoinGroupRequest(
+            header=self._calls.header,
+            group_id=self._calls.group_id,
+            member_id=action.member_id,
+            group_instance_id=self._instance_id,
+            session_timeout_ms=round(settings.session_timeout_s * 1000),
+            rebalance_timeout_ms=round(settings.max_poll_interval_s * 1000),
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                group_pb2.GroupProtocol(name=name, metadata=data) for name in settings.partition_assignment_strategy
+            ],
+        )
+        answer = await self._calls.ask(lambda stub: stub.JoinGroup, request, timeout_s=None)
+        if answer.join_again:
+            return JoinAgain(answer.member_id)
+        roll = tuple((one.member_id, one.group_instance_id, one.metadata) for one in answer.members)
+        leads = answer.leader == answer.member_id
+        if not leads:
+            self._leading.forget()
+        elif answer.skip_assignment:
+            await self._leading.watch_of(roll)
+        return Joined(
+            member_id=answer.member_id,
+            generation=answer.generation_id,
+            protocol=answer.protocol_name,
+            roll=roll if leads and not answer.skip_assignment else None,
+        )
+
+    async def _sync(self, action: Sync) -> Event:
+        assignments: list[group_pb2.GroupAssignment] = []
+        roll = action.roll
+        if roll is not None:
+            assigned = await self._insist(lambda: self._leading.assign(roll, action.protocol))
+            assignments = [
+                group_pb2.GroupAssignment(member_id=member_id, assignment=assignment_bytes(partitions))
+                for member_id, partitions in assigned.items()
+            ]
+        request = group_pb2.SyncGroupRequest(
+            header=self._calls.header,
+            group_id=self._calls.group_id,
+            generation_id=action.generation,
+            member_id=action.member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=action.protocol,
+            assignments=assignments,
+        )
+        answer = await self._calls.ask(lambda stub: stub.SyncGroup, request, timeout_s=None)
+        return SyncAgain() if answer.sync_again else Synced(assignment_of(answer.assignment))
+
+    async def _leave(self, action: Leave) -> Event:
+        request = group_pb2.LeaveGroupRequest(
+            header=self._calls.header,
+            group_id=self._calls.group_id,
+            members=[group_pb2.LeavingMember(member_id=action.member_id)],
+        )
+        try:
+            await self._calls.ask(lambda stub: stub.LeaveGroup, request, timeout_s=LEAVE_S)
+        except RegnumError as error:
+            _LOG.info("group %s: left without a word: %s", self._calls.group_id, error.message)
+        return Left()
+
+    async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask brokers what topics there are, until they say."""
+        while True:
+            try:
+                return await ask()
+            except RegnumError as error:
+                _LOG.warning("group %s: %s", self._calls.group_id, error.message)
+                await self._clock.sleep(AGAIN_S * (0.5 + self._chance.random()))
+
+    # What goes on beside.
+
+    async def _beat(self) -> None:
+        settings = self._settings
+        expired = False
+        while True:
+            await self._clock.sleep(min(settings.heartbeat_interval_s, settings.session_timeout_s / 3))
+            away_s = self._gate.away_s
+            if away_s <= settings.max_poll_interval_s:
+                expired = False
+            elif not expired:
+                expired = True
+                self._expire(away_s)
+            left_s = self._hear()
+            member = self.member
+            if not member.beats or expired or left_s <= 0:
+                continue
+            request = group_pb2.HeartbeatRequest(
+                header=self._calls.header,
+                group_id=self._calls.group_id,
+                generation_id=member.generation,
+                member_id=member.member_id,
+                group_instance_id=self._instance_id,
+            )
+            try:
+                await self._calls.ask(lambda stub: stub.Heartbeat, request, timeout_s=left_s)
+            except RegnumError as error:
+                self._hear()
+                if not may_pass(error):
+                    self.tell(
+                        Refused(
+                            code=error.code,
+                            message=error.message,
+                            generation=member.generation,
+                            aside=True,
+                            member_id=member.member_id,
+                        )
+                    )
+
+    def _hear(self) -> float:
+        """For how long the coordinator cannot yet have given away what this member has, in seconds."""
+        settings, member = self._settings, self.member
+        limit_s = settings.session_timeout_s
+        if member.is_held:
+            limit_s += settings.request_timeout_s
+        left_s = self._calls.heard_s + limit_s - self._clock.monotonic()
+        if left_s <= 0 and member.owned and not member.lost and Unheard() not in self._events:
+            _LOG.warning(
+                "group %s: nothing was heard of a coordinator for %.0f s: others may read what this member had",
+                self._calls.group_id,
+                limit_s,
+            )
+            self.tell(Unheard())
+        return left_s
+
+    def _expire(self, away_s: float) -> None:
+        if self.member.phase is Phase.ENDED:
+            return
+        error = MaxPollIntervalExceededError(
+            group_id=self._calls.group_id, away_s=away_s, limit_s=self._settings.max_poll_interval_s
+        )
+        _LOG.warning("%s", error.message)
+        self._gate.report(error)
+        self.tell(PollExpired())
+
+    async def _commit_often(self) -> None:
+        while True:
+            await self._clock.sleep(self._settings.auto_commit_interval_s)
+            if self.member.owned and not (self.member.lost or self._gate.acting):
+                await self._handover.commit_finished(self.member.readable)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)

@@ -1,0 +1,182 @@
+"""Produce requests over one stream for each broker, which cost both sides less than calls do.
+
+A broker that has no such stream, and a request that is large, get a call. Every request has its own time and its own
+outcome, as with calls; when the stream breaks, none of those that wait knows whether it was carried out.
+"""
+
+import asyncio
+import contextvars
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.nodes import Address
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+from regnum_service.status import from_rpc_error, from_status
+
+from regnum_client.cluster.connections import Connections, call
+
+if TYPE_CHECKING:
+    from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
+
+STREAMED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A larger request goes as a call: one that is above the limit of messages would end the stream of the others."""
+CALLED_FOR_S: Final = 60.0
+"""A broker that has no stream is not asked for one again for so long: it may be replaced by a later release."""
+
+StreamCall = Any
+"""grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
+
+
+class _NoStreamError(Exception):
+    """The broker does not serve it; nothing was carried out."""
+
+
+class ProduceStreams:
+    """Of one producer. Belongs to the event loop."""
+
+    def __init__(self, connections: Connections, *, clock: Clock) -> None:
+        """Only assigns."""
+        self._connections: Final = connections
+        self._clock: Final = clock
+        self._streams: Final[dict[Address, _Stream]] = {}
+        self._called_until_s: Final[dict[Address, float]] = {}
+
+    async def produce(
+        self, address: Address, message: log_pb2.ProduceStreamRequest, *, timeout_s: float
+    ) -> log_pb2.ProduceResponse:
+        """Send a request; its number is given here. Raises RegnumError, as a call would."""
+        if message.ByteSize() <= STREAMED_BYTES_MAX and self._has_stream(address):
+            try:
+                return await self._stream(address).produce(message, timeout_s=timeout_s)
+            except _NoStreamError:
+                self._called_until_s[address] = self._clock.monotonic() + CALLED_FOR_S
+        produce = self._connections.log(address).Produce
+        response: log_pb2.ProduceResponse = await call(produce, message.request, timeout_s=timeout_s)
+        return response
+
+    async def close(self) -> None:
+        """End all streams."""
+        streams = tuple(self._streams.values())
+        self._streams.clear()
+        for stream in streams:
+            await stream.close()
+
+    def _has_stream(self, address: Address) -> bool:
+        until_s = self._called_until_s.get(address)
+        if until_s is None:
+            return True
+        if self._clock.monotonic() < until_s:
+            return False
+        del self._called_until_s[address]
+        return True
+
+    def _stream(self, address: Address) -> "_Stream":
+        stream = self._streams.get(address)
+        if stream is None or stream.ended:
+            stream = self._streams[address] = _Stream(self._connections.log(address))
+            stream.start(f"produce stream to {address}")
+        return stream
+
+
+class _Stream:
+    """One stream, until it breaks."""
+
+    def __init__(self, stub: "LogServiceAsyncStub") -> None:
+        self._stub: Final = stub
+        self._count = 0
+        self._waiting: Final[dict[int, asyncio.Future[log_pb2.ProduceStreamResponse]]] = {}
+        self._line: Final[deque[log_pb2.ProduceStreamRequest]] = deque()
+        self._more: Final = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self.ended = False
+        """Whether it is broken: nothing more is sent on it."""
+
+    def start(self, name: str) -> None:
+        """Begin; not within the span of whoever comes first."""
+        self._running = asyncio.create_task(self._run(), name=name, context=contextvars.Context())
+
+    async def produce(self, message: log_pb2.ProduceStreamRequest, *, timeout_s: float) -> log_pb2.ProduceResponse:
+        """Send a request and wait for its answer, so long at most."""
+        self._count += 1
+        number = message.correlation_id = self._count
+        answer: asyncio.Future[log_pb2.ProduceStreamResponse] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        self._line.append(message)
+        self._more.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                outcome = await answer
+        except TimeoutError:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+                f"no answer within {timeout_s:.1f} s (the outcome is unknown; look before repeating)",
+            ) from None
+        finally:
+            self._waiting.pop(number, None)
+        if outcome.HasField("error"):
+            error = from_status(outcome.error)
+            raise error or RegnumError(errors_pb2.ERROR_CODE_UNKNOWN_SERVER_ERROR, outcome.error.message)
+        response: log_pb2.ProduceResponse = outcome.response
+        return response
+
+    async def close(self) -> None:
+        """End it; who waits hears that the outcome is unknown."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait((self._running,))
+
+    async def _run(self) -> None:
+        end: RegnumError | _NoStreamError = _broken("the connection was closed while the call was under way")
+        started: StreamCall = self._stub.ProduceStream()
+        try:
+            await self._talk(started)
+            end = _broken("the broker ended the stream")
+        except grpc.aio.AioRpcError as failure:
+            absent = failure.code() is grpc.StatusCode.UNIMPLEMENTED
+            end = _NoStreamError() if absent else from_rpc_error(failure)
+        except (asyncio.CancelledError, asyncio.InvalidStateError):
+            # A call also ends so when its channel is closed under it; then nobody asked this task to end.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Or when the broker refuses it before it is set up.
+            if started.done() and await started.code() is grpc.StatusCode.UNIMPLEMENTED:
+                end = _NoStreamError()
+        finally:
+            self.ended = True
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_exception(end)
+
+    async def _talk(self, started: StreamCall) -> None:
+        writing = asyncio.create_task(self._write(started), name="produce stream: requests")
+        try:
+            while (response := await started.read()) is not grpc.aio.EOF:
+                answer = self._waiting.pop(response.correlation_id, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(response)
+        finally:
+            writing.cancel()
+            started.cancel()
+
+    async def _write(self, started: StreamCall) -> None:
+        """Send what stands in line, as fast as the broker takes it. The reader hears why that ended."""
+        try:
+            while True:
+                await self._more.wait()
+                self._more.clear()
+                while self._line:
+                    message = self._line.popleft()
+                    if message.correlation_id in self._waiting:
+                        # (Else nobody waits for it any more: it must not be appended after its time.)
+                        await started.write(message)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
+
+
+def _broken(how: str) -> RegnumError:
+    return RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, how)

@@ -1,0 +1,1 @@
+"""Logs of which only the newest record of each key is kept."""

@@ -1,0 +1,1 @@
+"""What is committed, read for clients."""

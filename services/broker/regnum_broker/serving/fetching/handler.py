@@ -1,0 +1,254 @@
+"""Reading what is committed: Fetch (long poll), Consume (stream).
+
+Consumers see records below the high watermark only. An offset between the high watermark and the log end is not an
+error: the high watermark of a new leader may be behind the true one for a moment.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import BrokerId
+from regnum_records.header import iterate
+from regnum_service.clock import Clock, SystemClock
+from regnum_service.slices import Turns, slices
+from regnum_telemetry import instruments
+from regnum_telemetry.metrics import Metrics
+
+from regnum_broker.log.epochs import EpochEnd
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Partition, Role
+from regnum_broker.replication.purgatory import LongPoll
+from regnum_broker.replication.replicas import NotHere, Replicas
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetching.admission import Admission, check, check_form
+from regnum_broker.serving.fetching.nearby import NearbyReplicas
+from regnum_broker.serving.fetching.reading import Found, Read, read_logs
+from regnum_broker.storage import Storage
+
+FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
+FETCH_BYTES_MAX: Final = 32 * 1024 * 1024
+"""About the largest answer, whatever is asked for; leaves room below the message limit."""
+
+CONSUME_BYTES: Final = 1024 * 1024
+"""About how many bytes of batches one step of a stream carries."""
+
+WAIT_S_MAX: Final = 60.0
+SLICE: Final = 500
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
+
+IDLE_S: Final = 30.0
+"""How often a stream without news looks whether it is still in the right place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A partition to be read."""
+
+    partition: Partition
+    role: Role | None
+    """Under which it is read."""
+    offset: int
+    bytes_max: int
+
+    @property
+    def stands(self) -> bool:
+        """Whether the replica still has that role."""
+        return self.partition.role is self.role and not (isinstance(self.role, Leadership) and self.role.cut_off)
+
+
+class FetchHandler:
+    """Serves Fetch and Consume. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        leaders: CurrentLeaders,
+        storage: Storage,
+        nearby: NearbyReplicas | None = None,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            replicas: what is read.
+            leaders: who leads what does not lead here.
+            storage: reads.
+            nearby: sends consumers to replicas near them, and serves those who were sent; None: only leaders serve.
+            clock: times the calls; the machine's when None.
+            metrics: where they are counted; None: nobody asks.
+        """
+        counted = metrics or Metrics()
+        self._clock: Final = clock or SystemClock()
+        self._bytes: Final = counted.counter(instruments.BYTES_OUT)
+        self._records: Final = counted.counter(instruments.RECORDS_OUT)
+        self._durations: Final = counted.histogram(instruments.FETCH_DURATION)
+        self._admission: Final = Admission(replicas, leaders)
+        self._leaders: Final = leaders
+        self._nearby: Final = nearby
+        self._storage: Final = storage
+
+    async def fetch(self, request: log_pb2.FetchRequest, *, waitable_s: float = math.inf) -> log_pb2.FetchResponse:
+        """Read; wait for ``min_bytes`` as long as ``max_wait_ms`` says, and ``waitable_s`` at most.
+
+        Raises:
+            RegnumError: the request contradicts itself.
+        """
+        began_s = self._clock.monotonic()
+        check(request)
+        total_max = min(request.max_bytes or FETCH_BYTES_DEFAULT, FETCH_BYTES_MAX)
+        response = log_pb2.FetchResponse()
+        # Filled in where they are: what they carry is too large to be copied on the loop (safety rule S22).
+        results: list[log_pb2.FetchResult] = []
+        wanted: dict[int, _Wanted] = {}
+        refused = False
+        turns = Turns(SLICE)
+        for index, item in enumerate(request.partitions):
+            await turns.took()
+            results.append(response.results.add(topic=item.topic, partition=item.partition))
+            found = self._replica_of(item)
+            replica = self._elsewhere(found, item, request.client_rack)
+            if isinstance(found, NotHere):
+                refused = True
+                results[index].error_code, results[index].error_message = found.code, found.message
+            elif isinstance(found, EpochEnd):
+                # And nothing of where this log stands: what was lost is to be settled first (defect D5).
+                refused = True
+                diverging = results[index].diverging_epoch
+                diverging.epoch, diverging.end_offset = found.epoch, found.end_offset
+            elif replica is not None:
+                refused = True
+                results[index].preferred_read_replica = replica
+            else:
+                bytes_max = min(item.max_bytes or total_max, total_max)
+                partition = found.partition if isinstance(found, Leadership) else found
+                wanted[index] = _Wanted(
+                    partition=partition, role=partition.role, offset=item.offset, bytes_max=bytes_max
+                )
+        wait_s = 0.0 if refused else min(request.max_wait_ms / 1000, WAIT_S_MAX, waitable_s)
+        signals = [item.partition.committed for item in wanted.values()]
+        with LongPoll(signals, wait_s=wait_s) as poll:
+            while True:
+                read = await self._read(wanted, results, form=request.form, total_max=total_max)
+                if read.failed or read.size_bytes >= request.min_bytes or not wait_s or not await poll.moved():
+                    break
+        self._count(read)
+        async for part in slices(results, SLICE):
+            for result in part:
+                self._leaders.complete(result)
+        self._durations.record(self._clock.monotonic() - began_s)
+        return response
+
+    def _replica_of(self, item: log_pb2.FetchPartition) -> Leadership | Partition | NotHere | EpochEnd:
+        """What is read: as leader, or as a follower for whoever was sent here; or why not."""
+        found = self._admission.compare(item)
+        if isinstance(found, NotHere) and found.code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER and self._nearby:
+            followed = self._nearby.followed(item)
+            return found if followed is None else followed
+        return found
+
+    def _elsewhere(
+        self, found: Leadership | Partition | NotHere | EpochEnd, item: log_pb2.FetchPartition, client_rack: str
+    ) -> BrokerId | None:
+        """The replica to read from instead; None: here."""
+        if self._nearby is None or not isinstance(found, Leadership):
+            return None
+        return self._nearby.preferred(found, item, client_rack=client_rack)
+
+    def _count(self, found: Found) -> None:
+        self._bytes.add(found.size_bytes)
+        self._records.add(found.records)
+
+    async def consume(
+        self, request: log_pb2.ConsumeRequest, *, waitable_s: float = math.inf
+    ) -> AsyncIterator[log_pb2.ConsumeResponse]:
+        """The records of one partition from an offset on, until an error ends the stream or ``waitable_s`` are over.
+
+        A caller who gave a deadline and for whom nothing came gets one answer without records.
+        """
+        check_form(request.form)
+        offset, answered, came = request.offset, False, True
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + waitable_s
+        while not answered or now_s() < until_s:
+            item = log_pb2.FetchPartition(
+                topic=request.topic, topic_id=request.topic_id, partition=request.partition, offset=offset
+            )
+            result = log_pb2.FetchResult(topic=request.topic, partition=request.partition)
+            found = self._admission.admit(item)
+            if isinstance(found, NotHere):
+                result.error_code, result.error_message = found.code, found.message
+                self._leaders.complete(result)
+                yield log_pb2.ConsumeResponse(result=result)
+                return
+            wanted = _Wanted(partition=found.partition, role=found, offset=offset, bytes_max=CONSUME_BYTES)
+            with LongPoll([wanted.partition.committed], wait_s=min(IDLE_S, max(0.0, until_s - now_s()))) as poll:
+                # Nothing comes also where compaction has left no record up to the high watermark.
+                if wanted.offset >= wanted.partition.high_watermark or not came:
+                    await poll.moved()
+            next_offset = await self._step(wanted, result, form=request.form)
+            self._leaders.complete(result)
+            came = next_offset > offset
+            if result.error_code or came or (not answered and now_s() >= until_s):
+                answered = True
+                yield log_pb2.ConsumeResponse(result=result)
+            if result.error_code:
+                return
+            offset = next_offset
+
+    async def _read(
+        self,
+        wanted: dict[int, _Wanted],
+        results: Sequence[log_pb2.FetchResult],
+        *,
+        form: log_pb2.RecordForm.ValueType,
+        total_max: int,
+    ) -> Found:
+        """Read everything that is wanted."""
+        reads: list[Read] = []
+        turns = Turns(SLICE)
+        for index, item in wanted.items():
+            await turns.took()
+            result, partition = results[index], item.partition
+            if not item.stands:
+                result.error_code = errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+                result.error_message = "this broker was replaced as leader; refresh metadata and go to the leader"
+                return Found(failed=True)
+            result.high_watermark = partition.high_watermark
+            result.log_start_offset = partition.log.log_start_offset
+            if item.offset < partition.high_watermark:
+                reads.append(
+                    Read(
+                        log=partition.log,
+                        offset=item.offset,
+                        bytes_max=item.bytes_max,
+                        end_offset=partition.high_watermark,
+                        result=result,
+                    )
+                )
+        if not reads:
+            return Found()
+        return await self._storage.read(lambda: read_logs(reads, form=form, total_max=total_max))
+
+    async def _step(self, wanted: _Wanted, result: log_pb2.FetchResult, *, form: log_pb2.RecordForm.ValueType) -> int:
+        """One read of a stream; returns the offset to go on from."""
+        self._count(await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max))
+        if result.records:
+            return result.records[-1].offset + 1
+        if result.record_batches:
+            return _next_offset(result.record_batches)
+        return wanted.offset
+
+
+def _next_offset(batches: bytes) -> int:
+    """Offset after the last of some whole batches."""
+    next_offset = 0
+    for _, header in iterate(batches):
+        next_offset = header.next_offset
+    return next_offset

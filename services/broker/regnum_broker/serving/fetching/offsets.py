@@ -1,0 +1,139 @@
+"""ListOffsets and OffsetForLeaderEpoch: where logs begin and end, offsets of times, ends of leader epochs.
+
+The end of the log is not told before this leader knows what is committed (KIP-207): it would lie before records that
+are acknowledged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_model.ids import NO_EPOCH, LeaderEpoch
+from regnum_model.wire_times import ceiling_unix_ms_of
+
+from regnum_broker.log.epochs import UNDEFINED_OFFSET
+from regnum_broker.log.errors import StorageError
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.replicas import NotHere, Replicas
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.fetching.admission import Admission, end_of_epoch
+from regnum_broker.storage import Storage
+
+TIMESTAMP_MS_MAX: Final = 2**63 - 1
+"""Latest time that a record can have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetLookup:
+    """A query by time that needs the log."""
+
+    leadership: Leadership
+    """Where to look."""
+    timestamp_ms: int
+    """The time asked for."""
+    result: log_pb2.OffsetResult
+    """Where the answer goes."""
+
+
+class OffsetsHandler:
+    """Serves ListOffsets and OffsetForLeaderEpoch. Belongs to the event loop."""
+
+    def __init__(self, *, replicas: Replicas, leaders: CurrentLeaders, storage: Storage) -> None:
+        """Only assigns.
+
+        Args:
+            replicas: what is asked about.
+            leaders: who leads what does not lead here.
+            storage: reads.
+        """
+        self._replicas: Final = replicas
+        self._admission: Final = Admission(replicas, leaders)
+        self._leaders: Final = leaders
+        self._storage: Final = storage
+
+    def list_offsets(self, query: log_pb2.OffsetQuery) -> OffsetLookup | log_pb2.OffsetResult:
+        """The answer to a query, or what has to be looked up in the log for it."""
+        result = log_pb2.OffsetResult(topic=query.topic, partition=query.partition, offset=-1, leader_epoch=-1)
+        found = self._replicas.find_leader(
+            query.topic, "", query.partition, known=self._leaders.knows(query.topic, query.partition)
+        )
+        if isinstance(found, NotHere):
+            result.error_code, result.error_message = found.code, found.message
+            self._leaders.complete(result)
+            return result
+        result.leader_epoch = found.state.leader_epoch
+        match query.WhichOneof("offset"), query.timestamp_ms:
+            case ("earliest", _) | ("timestamp_ms", -2):
+                result.offset = found.partition.log.log_start_offset
+            case ("latest", _) | ("timestamp_ms", -1):
+                _tell_end(result, found)
+            case ("at_or_after", _):
+                at_ms = min(max(0, ceiling_unix_ms_of(query.at_or_after)), TIMESTAMP_MS_MAX)
+                return OffsetLookup(leadership=found, timestamp_ms=at_ms, result=result)
+            case ("timestamp_ms", at_ms) if at_ms >= 0:
+                return OffsetLookup(leadership=found, timestamp_ms=min(at_ms, TIMESTAMP_MS_MAX), result=result)
+            case _:
+                result.error_code = errors_pb2.ERROR_CODE_INVALID_REQUEST
+                result.error_message = "say which offset: earliest, latest or at_or_after"
+        self._leaders.complete(result)
+        return result
+
+    async def look_up(self, lookups: Sequence[OffsetLookup]) -> None:
+        """Fill the results of lookups in."""
+        logs = [(lookup.leadership.partition.log, lookup.timestamp_ms) for lookup in lookups]
+        found = await self._storage.read(lambda: [_find_timestamp(log, at_ms) for log, at_ms in logs])
+        for lookup, offset in zip(lookups, found, strict=True):
+            if isinstance(offset, NotHere):
+                lookup.result.error_code, lookup.result.error_message = offset.code, offset.message
+            elif offset is not None and offset < lookup.leadership.partition.high_watermark:
+                lookup.result.offset = offset
+            elif offset is not None and not lookup.leadership.knows_committed:
+                _refuse_end(lookup.result, lookup.leadership)
+            self._leaders.complete(lookup.result)
+
+    def end_of_epoch(self, query: log_pb2.EpochQuery) -> log_pb2.EpochEndResult:
+        """Where a leader epoch ends."""
+        result = log_pb2.EpochEndResult(
+            topic=query.topic, partition=query.partition, leader_epoch=NO_EPOCH, end_offset=UNDEFINED_OFFSET
+        )
+        leadership = self._admission.find(query)
+        if isinstance(leadership, Leadership):
+            end = end_of_epoch(leadership, LeaderEpoch(query.leader_epoch))
+        else:
+            end = leadership
+        if isinstance(end, NotHere):
+            result.error_code, result.error_message = end.code, end.message
+        else:
+            result.leader_epoch, result.end_offset = end.epoch, end.end_offset
+        self._leaders.complete(result)
+        return result
+
+
+def _find_timestamp(log: ReplicaLog, timestamp_ms: int) -> int | NotHere | None:
+    """On a reader thread: the offset that a query by time asks for."""
+    try:
+        return log.offset_for_timestamp(timestamp_ms)
+    except StorageError as error:
+        return NotHere(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
+
+
+def _tell_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
+    if leadership.knows_committed:
+        result.offset = leadership.partition.high_watermark
+    else:
+        _refuse_end(result, leadership)
+
+
+def _refuse_end(result: log_pb2.OffsetResult, leadership: Leadership) -> None:
+    """KIP-207: what this leader knows to be committed may end before what was acknowledged."""
+    result.error_code = errors_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE
+    if leadership.isr_sufficient:
+        result.error_message = "this leader is new and its followers have not told it yet what they have: try again"
+    else:
+        result.error_message = (
+            f"min.insync.replicas is not met ({leadership.insufficiency}): this leader learns what is committed when it"
+            " is; try again"
+        )

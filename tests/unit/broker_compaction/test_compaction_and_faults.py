@@ -1,0 +1,118 @@
+"""What compaction does where the log is deleted, damaged, cut or out of descriptors under it."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from regnum_broker.compaction.work import Work
+from regnum_broker.log.errors import ResourceExhaustedError, UnknownReplicaError
+from regnum_broker.log.replica.cleaned import CLEANED_FILE, cleaned_until
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
+from regnum_model.ids import LeaderEpoch
+from regnum_records.errors import CorruptBatchError
+from regnum_records.header import iterate
+from regnum_testing.compaction import compact, keyed_batch, prepared, records_of
+from regnum_testing.disk import FaultyDisk
+from regnum_testing.log_directories import KEY, ReopenedDirectory
+
+COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=0, delete_retention_ms=60_000)
+VALUE = b"." * 150
+COUNT_AT = 60
+"""Where in a head the last byte of the record count is."""
+
+
+def written(place: ReopenedDirectory, *keys: bytes) -> ReplicaLog:
+    """A log with a batch for each key; nothing is compacted yet."""
+    log = place.replica()
+    log.configure(COMPACT)
+    for key in keys:
+        log.append_as_leader([keyed_batch((key, VALUE))], leader_epoch=LeaderEpoch(0))
+    return log
+
+
+def swapped(place: ReopenedDirectory, log: ReplicaLog) -> Work:
+    """Compact it, but for the note that it was."""
+    work = prepared(log, now_ms=place.wall_ms)
+    assert work is not None
+    for group in work.groups:
+        made = work.rewrite(group, went_on=lambda: None)
+        assert made is not None
+        assert log.swap(group, made, cuts=work.cuts)
+    return work
+
+
+def emptied(log: ReplicaLog, offset: int) -> None:
+    """Flip the bit of a head by which a batch with one record becomes one with none."""
+    segment = next(one for one in log.segments if one.base_offset <= offset < one.next_offset)
+    data = bytearray(Path(segment.path).read_bytes())
+    position = next(at for at, header in iterate(bytes(data)) if header.base_offset == offset)
+    assert data[position + COUNT_AT] == 1
+    data[position + COUNT_AT] = 0
+    Path(segment.path).write_bytes(data)
+
+
+def test_a_log_that_is_deleted_while_it_is_compacted_takes_nothing_down(place: ReopenedDirectory) -> None:
+    log = written(place, *[b"key"] * 20)
+    closed = log.segments[:2]
+    work = swapped(place, log)
+    now = log.segments[:1]
+    assert log.is_made_of(now)
+    assert not log.is_made_of(closed)
+    place.now.delete_replicas([KEY])
+    with pytest.raises(UnknownReplicaError):
+        log.note_cleaned(work.until, now_ms=place.wall_ms, cuts=work.cuts)
+    assert not log.is_made_of(now), "what cannot be read of it is no damage"
+    log.sync_swapped()
+    assert not place.now.failed
+
+
+def test_a_mark_is_written_when_the_names_of_what_it_speaks_of_are_on_the_disk(
+    place: ReopenedDirectory, disk: FaultyDisk
+) -> None:
+    log = written(place, *[b"key"] * 20)
+    work = swapped(place, log)
+    disk.fail_folders = errno.EMFILE
+    with pytest.raises(ResourceExhaustedError):
+        log.note_cleaned(work.until, now_ms=place.wall_ms, cuts=work.cuts)
+    assert log.cleaned == ()
+    assert not (place.folder() / CLEANED_FILE).exists()
+    disk.fail_folders = None
+    log.sync_swapped()
+    disk.fail_folders = errno.EMFILE
+    log.note_cleaned(work.until, now_ms=place.wall_ms, cuts=work.cuts)
+    assert cleaned_until(log.cleaned) == work.until, "brought there before, the writer need not"
+    disk.fail_folders = None
+    assert cleaned_until(place.kill_and_open().cleaned) == work.until
+
+
+def test_a_batch_that_was_made_empty_by_damage_is_found(place: ReopenedDirectory) -> None:
+    log = written(place, b"key", *[b"a"] * 8, b"key", *[b"b"] * 20)
+    emptied(log, 9)
+    with pytest.raises(CorruptBatchError):
+        compact(log, now_ms=place.wall_ms)
+
+
+def test_such_a_batch_is_found_as_well_in_what_was_compacted_before(place: ReopenedDirectory) -> None:
+    log = written(place, *[b"a-%d" % number for number in range(12)])
+    assert compact(log, now_ms=place.wall_ms)
+    emptied(log, 3)
+    log = written(place, *[b"b"] * 20)
+    assert log.log_end_offset == 32
+    with pytest.raises(CorruptBatchError):
+        compact(log, now_ms=place.wall_ms)
+
+
+def test_a_log_that_begins_within_a_batch_is_compacted_with_room_for_its_own_keys(place: ReopenedDirectory) -> None:
+    log = place.replica()
+    log.configure(ReplicaSettings(cleanup_policy=CLEANUP_COMPACT | CLEANUP_DELETE, min_cleanable_dirty_ratio=0))
+    for first, last in ((0, 10), (9, 10), (0, 10)):
+        batch = keyed_batch(*[(b"key-%d" % number, b"." * 100) for number in range(first, last)])
+        log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+    starts = place.now.starts
+    starts.record({KEY: 8})
+    starts.sync()
+    starts.apply({KEY: 8})
+    assert log.log_start_offset == 8
+    assert compact(log, now_ms=place.wall_ms, keys_max=1_000_000)
+    assert [record.offset for record in records_of(log)][:2] == [8, 10]

@@ -1,0 +1,199 @@
+"""When logs are compacted, beside a broker that serves them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from regnum_broker.compaction.cleanable import AGAIN_MS
+from regnum_broker.compaction.cleaner import LogCleaner
+from regnum_broker.compaction.pace import REST, CompactionStoppedError, Pace
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.ids import LeaderEpoch
+from regnum_testing.clock import FakeClock
+from regnum_testing.compaction import keyed_batch, records_of
+from regnum_testing.leading_replicas import LeadingReplicas
+from regnum_testing.waiting import eventually
+
+VALUE = b"v" * 300_000
+"""Three of these make a segment of a megabyte."""
+COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when it holds."""
+
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds)
+
+
+class Cleaned:
+    """Leading replicas, and what compacts them."""
+
+    def __init__(self, leader: LeadingReplicas, clock: FakeClock) -> None:
+        self.leader = leader
+        self.clock = clock
+        self.cleaner = LogCleaner(replicas=leader.replicas, storage=leader.storage, keys_max=1000, clock=clock)
+
+    def log(self, number: int = 0) -> ReplicaLog:
+        return self.leader.partition(number).log
+
+    def configure(self, settings: ReplicaSettings = COMPACT, number: int = 0) -> None:
+        self.leader.replicas.configure(self.leader.partition(number), settings)
+
+    async def write(self, count: int, number: int = 0, *, committed: bool = True) -> None:
+        log = self.log(number)
+        for _ in range(count):
+            batch = keyed_batch((b"k", VALUE))
+            await self.leader.storage.write(
+                lambda batch=batch: log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))  # type: ignore[misc]
+            )
+        if committed:
+            self.leader.partition(number).commit(log.log_end_offset)
+
+    def offsets(self, number: int = 0) -> list[int]:
+        return [record.offset for record in records_of(self.log(number))]
+
+
+@pytest.fixture
+async def cleaned(tmp_path: Path) -> AsyncIterator[Cleaned]:
+    clock = FakeClock()
+    async with LeadingReplicas(tmp_path, partitions=30, clock=clock) as leader:
+        leader.files.wall_ms = clock.wall_ms()
+        yield Cleaned(leader, clock)
+
+
+async def test_a_log_is_compacted_when_enough_of_it_is_new(cleaned: Cleaned) -> None:
+    cleaned.configure()
+    await cleaned.write(10)
+    await cleaned.cleaner.look()
+    assert cleaned.offsets() == [8, 9], "the newest of the closed segments, and of the one that grows"
+    await cleaned.write(20)
+    await cleaned.cleaner.look()
+    assert cleaned.offsets() == [26, 27, 28, 29]
+
+
+async def test_a_log_at_rest_is_not_looked_at_and_one_without_compaction_never(cleaned: Cleaned) -> None:
+    cleaned.configure()
+    for number in range(3):
+        await cleaned.write(10, number)
+    await cleaned.cleaner.look()
+    await cleaned.cleaner.look()
+    looked_at = cleaned.cleaner.looked_at
+    for _ in range(5):
+        cleaned.clock.skip(3_600.0)
+        await cleaned.cleaner.look()
+    assert cleaned.cleaner.looked_at == looked_at <= 2
+    assert len(cleaned.offsets(1)) == 10
+
+
+async def test_a_topic_that_becomes_compacted_is_compacted_then(cleaned: Cleaned) -> None:
+    await cleaned.write(10)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10
+    cleaned.configure()
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 2
+
+
+async def test_what_is_not_committed_is_looked_at_again(cleaned: Cleaned) -> None:
+    cleaned.configure()
+    await cleaned.write(10, committed=False)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10
+    cleaned.leader.partition().commit(10)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10, "not due yet"
+    cleaned.clock.skip(AGAIN_MS / 1000)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 2
+
+
+async def test_records_are_kept_as_they_are_for_as_long_as_the_topic_says(cleaned: Cleaned) -> None:
+    cleaned.configure(ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_compaction_lag_ms=60_000))
+    await cleaned.write(10)
+    cleaned.clock.skip(59.0)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 10
+    cleaned.clock.skip(1.0)
+    await cleaned.cleaner.look()
+    assert len(cleaned.offsets()) == 2
+
+
+async def test_a_log_with_a_damaged_batch_is_left_alone_and_the_others_are_compacted(
+    cleaned: Cleaned, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (0, 1):
+        cleaned.configure(number=number)
+        await cleaned.write(10, number)
+    path = Path(cleaned.log().segments[1].path)
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    size_bytes = cleaned.log().size_bytes
+    for _ in range(3):
+        await cleaned.cleaner.look()
+        cleaned.clock.skip(AGAIN_MS / 1000)
+    assert cleaned.log().size_bytes == size_bytes
+    assert cleaned.log().fault is None
+    assert len(cleaned.offsets(1)) == 2
+
+
+async def test_readers_go_on_while_segments_are_swapped(cleaned: Cleaned) -> None:
+    cleaned.configure()
+    await cleaned.write(40)
+    log, found, stopped = cleaned.log(), list[int](), False
+
+    async def read() -> None:
+        while not stopped:
+            offsets = await cleaned.leader.storage.read(lambda: [record.offset for record in records_of(log)])
+            assert offsets[-1] == 39, "all of it can be read at any moment"
+            assert offsets == sorted(set(offsets))
+            found.append(len(offsets))
+
+    reading = asyncio.create_task(read())
+    await until(lambda: bool(found))
+    await cleaned.cleaner.look()
+    await until(lambda: found[-1] == len(cleaned.offsets()))
+    stopped = True
+    await reading
+    assert found[0] == 40
+
+
+async def test_a_broker_that_stops_does_not_wait_for_a_compaction(tmp_path: Path) -> None:
+    leader = await LeadingReplicas(tmp_path, clock=FakeClock()).__aenter__()
+    began, ended = threading.Event(), list[bool]()
+
+    def compact_for_ever() -> None:
+        began.set()
+        ended.append(leader.storage.wait_for_stop(1_000.0))
+
+    looking = asyncio.create_task(leader.storage.clean(compact_for_ever))
+    await until(began.is_set)
+    looking.cancel()
+    await leader.storage.close(clean=True)
+    assert ended == [True]
+
+
+def test_who_compacts_rests_in_proportion_to_what_it_took() -> None:
+    clock, rests = FakeClock(), list[float]()
+
+    def wait(seconds: float) -> bool:
+        rests.append(seconds)
+        return len(rests) == 3
+
+    pace = Pace(clock, wait)
+    pace.begin()
+    pace.went_on()
+    assert rests == []
+    for seconds in (0.5, 0.02):
+        clock.skip(seconds)
+        pace.went_on()
+    assert rests == pytest.approx([0.5 * REST, 0.02 * REST])
+    clock.skip(1.0)
+    with pytest.raises(CompactionStoppedError):
+        pace.went_on()

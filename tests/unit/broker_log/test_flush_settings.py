@@ -1,0 +1,173 @@
+"""What is on the disk when it counts as written, by flush.messages and flush.ms."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from regnum_broker.flushing import LogFlusher
+from regnum_broker.log.errors import ResourceExhaustedError, UnknownReplicaError
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_model.configs import ReplicaSettings
+from regnum_testing.batches import assigned_batch
+from regnum_testing.clock import FakeClock
+from regnum_testing.compaction import records_of
+from regnum_testing.disk import FaultyDisk, ForgetfulDisk
+from regnum_testing.leading_replicas import LeadingReplicas
+from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
+
+
+def place_on(path: Path, disk: FaultyDisk, **settings: int) -> tuple[ReopenedDirectory, ReplicaLog]:
+    place = ReopenedDirectory(path, segment_bytes=1000, disk=disk)
+    place.open()
+    log = place.replica()
+    log.configure(ReplicaSettings(**settings))
+    return place, log
+
+
+def test_an_append_counts_when_it_is_on_the_disk(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk, flush_messages=1)
+    ends: list[int] = []
+    disk.at_sync = lambda: ends.append(log.log_end_offset)
+    lead(log, b"a", b"b")
+    assert ends == [0], "synced once, and nobody saw the records before"
+    assert log.log_end_offset == 2
+    log.append_replicated(assigned_batch(b"c", base_offset=2) + assigned_batch(b"d", base_offset=3))
+    assert ends == [0, 2], "a follower's as well, several batches at once"
+    place.kill()
+
+
+def test_after_a_loss_of_power_all_is_there_that_counted(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk, flush_messages=1)
+    expected = [b"%d" % number + b"." * 90 for number in range(30)]
+    for number, value in enumerate(expected):
+        lead(log, value)
+        if number == 12:
+            log.truncate_fully_and_start_at(13)
+    place.kill()
+    disk.lose_power(place.folder())
+    place.boot_id += "+"
+    log = place.open().replicas[KEY]
+    assert (log.log_start_offset, log.log_end_offset) == (13, 30)
+    assert [record.value for record in records_of(log)] == expected[13:]
+    assert len(place.segments()) > 1
+    place.kill()
+
+
+def test_without_the_setting_a_loss_of_power_takes_what_the_system_had_not_written(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk)
+    lead(log, b"a")
+    place.kill()
+    disk.lose_power(place.folder())
+    place.boot_id += "+"
+    assert place.open().replicas[KEY].log_end_offset == 0, "so the test above can fail"
+    place.kill()
+
+
+def test_so_many_records_may_wait_and_no_more(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk, flush_messages=5)
+    syncs: list[int] = []
+    disk.at_sync = lambda: syncs.append(log.log_end_offset)
+    for _ in range(4):
+        lead(log, b"a")
+    assert syncs == []
+    lead(log, b"a")
+    assert syncs == [4]
+    lead(log, b"a", b"b", b"c", b"d")
+    assert syncs == [4]
+    lead(log, b"a", b"b")
+    assert syncs == [4, 9]
+    place.kill()
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_an_append_that_cannot_be_flushed_for_want_of_a_descriptor_was_not_written(tmp_path: Path, before: int) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk)
+    expected = [b"%d" % number for number in range(before)]
+    for value in expected:
+        lead(log, value)
+    log.configure(ReplicaSettings(flush_messages=1))
+    disk.fail_folders = errno.EMFILE
+    with pytest.raises(ResourceExhaustedError):
+        lead(log, b"refused", epoch=1)
+    disk.fail_folders = None
+    assert log.log_end_offset == log.segments[-1].next_offset == before
+    assert log.epochs.latest == (0 if before else -1), "and nothing is known of its epoch"
+    assert lead(log, b"acknowledged", epoch=2) == before
+    assert lead(log, b"acknowledged", epoch=2) == before + 1
+    expected += [b"acknowledged"] * 2
+    assert [record.value for record in records_of(log)] == expected
+    place.kill()
+    disk.lose_power(place.folder())
+    place.boot_id += "+"
+    log = place.open().replicas[KEY]
+    assert [record.value for record in records_of(log)] == expected
+    place.kill()
+
+
+def test_a_first_append_that_was_refused_leaves_a_log_that_opens(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, _ = place_on(tmp_path, disk, flush_messages=1)
+    disk.fail_folders = errno.EMFILE
+    with pytest.raises(ResourceExhaustedError):
+        lead(place.now.replicas[KEY], b"refused")
+    disk.fail_folders = None
+    log = place.kill_and_open()
+    assert log.log_end_offset == 0
+    assert lead(log, b"a") == 0
+    place.kill()
+
+
+def test_a_replica_that_is_deleted_while_it_is_flushed_in_time_takes_nothing_down(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk, flush_ms=1)
+    lead(log, b"a")
+
+    def delete() -> None:
+        place.now.retire_replicas([KEY])
+        place.now.move_aside(10)
+
+    disk.at_name_sync = delete
+    log.flush_beside()
+    assert not place.now.failed
+    assert lead(place.replica(), b"b") == 0
+    with pytest.raises(UnknownReplicaError):
+        log.read(0, bytes_max=1)
+    place.kill()
+
+
+async def test_what_was_appended_is_on_the_disk_in_time_once_for_all_that_came(tmp_path: Path) -> None:
+    clock, disk = FakeClock(), ForgetfulDisk()
+    async with LeadingReplicas(tmp_path, partitions=3, clock=clock, disk=disk) as leader:
+        leader.files.wall_ms = clock.wall_ms()
+        flusher = LogFlusher(storage=leader.storage, clock=clock)
+        for number in (0, 1):
+            leader.replicas.configure(leader.partition(number), ReplicaSettings(flush_ms=1_000))
+        syncs: list[int] = []
+        disk.at_sync = lambda: syncs.append(1)
+
+        async def append_everywhere() -> None:
+            for number in (0, 1, 2, 0):
+                await leader.append(number)
+            await flusher.look()
+
+        await append_everywhere()
+        clock.skip(0.999)
+        await append_everywhere()
+        assert syncs == []
+        clock.skip(0.001)
+        await flusher.look()
+        assert len(syncs) == 2, "once for each log that asks for it"
+        for _ in range(5):
+            clock.skip(60.0)
+            await flusher.look()
+        assert len(syncs) == 2, "a log at rest costs nothing"
+        leader.files.wall_ms = clock.wall_ms()
+        await append_everywhere()
+        clock.skip(1.0)
+        await flusher.look()
+        assert len(syncs) == 4

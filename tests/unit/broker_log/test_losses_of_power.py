@@ -1,0 +1,147 @@
+"""What acks=all means when machines lose power: docs/reliability.md, line by line.
+
+Three real log directories, on disks that forget what was not synced, and the controller's own decision over the log ids
+that these directories register with afterwards.
+"""
+
+from collections.abc import Iterable
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.decisions import truncation
+from regnum_election.decisions.leadership import Change, settle
+from regnum_model.configs import ReplicaSettings
+from regnum_model.ids import NO_LEADER, BrokerId, LeaderEpoch
+from regnum_model.nodes import LeaderAndIsr
+from regnum_testing.compaction import records_of
+from regnum_testing.disk import ForgetfulDisk
+from regnum_testing.election_values import broker, state, surroundings
+from regnum_testing.log_directories import KEY, ReopenedDirectory, lead
+
+IDS = (1, 2, 3)
+ACKNOWLEDGED = 12
+SYNCED = 5
+"""Records that the operating system had brought to the disks by itself."""
+
+
+class Machine:
+    """A broker's log directory on a disk that forgets."""
+
+    def __init__(self, path: Path, id: int, *, flush_messages: int | None) -> None:
+        self.id = id
+        self.epoch = id
+        self.disk = ForgetfulDisk()
+        self.place = ReopenedDirectory(path / str(id), disk=self.disk)
+        # Ids of different machines are different.
+        self.place.mint_id = lambda mint=self.place.mint_id: f"{id}-{mint()}"  # type: ignore[method-assign,misc]
+        self.place.open(broker_id=id)
+        self.log = self.place.replica()
+        self.log.configure(ReplicaSettings(flush_messages=flush_messages))
+
+    def ends(self, *, without_power: bool) -> None:
+        """Its process ends, with the machine's power or not, and starts again."""
+        self.place.kill()
+        if without_power:
+            self.disk.lose_power(self.place.folder())
+            self.place.boot_id += "+"
+        self.epoch += 10
+        self.log = self.place.open(broker_id=self.id).replicas[KEY]
+
+
+class Partition:
+    """A partition with three replicas in sync, all of whose records were acknowledged with acks=all."""
+
+    def __init__(self, path: Path, *, flush_messages: int | None = None) -> None:
+        self.machines = {id: Machine(path, id, flush_messages=flush_messages) for id in IDS}
+        self.values = [b"%d" % number for number in range(ACKNOWLEDGED)]
+        for number, value in enumerate(self.values):
+            lead(self.machines[1].log, value)
+            for id in IDS[1:]:
+                self.copy(1, id)
+            if number == SYNCED - 1:
+                for machine in self.machines.values():
+                    machine.log.flush()
+        self.state = state(1, IDS, members={id: (id, str(one.place.log_id)) for id, one in self.machines.items()})
+
+    def copy(self, leader: int, follower: int) -> None:
+        """A follower fetches what it lacks, and goes back first where its log left the leader's."""
+        source, target = self.machines[leader].log, self.machines[follower].log
+        last = target.last_record_epoch
+        of_leader = source.epochs.end_offset_for(last, log_end_offset=source.log_end_offset)
+        if truncation.diverges(of_leader, last_fetched_epoch=last, fetch_offset=target.log_end_offset):
+            target.truncate(min(of_leader.end_offset, target.log_end_offset))
+        target.append_replicated(source.read(target.log_end_offset, bytes_max=1 << 20))
+
+    def elected(self, *, state: LeaderAndIsr | None = None, live: Iterable[int] = IDS) -> int:
+        """Whom the controller lets lead, of brokers that are registered anew; NO_LEADER: nobody."""
+        brokers = [broker(id, epoch=self.machines[id].epoch, log=str(self.machines[id].place.log_id)) for id in live]
+        decision = settle(state or self.state, tuple(map(BrokerId, IDS)), surroundings(*brokers), min_insync=2)
+        assert isinstance(decision, Change)
+        return decision.state.leader
+
+    def has(self, id: int) -> list[bytes]:
+        """Values in a replica's log."""
+        return values_in(self.machines[id].log)
+
+
+def values_in(log: ReplicaLog) -> list[bytes]:
+    return [record.value or b"" for record in records_of(log)]
+
+
+SOME_WITHOUT_POWER = [
+    frozenset(some) for some in chain.from_iterable(combinations(IDS, count) for count in range(len(IDS)))
+]
+
+
+@pytest.mark.parametrize(
+    "without_power", SOME_WITHOUT_POWER, ids=lambda some: "+".join(map(str, sorted(some))) or "none"
+)
+def test_as_long_as_one_member_of_the_isr_keeps_power_nothing_acknowledged_is_lost(
+    tmp_path: Path, without_power: frozenset[int]
+) -> None:
+    """All processes die at a time; the others were killed only, and the machine has what they wrote."""
+    partition = Partition(tmp_path)
+    for id, machine in partition.machines.items():
+        machine.ends(without_power=id in without_power)
+    for id in IDS:
+        assert partition.has(id) == partition.values[: SYNCED if id in without_power else None], "what the disk has"
+    leader = partition.elected()
+    assert leader in set(IDS) - without_power
+    assert partition.has(leader) == partition.values
+    partition.machines[leader].log.leader_epochs.assign(LeaderEpoch(6), ACKNOWLEDGED)
+    for id in set(IDS) - {leader}:
+        partition.copy(leader, id)
+        assert partition.has(id) == partition.values
+
+
+def test_when_all_lose_power_nobody_leads_by_itself_and_what_the_disks_had_is_there(tmp_path: Path) -> None:
+    partition = Partition(tmp_path)
+    for machine in partition.machines.values():
+        machine.ends(without_power=True)
+    assert partition.elected() == NO_LEADER
+    assert [partition.has(id) for id in IDS] == [partition.values[:SYNCED]] * 3
+
+
+def test_when_all_lose_power_and_every_append_was_flushed_all_is_there(tmp_path: Path) -> None:
+    """And nobody leads by itself all the same: a log that was not closed cannot prove that nothing is missing."""
+    partition = Partition(tmp_path, flush_messages=1)
+    for machine in partition.machines.values():
+        machine.ends(without_power=True)
+    assert [partition.has(id) for id in IDS] == [partition.values] * 3
+    assert partition.elected() == NO_LEADER
+
+
+def test_a_member_that_left_before_the_last_one_lost_power_leads_with_all_that_was_acknowledged(tmp_path: Path) -> None:
+    """The ISR fell below min.insync.replicas, so nothing was acknowledged since 2 left, and 2 is eligible (KIP-966)."""
+    partition = Partition(tmp_path)
+    machines = partition.machines
+    members = {id: (id, str(one.place.log_id)) for id, one in machines.items()}
+    shrunk = state(1, [1], elr=[2], members=members)
+    lead(machines[1].log, b"never acknowledged")
+    for id, machine in machines.items():
+        machine.ends(without_power=id == 1)
+    assert partition.elected(state=shrunk, live=[1]) == NO_LEADER
+    leader = partition.elected(state=shrunk)
+    assert (leader, partition.has(leader)) == (2, partition.values)

@@ -1,0 +1,245 @@
+"""A producer's stream to each leader: one for all its requests, where brokers have it, and calls where they do not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_client import Producer, ProducerSettings
+from regnum_client.producer.streams import CALLED_FOR_S, ProduceStreams
+from regnum_model.nodes import Address
+from regnum_service.errors import RegnumError
+from regnum_service.status import to_status
+from regnum_testing.clock import FakeClock
+from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.waiting import eventually, within
+
+ADDRESS = Address(host="here", port=1)
+
+
+async def produce_ten(cluster: FakeCluster) -> None:
+    """Ten records, one after another."""
+    async with Producer(cluster.bootstrap, settings=ProducerSettings(linger_ms=0)) as producer:
+        for number in range(10):
+            await within(await producer.send("orders", b"%d" % number, partition=0))
+
+
+async def test_all_requests_for_a_leader_go_over_one_stream() -> None:
+    async with FakeCluster() as cluster:
+        cluster.create("orders", partitions=1)
+        await produce_ten(cluster)
+        assert cluster.values("orders", 0) == [b"%d" % number for number in range(10)]
+        assert (cluster.calls["ProduceStream"], cluster.calls["Produce"]) == (1, 10)
+
+
+async def test_brokers_of_before_get_calls_and_are_asked_for_a_stream_once() -> None:
+    async with FakeCluster() as cluster:
+        cluster.has_produce_streams = False
+        cluster.create("orders", partitions=1)
+        await produce_ten(cluster)
+        assert cluster.values("orders", 0) == [b"%d" % number for number in range(10)]
+        assert (cluster.calls["ProduceStream"], cluster.calls["Produce"]) == (1, 10)
+
+
+async def test_records_go_while_the_answer_to_those_before_them_takes_long() -> None:
+    async with FakeCluster() as cluster:
+        cluster.create("orders", partitions=1)
+        async with Producer(cluster.bootstrap, settings=ProducerSettings(linger_ms=0)) as producer:
+            await within(await producer.send("orders", b"known", partition=0))
+            gate = asyncio.Event()
+
+            async def held(_broker: object, _request: object) -> None:
+                await gate.wait()
+
+            cluster.before_produce = held
+            sent = []
+            for number in range(1, 4):
+                sent.append(await producer.send("orders", b"%d" % number, partition=0))
+
+                async def under_way(count: int = 1 + number) -> bool:
+                    return cluster.calls["Produce"] == count
+
+                await eventually(under_way)
+            gate.set()
+            for record in sent:
+                await within(record)
+        assert cluster.values("orders", 0) == [b"known", b"1", b"2", b"3"]
+
+
+class Broken(grpc.aio.AioRpcError):
+    """How a stream ends that does not end well."""
+
+    def __init__(self, status: grpc.StatusCode) -> None:
+        super().__init__(status, grpc.aio.Metadata(), grpc.aio.Metadata(), details="said the test")
+
+
+class ScriptedStream:
+    """A broker's end of a stream: takes requests while it is open for them, answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+        self.takes = asyncio.Event()
+        self.takes.set()
+        self.answers: asyncio.Queue[Any] = asyncio.Queue()
+        self.cancelled = False
+
+    async def write(self, message: Any) -> None:
+        """As gRPC's: waits for flow control."""
+        await self.takes.wait()
+        self.written.append(message)
+
+    async def read(self) -> Any:
+        """As gRPC's: raises what the call ended with."""
+        answer = await self.answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def cancel(self) -> None:
+        """As gRPC's."""
+        self.cancelled = True
+
+    async def has(self, count: int) -> None:
+        """Return when so many requests are here."""
+
+        async def there() -> bool:
+            return len(self.written) >= count
+
+        await eventually(there)
+
+
+class Broker:
+    """A broker, as connections have its stub; the stub itself."""
+
+    def __init__(self) -> None:
+        self.streams: list[ScriptedStream] = []
+        self.calls = 0
+
+    def log(self, _address: Address) -> "Broker":
+        """The stub."""
+        return self
+
+    def ProduceStream(self) -> ScriptedStream:  # noqa: N802
+        """A new stream."""
+        self.streams.append(ScriptedStream())
+        return self.streams[-1]
+
+    async def Produce(self, _request: Any, *, timeout: float) -> log_pb2.ProduceResponse:  # noqa: N802
+        """A call."""
+        assert timeout > 0
+        self.calls += 1
+        return log_pb2.ProduceResponse(throttle_time_ms=self.calls)
+
+
+class Sending:
+    """Streams to that broker."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.clock = FakeClock()
+        self.streams = ProduceStreams(self.broker, clock=self.clock)  # type: ignore[arg-type]
+
+    def send(self, *, timeout_s: float = 30.0) -> "asyncio.Task[log_pb2.ProduceResponse]":
+        """Send a request."""
+        message = log_pb2.ProduceStreamRequest()
+        return asyncio.create_task(self.streams.produce(ADDRESS, message, timeout_s=timeout_s))
+
+    async def sent(self, count: int, *, on: int = 1) -> ScriptedStream:
+        """The first, second ... stream, once so many requests are there."""
+
+        async def there() -> bool:
+            return len(self.broker.streams) >= on and len(self.broker.streams[on - 1].written) >= count
+
+        await eventually(there)
+        return self.broker.streams[on - 1]
+
+
+@pytest.fixture
+async def sending() -> AsyncIterator[Sending]:
+    made = Sending()
+    yield made
+    await made.streams.close()
+
+
+async def test_answers_find_their_requests_in_any_order(sending: Sending) -> None:
+    first, second = sending.send(), sending.send()
+    stream = await sending.sent(2)
+    numbers = [message.correlation_id for message in stream.written]
+    for number, said in ((numbers[1], 2), (numbers[0], 1)):
+        response = log_pb2.ProduceResponse(throttle_time_ms=said)
+        stream.answers.put_nowait(log_pb2.ProduceStreamResponse(correlation_id=number, response=response))
+    assert [(await within(task)).throttle_time_ms for task in (first, second)] == [1, 2]
+
+
+async def test_a_refused_request_fails_with_what_the_broker_says_and_no_other_does(sending: Sending) -> None:
+    first, second = sending.send(), sending.send()
+    stream = await sending.sent(2)
+    error = RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "said the test")
+    stream.answers.put_nowait(log_pb2.ProduceStreamResponse(correlation_id=1, error=to_status(error)))
+    stream.answers.put_nowait(log_pb2.ProduceStreamResponse(correlation_id=2, response=log_pb2.ProduceResponse()))
+    with pytest.raises(RegnumError, match="said the test"):
+        await within(first)
+    await within(second)
+
+
+async def test_a_stream_that_breaks_leaves_every_outcome_unknown_and_the_next_request_gets_a_new_one(
+    sending: Sending,
+) -> None:
+    tasks = [sending.send(), sending.send()]
+    stream = await sending.sent(2)
+    stream.answers.put_nowait(Broken(grpc.StatusCode.UNAVAILABLE))
+    for task in tasks:
+        with pytest.raises(RegnumError) as failed:
+            await within(task)
+        assert failed.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+    again = sending.send()
+    await sending.sent(1, on=2)
+    assert stream.cancelled
+    again.cancel()
+
+
+async def test_a_request_whose_time_is_up_before_it_was_sent_is_never_sent(sending: Sending) -> None:
+    """A frozen broker takes nothing: once it wakes up, it must not append what its producer has given up."""
+    before = sending.send()
+    stream = await sending.sent(1)
+    stream.takes.clear()
+    held = sending.send()
+    late = sending.send(timeout_s=0.01)
+    with pytest.raises(RegnumError) as failed:
+        await within(late)
+    assert failed.value.code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    last = sending.send()
+    await asyncio.sleep(0)
+    stream.takes.set()
+    await stream.has(3)
+    assert [message.correlation_id for message in stream.written] == [1, 2, 4]
+    for task in (before, held, last):
+        task.cancel()
+
+
+async def test_requests_under_way_to_a_broker_without_streams_become_calls_and_it_is_asked_again_later(
+    sending: Sending,
+) -> None:
+    tasks = [sending.send(), sending.send()]
+    stream = await sending.sent(2)
+    stream.answers.put_nowait(Broken(grpc.StatusCode.UNIMPLEMENTED))
+    assert {(await within(task)).throttle_time_ms for task in tasks} == {1, 2}
+    await within(sending.send())
+    assert (sending.broker.calls, len(sending.broker.streams)) == (3, 1)
+    sending.clock.skip(CALLED_FOR_S)
+    last = sending.send()
+    await sending.sent(1, on=2)
+    last.cancel()
+
+
+async def test_closing_ends_what_waits_with_an_unknown_outcome(sending: Sending) -> None:
+    task = sending.send()
+    stream = await sending.sent(1)
+    await sending.streams.close()
+    with pytest.raises(RegnumError) as failed:
+        await within(task)
+    assert failed.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
+    assert stream.cancelled
