@@ -2,8 +2,8 @@
 
 A tmpfs is mounted in a mount namespace of its own, reached through /proc: it is gone with the process that holds it, so
 that a test that is killed leaves no mount behind, whose folder nobody could remove. Where namespaces are not allowed it
-is mounted in ours; where that is not allowed either (an ordinary container), /dev/shm is filled up but for the room asked
-for.
+is mounted in ours; where that is not allowed either (an ordinary container), /dev/shm is filled up but for the room
+asked for.
 """
 
 import os
