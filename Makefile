@@ -67,9 +67,10 @@ lint: install proto-check ## style, types, import contracts, wire contract
 	@$(BIN)/buf lint
 	@$(BIN)/buf breaking --against $(RELEASED)
 
-proto: install ## regenerate the code of proto/ and of etcd3's wire messages
+proto: install ## regenerate the code of proto/ and of etcd3's wire messages, and the pages that are made from code
 	@$(BIN)/python -m regnum_testing.regenerate --write
 	@$(BIN)/python -m regnum_testing.error_table --write
+	@$(BIN)/python -m regnum_testing.metrics_page --write
 
 proto-release: install ## at a release, and only then: what the wire is now is what later changes are held against
 	@$(BIN)/buf build --exclude-source-info --output $(RELEASED)

@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final
 
 import structlog
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_service.clock import Clock

@@ -18,7 +18,7 @@ from regnum_coordination.port import (
     Store,
     Unknown,
 )
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Histogram, Metrics
 
 from regnum_service.clock import Clock

@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 from regnum_model.nodes import Address
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.scraping import MetricsEndpoint
 from regnum_telemetry.setup import Telemetry, metrics_text

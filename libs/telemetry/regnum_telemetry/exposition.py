@@ -28,11 +28,26 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import choose_encoder
 
 from regnum_telemetry import conventions
-from regnum_telemetry.instruments import Instrument, Kind
+from regnum_telemetry.instruments.definition import Instrument, Kind
 from regnum_telemetry.metrics import HistogramReading, Labels, Metrics, Reading
 
 SCOPE: Final = "regnum"
 """Name of the instrumentation scope."""
+
+FOREIGN: Final = (
+    ("process_cpu_seconds_total", "counter", "Processor time, in user and in system mode"),
+    ("process_resident_memory_bytes", "gauge", "Resident memory"),
+    ("process_virtual_memory_bytes", "gauge", "Virtual memory"),
+    ("process_open_fds", "gauge", "Open file descriptors"),
+    ("process_max_fds", "gauge", "How many it may have"),
+    ("process_start_time_seconds", "gauge", "When it started, in seconds since 1970"),
+    ("python_gc_objects_collected_total", "counter", "Objects that garbage collections found, by `generation`"),
+    ("python_gc_objects_uncollectable_total", "counter", "Objects that they could not free, by `generation`"),
+    ("python_gc_collections_total", "counter", "Garbage collections, by `generation`"),
+    ("python_info", "gauge", "1, with the version of Python"),
+    ("target_info", "gauge", "1, with `service_name`, `service_instance_id` and the like: which process it is"),
+)
+"""What Prometheus's own library shows of a process: name, kind, meaning."""
 
 
 class Exposition:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from regnum_telemetry.instruments import Instrument, Kind
+from regnum_telemetry.instruments.definition import Instrument, Kind
 
 SERIES_MAX: Final = 100
 """Different labels that one instrument has at most; what comes beyond is counted under ``OTHER``."""

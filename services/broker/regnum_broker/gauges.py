@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
 from regnum_broker.replication.replicas import Replicas

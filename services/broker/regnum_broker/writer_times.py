@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import structlog
 from regnum_service.clock import Clock
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """What a quota process shows of itself: numbers that are there, read by the thread that somebody asks."""
 
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import quota as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_quota.office import Office

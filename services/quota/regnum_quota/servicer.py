@@ -8,7 +8,7 @@ from regnum_model.bucket import Bucket
 from regnum_model.quota_matching import BucketKey
 from regnum_service.clock import Clock
 from regnum_service.slices import Turns, slices
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import quota as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_quota.admission import Verdict

@@ -20,8 +20,8 @@ from regnum_broker.writer_times import WriterTimes, name_of
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import count_records
 from regnum_service.supervisor import Supervisor
-from regnum_telemetry import instruments
 from regnum_telemetry.instruments import Instrument
+from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock

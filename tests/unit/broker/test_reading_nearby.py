@@ -9,7 +9,7 @@ from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.replication.decisions.read_replica import Candidate, preferred
 from regnum_client import Consumer, ConsumerSettings
 from regnum_model.ids import BrokerId
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import broker as instruments
 from regnum_testing.batches import batch_of
 from regnum_testing.broker_world import TOPIC_ID, BrokerWorld
 from regnum_testing.waiting import DEADLINE_S, eventually

@@ -23,7 +23,7 @@ from regnum_broker.serving.produce import OwnAppend
 from regnum_records.read import read_records
 from regnum_records.record import Record
 from regnum_service.errors import RegnumError
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import groups as instruments
 from regnum_testing.clock import settle
 from regnum_testing.group_partition import COMMITTED, LIMITS, GroupPartition
 

@@ -21,8 +21,9 @@ from regnum_model.ids import (
     TopicId,
 )
 from regnum_model.nodes import LeaderAndIsr, Membership
-from regnum_telemetry import conventions, instruments
+from regnum_telemetry import conventions
 from regnum_telemetry.instruments import Instrument
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 from regnum_testing.clock import FakeClock
 from regnum_testing.reigning import ANYBODY, FakeCluster, until

@@ -20,8 +20,9 @@ from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_model.topic_filter import Trouble
 from regnum_model.wire_times import seconds_of
 from regnum_service.errors import RegnumError
-from regnum_telemetry import conventions, instruments
+from regnum_telemetry import conventions
 from regnum_telemetry.instruments import Instrument
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 from regnum_testing.clock import SkippingClock
 from regnum_testing.reigning import ANYBODY, FakeCluster, until

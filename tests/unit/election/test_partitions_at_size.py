@@ -16,8 +16,8 @@ from regnum_election.partitions.requests import AdditionRequest, RemovalRequest,
 from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.ids import BrokerId, TopicId
-from regnum_telemetry import instruments
 from regnum_telemetry.instruments import Instrument
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Histogram, Metrics
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
 from regnum_testing.waiting import DEADLINE_S

@@ -12,7 +12,7 @@ from regnum_election.topics.requests import DeletionRequest, TopicRequest
 from regnum_model import paths
 from regnum_model.quota_matching import CLUSTER_KEY
 from regnum_model.quotas import QuotaEntity
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import election as instruments
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import OLD, THROTTLED, QuotaWorld, codes, made
 from regnum_testing.reigning import ANYBODY, until

@@ -15,7 +15,7 @@ from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
 from regnum_service.clock import SystemClock
 from regnum_service.errors import RegnumError
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import metadata as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, topic
 from regnum_testing.waiting import DEADLINE_S, within

@@ -17,7 +17,7 @@ from regnum_quota.requests import ADMISSIONS_MAX, MUTATIONS_MAX
 from regnum_quota.servicer import QuotaServicer
 from regnum_quota.term import Term
 from regnum_service.errors import RegnumError
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import quota as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock, settle
 

@@ -8,7 +8,7 @@ from regnum_coordination.errors import BadVersion, NodeExists, NoNode, SessionEx
 from regnum_coordination.forwarding import ForwardingStore
 from regnum_coordination.port import Check, Create, Refused, Set, Store, Written
 from regnum_service.measured_store import MeasuredStore
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
 

@@ -4,9 +4,11 @@ import re
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from regnum_telemetry import instruments
 from regnum_telemetry.exposition import Exposition
-from regnum_telemetry.instruments import INSTRUMENTS, Kind
+from regnum_telemetry.instruments import INSTRUMENTS, Instrument, Kind
+from regnum_telemetry.instruments import broker as instruments
+from regnum_telemetry.instruments import election as election_instruments
+from regnum_telemetry.instruments import process as process_instruments
 from regnum_telemetry.metrics import OTHER, SERIES_MAX, Metrics
 
 
@@ -22,9 +24,9 @@ def exposed(metrics: Metrics) -> dict[str, dict[tuple[tuple[str, str], ...], flo
 
 def test_a_counter_is_shown_with_its_labels() -> None:
     metrics = Metrics()
-    metrics.counter(instruments.ELECTIONS, "isr").add(3)
-    metrics.counter(instruments.ELECTIONS, "unclean").add()
-    metrics.counter(instruments.ELECTIONS, "isr").add(2)
+    metrics.counter(election_instruments.ELECTIONS, "isr").add(3)
+    metrics.counter(election_instruments.ELECTIONS, "unclean").add()
+    metrics.counter(election_instruments.ELECTIONS, "isr").add(2)
     assert exposed(metrics)["regnum_controller_leader_elections_total"] == {
         (("from", "isr"),): 5.0,
         (("from", "unclean"),): 1.0,
@@ -33,7 +35,7 @@ def test_a_counter_is_shown_with_its_labels() -> None:
 
 def test_a_value_on_a_bound_counts_below_it_and_buckets_add_up() -> None:
     metrics = Metrics()
-    histogram = metrics.histogram(instruments.LOOP_LAG, "main")
+    histogram = metrics.histogram(process_instruments.LOOP_LAG, "main")
     for value in (0.0, 0.001, 0.0011, 0.05, 7.0):
         histogram.record(value)
     samples = exposed(metrics)
@@ -45,9 +47,9 @@ def test_a_value_on_a_bound_counts_below_it_and_buckets_add_up() -> None:
 
 def test_a_gauge_is_read_when_somebody_asks_and_left_out_when_it_says_nothing() -> None:
     metrics, value = Metrics(), [1.0]
-    metrics.observe(instruments.CONTROLLER_ACTIVE, lambda: value[0])
-    metrics.observe(instruments.CONTROLLER_EPOCH, lambda: None)
-    metrics.observe_all(instruments.ORDERS_OUTSTANDING, lambda: [(("2",), 40), (("3",), 1)])
+    metrics.observe(election_instruments.CONTROLLER_ACTIVE, lambda: value[0])
+    metrics.observe(election_instruments.CONTROLLER_EPOCH, lambda: None)
+    metrics.observe_all(election_instruments.ORDERS_OUTSTANDING, lambda: [(("2",), 40), (("3",), 1)])
     exposition = Exposition("regnum-test", "1", metrics)
     assert "regnum_controller_active 1.0" in exposition.render("")[0].decode()
     value[0] = 0.0
@@ -60,8 +62,8 @@ def test_a_gauge_is_read_when_somebody_asks_and_left_out_when_it_says_nothing() 
 def test_labels_from_outside_cannot_make_series_without_end() -> None:
     metrics = Metrics()
     for number in range(SERIES_MAX + 50):
-        metrics.counter(instruments.ELECTIONS, f"kind-{number}").add()
-    metrics.observe_all(instruments.ORDERS_OUTSTANDING, lambda: [((str(id),), 1) for id in range(5_000)])
+        metrics.counter(election_instruments.ELECTIONS, f"kind-{number}").add()
+    metrics.observe_all(election_instruments.ORDERS_OUTSTANDING, lambda: [((str(id),), 1) for id in range(5_000)])
     samples = exposed(metrics)
     elections = samples["regnum_controller_leader_elections_total"]
     assert len(elections) == SERIES_MAX + 1
@@ -72,17 +74,17 @@ def test_labels_from_outside_cannot_make_series_without_end() -> None:
 def test_another_kind_or_number_of_labels_is_refused() -> None:
     metrics = Metrics()
     for wrong in (
-        lambda: metrics.counter(instruments.LOOP_LAG, "main"),
-        lambda: metrics.histogram(instruments.LOOP_LAG),
-        lambda: metrics.counter(instruments.ELECTIONS, "isr", "elr"),
-        lambda: metrics.observe(instruments.ORDERS_OUTSTANDING, lambda: 1),
+        lambda: metrics.counter(process_instruments.LOOP_LAG, "main"),
+        lambda: metrics.histogram(process_instruments.LOOP_LAG),
+        lambda: metrics.counter(election_instruments.ELECTIONS, "isr", "elr"),
+        lambda: metrics.observe(election_instruments.ORDERS_OUTSTANDING, lambda: 1),
     ):
         with pytest.raises(ValueError, match="with labels"):
             wrong()
 
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS, ids=lambda instrument: instrument.name)
-def test_the_name_we_give_is_the_name_that_prometheus_gets(instrument: instruments.Instrument) -> None:
+def test_the_name_we_give_is_the_name_that_prometheus_gets(instrument: Instrument) -> None:
     metrics = Metrics()
     labels = tuple("x" for _ in instrument.labels)
     match instrument.kind:
@@ -99,7 +101,7 @@ def test_the_name_we_give_is_the_name_that_prometheus_gets(instrument: instrumen
 def test_names_are_ours_and_unique() -> None:
     names = [instrument.prometheus for instrument in INSTRUMENTS]
     assert len(names) == len(set(names))
-    assert all(re.fullmatch(r"regnum_[a-z_]+", name) for name in names)
+    assert all(re.fullmatch(r"(regnum|rpc)_[a-z_]+", name) for name in names)
     assert all(instrument.bounds == tuple(sorted(instrument.bounds)) for instrument in INSTRUMENTS)
     assert all(bool(instrument.bounds) == (instrument.kind is Kind.HISTOGRAM) for instrument in INSTRUMENTS)
 

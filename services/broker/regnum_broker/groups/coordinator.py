@@ -23,7 +23,7 @@ from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Spawn
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import groups as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.topic_guards import gone_for_good

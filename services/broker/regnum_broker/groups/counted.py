@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import groups as instruments
 from regnum_telemetry.metrics import Metrics
 
 

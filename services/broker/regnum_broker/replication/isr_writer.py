@@ -43,7 +43,7 @@ from regnum_model.ids import BrokerId, PartitionKey
 from regnum_model.insync import with_isr
 from regnum_model.nodes import BrokerNode, LeaderAndIsr, MalformedNodeError, Membership
 from regnum_service.clock import Clock
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.identity import Identity

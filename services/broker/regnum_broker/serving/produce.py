@@ -26,7 +26,8 @@ from regnum_service.clock import Clock
 from regnum_service.errors import Code
 from regnum_service.slices import Turns, slices
 from regnum_service.supervisor import Supervisor
-from regnum_telemetry import conventions, instruments, tracing
+from regnum_telemetry import conventions, tracing
+from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.errors import DirectoryFailedError, StorageError

@@ -25,7 +25,7 @@ from regnum_model.bucket import Bucket
 from regnum_model.quota_matching import BucketKey, limits_on
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.kept_buckets import KeptBuckets

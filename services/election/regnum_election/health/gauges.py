@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from regnum_service.clock import Clock
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
 from regnum_election.decisions.cluster import Cluster

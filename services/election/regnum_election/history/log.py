@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from regnum.admin.v1 import events_pb2
 from regnum.types.v1 import events_pb2 as words
 from regnum_service.clock import Clock
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.history.encoding import EventFilter, decode, encode, first_of, last_of, size_of

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from regnum_service.clock import Clock
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Histogram, Metrics
 
 from regnum_election.reign.events import Event

@@ -4,7 +4,8 @@ from typing import Final
 
 from regnum_model.ids import NO_LEADER
 from regnum_model.nodes import LeaderAndIsr
-from regnum_telemetry import conventions, instruments
+from regnum_telemetry import conventions
+from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Metrics
 
 FIRST: Final = "first"

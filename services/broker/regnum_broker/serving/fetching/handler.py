@@ -16,7 +16,7 @@ from regnum_model.ids import BrokerId
 from regnum_records.header import iterate
 from regnum_service.clock import Clock, SystemClock
 from regnum_service.slices import Turns, slices
-from regnum_telemetry import instruments
+from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.epochs import EpochEnd

@@ -1,0 +1,123 @@
+"""What a broker shows of its replicas, its log and its clients. Pure."""
+
+from typing import Final
+
+from regnum_telemetry.instruments.definition import BROKER, Definitions
+
+DEFINED: Final = Definitions(BROKER)
+"""In the order of this file."""
+
+REPLICAS: Final = DEFINED.gauge(
+    "regnum.broker.replicas",
+    "{partitions}",
+    "Replicas of this broker by role: leader, follower, idle (not told, or told to stop)",
+    labels=("role",),
+    kafka="kafka.server:type=ReplicaManager,name=PartitionCount and LeaderCount",
+)
+
+UNDER_REPLICATED: Final = DEFINED.gauge(
+    "regnum.broker.partitions.under_replicated",
+    "{partitions}",
+    "Partitions led here whose in-sync set lacks an assigned replica",
+    kafka="kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions",
+)
+
+UNDER_MIN_ISR: Final = DEFINED.gauge(
+    "regnum.broker.partitions.under_min_isr",
+    "{partitions}",
+    "Partitions led here whose in-sync set is smaller than min.insync.replicas: acks=all is refused",
+    kafka="kafka.server:type=ReplicaManager,name=UnderMinIsrPartitionCount",
+)
+
+REPLICAS_OFFLINE: Final = DEFINED.gauge(
+    "regnum.broker.replicas.offline",
+    "{partitions}",
+    "Replicas that this broker cannot use: damaged files, or a failed disk",
+    kafka="kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
+)
+
+ISR_SHRINKS: Final = DEFINED.counter(
+    "regnum.broker.isr.shrinks",
+    "{partitions}",
+    "In-sync sets that this leader made smaller",
+    kafka="kafka.server:type=ReplicaManager,name=IsrShrinksPerSec",
+)
+
+ISR_EXPANDS: Final = DEFINED.counter(
+    "regnum.broker.isr.expands",
+    "{partitions}",
+    "In-sync sets that this leader made larger",
+    kafka="kafka.server:type=ReplicaManager,name=IsrExpandsPerSec",
+)
+
+BYTES_IN: Final = DEFINED.counter(
+    "regnum.broker.produced",
+    "By",
+    "Bytes of record batches appended",
+    kafka="kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec",
+)
+
+RECORDS_IN: Final = DEFINED.counter(
+    "regnum.broker.produced.records",
+    "{records}",
+    "Records of producers appended",
+    kafka="kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec",
+)
+
+BATCHES_REFUSED: Final = DEFINED.counter(
+    "regnum.broker.produce.refused",
+    "{batches}",
+    "Batches that were not acknowledged, for whatever reason",
+    kafka="kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec",
+)
+
+BYTES_OUT: Final = DEFINED.counter(
+    "regnum.broker.fetched",
+    "By",
+    "Bytes of records sent to consumers",
+    kafka="kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec",
+)
+
+RECORDS_OUT: Final = DEFINED.counter(
+    "regnum.broker.fetched.records",
+    "{records}",
+    "Records of batches sent to consumers",
+)
+
+PRODUCE_DURATION: Final = DEFINED.histogram(
+    "regnum.broker.produce.duration",
+    "s",
+    "Produce calls from their arrival to their answer; with acks=all the followers are in it",
+    kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce",
+)
+
+FETCH_DURATION: Final = DEFINED.histogram(
+    "regnum.broker.fetch.duration",
+    "s",
+    "Fetch calls of consumers from their arrival to their answer; the wait for records that they ask for is in it",
+    kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=FetchConsumer",
+)
+
+WRITER_JOBS: Final = DEFINED.gauge(
+    "regnum.broker.log.writer.jobs",
+    "{jobs}",
+    "Jobs that the log writer has not finished",
+)
+
+WRITER_BYTES: Final = DEFINED.gauge(
+    "regnum.broker.log.writer.pending",
+    "By",
+    "Bytes of records in these jobs",
+)
+
+WRITER_WAIT: Final = DEFINED.histogram(
+    "regnum.broker.log.writer.wait",
+    "s",
+    "Time that a job waited for the log writer, and for room in its queue",
+)
+
+WRITER_RUN: Final = DEFINED.histogram(
+    "regnum.broker.log.writer.run",
+    "s",
+    "Time that the log writer worked on a job; more than 0.1 s is a line in the log",
+)

@@ -1,0 +1,139 @@
+"""What an election process shows: of its reign, if it has one, and of its event log. Pure."""
+
+from typing import Final
+
+from regnum_telemetry.instruments.definition import ELECTION, Definitions
+
+DEFINED: Final = Definitions(ELECTION)
+"""In the order of this file."""
+
+CONTROLLER_ACTIVE: Final = DEFINED.gauge(
+    "regnum.controller.active",
+    "{controllers}",
+    "1 in the process that is the controller, 0 in its standbys; the sum over a cluster is 1",
+    kafka="kafka.controller:type=KafkaController,name=ActiveControllerCount",
+)
+
+CONTROLLER_EPOCH: Final = DEFINED.gauge(
+    "regnum.controller.epoch",
+    "{epochs}",
+    "Controller epoch of the reign",
+)
+
+EVENT_QUEUE_DEPTH: Final = DEFINED.gauge(
+    "regnum.controller.event.queue.depth",
+    "{events}",
+    "What waits for the controller: events of the cluster, reported partitions and topics, mutations",
+    labels=("kind",),
+)
+
+EVENT_DURATION: Final = DEFINED.histogram(
+    "regnum.controller.event.duration",
+    "s",
+    "Time from taking an event, or a step of a mutation, until it is done, by kind; the store's answers are in it",
+    labels=("event",),
+    kafka="kafka.controller:type=ControllerEventManager,name=EventQueueProcessingTimeMs",
+)
+
+ELECTIONS: Final = DEFINED.counter(
+    "regnum.controller.leader.elections",
+    "{partitions}",
+    "Leader epochs begun: from (isr, elr, first; unclean: records may be lost), or none when nobody may lead",
+    labels=("from",),
+    kafka="kafka.controller:type=ControllerStats,name=LeaderElectionRateAndTimeMs and UncleanLeaderElectionsPerSec",
+)
+
+FAILOVER_DURATION: Final = DEFINED.histogram(
+    "regnum.controller.failover.duration",
+    "s",
+    "From the first sign of a broker's or controller's end until all new leaders, or brokers, have acknowledged",
+    labels=("victim",),
+    bounds=(0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0),
+)
+
+ORDERS_OUTSTANDING: Final = DEFINED.gauge(
+    "regnum.controller.orders.outstanding",
+    "{orders}",
+    "LeaderAndIsr and StopReplica orders that a live broker has not acknowledged; brokers without any are left out",
+    labels=("broker",),
+)
+
+ORDERS_OLDEST_AGE: Final = DEFINED.gauge(
+    "regnum.controller.orders.oldest.age",
+    "s",
+    "Age of the oldest of these orders of a broker",
+    labels=("broker",),
+)
+
+ORDERS_OVERDUE: Final = DEFINED.gauge(
+    "regnum.controller.orders.overdue",
+    "{orders}",
+    "Orders that live brokers have not acknowledged for longer than --order-overdue-s, of all brokers",
+)
+
+CLUSTER_BROKERS: Final = DEFINED.gauge(
+    "regnum.controller.brokers",
+    "{brokers}",
+    "Registered brokers, as the controller sees them",
+    kafka="kafka.controller:type=KafkaController,name=ActiveBrokerCount",
+)
+
+CLUSTER_TOPICS: Final = DEFINED.gauge(
+    "regnum.controller.topics",
+    "{topics}",
+    "Topics",
+    kafka="kafka.controller:type=KafkaController,name=GlobalTopicCount",
+)
+
+CLUSTER_PARTITIONS: Final = DEFINED.gauge(
+    "regnum.controller.partitions",
+    "{partitions}",
+    "Partitions",
+    kafka="kafka.controller:type=KafkaController,name=GlobalPartitionCount",
+)
+
+PARTITIONS_TROUBLED: Final = DEFINED.gauge(
+    "regnum.controller.partitions.troubled",
+    "{partitions}",
+    "Partitions without a leader, with fewer members in sync than min.insync.replicas, or than replicas",
+    labels=("trouble",),
+    kafka="kafka.controller:type=KafkaController,name=OfflinePartitionsCount",
+)
+
+PARTITIONS_TROUBLED_LONG: Final = DEFINED.gauge(
+    "regnum.controller.partitions.troubled.long",
+    "{partitions}",
+    "Those of them that have been so for longer than --trouble-overdue-s",
+    labels=("trouble",),
+)
+
+PUBLISHED_VERSION: Final = DEFINED.gauge(
+    "regnum.controller.metadata.version",
+    "{versions}",
+    "Version of the last metadata that the controller published",
+)
+
+ADMISSIONS: Final = DEFINED.counter(
+    "regnum.controller.admissions",
+    "{topics}",
+    "Mutations that a quota admitted or throttled, and who decided: the quota process, or the controller in its place",
+    labels=("decision", "by"),
+)
+
+EVENTS_WRITTEN: Final = DEFINED.counter(
+    "regnum.event.log.written",
+    "{events}",
+    "Events that the event log took: of this process's own reigns, and of those that it followed",
+)
+
+EVENTS_DROPPED: Final = DEFINED.counter(
+    "regnum.event.log.dropped",
+    "{events}",
+    "Events that are not in the event log: its queue was full, or its directory could not be written for too long",
+)
+
+EVENT_LOG_ON_DISK: Final = DEFINED.gauge(
+    "regnum.event.log.on.disk",
+    "",
+    "1 while the event log is written to disk, 0 while its directory cannot be written and memory has the newest",
+)
