@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 DEFAULT_BURST_S: Final = 11.0
-"""Seconds of the rate that make the burst where none is set: Kafka's eleven windows of one second."""
+"""Seconds of the rate that make the burst where neither it nor the windows are set: Kafka's eleven of one second."""
 
 DEBT_MIN: Final = 1e-6
 """Permits from which a debt is one; less is rounding, for permits are whole."""
@@ -31,6 +31,21 @@ class Limit:
     """Permits that flow in a second; positive."""
     burst: float
     """Most tokens that it holds; positive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """The windows over which mutations are measured; together they make the burst of a quota that names none."""
+
+    num: int = 11
+    """How many: ``controller.quota.window.num``."""
+    size_s: int = 1
+    """Length of each in seconds: ``controller.quota.window.size.seconds``."""
+
+    @property
+    def span_s(self) -> float:
+        """All of them together, in seconds."""
+        return float(self.num * self.size_s)
 
 
 class Bucket(NamedTuple):

@@ -42,6 +42,8 @@ LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: Final = "leader.imbalance.check.interva
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: Final = "leader.imbalance.per.broker.percentage"
 LEADER_THROTTLE_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_THROTTLE_RATE: Final = "follower.replication.throttled.rate"
+QUOTA_WINDOW_NUM: Final = "controller.quota.window.num"
+QUOTA_WINDOW_SIZE_SECONDS: Final = "controller.quota.window.size.seconds"
 
 VALUE_MAX: Final = 2**15 - 1
 """Largest number of replicas; Kafka counts them with 16 bits."""
@@ -332,6 +334,23 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 doc="Bytes in a second that a broker takes at most for new replicas of its own of partitions that are "
                 "being reassigned; 0: any number.",
             ),
+            ConfigDefinition(
+                name=QUOTA_WINDOW_NUM,
+                low=1,
+                high=1_000,
+                default=11,
+                topic=False,
+                doc="Windows over which created and deleted partitions are measured. A quota without a burst of its "
+                "own has its rate times this times controller.quota.window.size.seconds as burst.",
+            ),
+            ConfigDefinition(
+                name=QUOTA_WINDOW_SIZE_SECONDS,
+                low=1,
+                high=3_600,
+                default=1,
+                topic=False,
+                doc="Length of each window over which created and deleted partitions are measured, in seconds.",
+            ),
         )
     }
 )
@@ -342,6 +361,9 @@ DEFAULTS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Settings that the node of the cluster always names, so that none of them depends on who reigns next, and their
 defaults."""
+
+QUOTA_KEYS: Final = frozenset({QUOTA_WINDOW_NUM, QUOTA_WINDOW_SIZE_SECONDS})
+"""Settings that quotas follow from: a change of one is announced as a change of quotas."""
 
 TOPIC_KEYS: Final = frozenset(name for name, one in DEFINITIONS.items() if one.topic)
 """Settings that a topic may have of its own."""

@@ -17,8 +17,15 @@ from enum import Enum
 from typing import Any, Final, Self, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
-from regnum_model.bucket import DEFAULT_BURST_S, Limit
-from regnum_model.configs import CLUSTER, decode_config, encode_config
+from regnum_model.bucket import Limit, Windows
+from regnum_model.configs import (
+    CLUSTER,
+    DEFINITIONS,
+    QUOTA_WINDOW_NUM,
+    QUOTA_WINDOW_SIZE_SECONDS,
+    decode_config,
+    encode_config,
+)
 from regnum_model.nodes import Address, MalformedNodeError
 
 USERS: Final = "/config/users"
@@ -49,6 +56,10 @@ NAME_LENGTH_MAX: Final = 249
 
 ANONYMOUS: Final = "ANONYMOUS"
 """User of a connection that was not asked who it is."""
+
+
+DEFAULT_WINDOWS: Final = Windows()
+"""Where nobody says other ones."""
 
 
 class Default(Enum):
@@ -144,17 +155,28 @@ class QuotaNode:
         """Read; an empty node says nothing. Raises MalformedNodeError."""
         return cls(config=decode_config(data, example='{"version":1,"config":{"controller_mutation_rate":"5"}}'))
 
-    @property
-    def limit(self) -> Limit | None:
-        """Rate and burst of mutations; None without a rate. Raises MalformedNodeError."""
+    def limit(self, windows: Windows = DEFAULT_WINDOWS) -> Limit | None:
+        """Rate and burst of mutations, which is that of the windows if none is set; None without a rate.
+
+        Raises MalformedNodeError.
+        """
         rate = self.config.get(RATE_KEY)
         if rate is None:
             return None
         per_second = parse_limit(RATE_KEY, rate)
         burst = self.config.get(BURST_KEY)
         return Limit(
-            rate=per_second, burst=per_second * DEFAULT_BURST_S if burst is None else parse_limit(BURST_KEY, burst)
+            rate=per_second, burst=per_second * windows.span_s if burst is None else parse_limit(BURST_KEY, burst)
         )
+
+    @property
+    def windows(self) -> Windows:
+        """What the cluster's node says of windows; Kafka's where it says nothing. Raises MalformedNodeError."""
+        num, size = (
+            DEFINITIONS[key].parse(text) if (text := self.config.get(key)) is not None else DEFINITIONS[key].default
+            for key in (QUOTA_WINDOW_NUM, QUOTA_WINDOW_SIZE_SECONDS)
+        )
+        return Windows(num=num, size_s=size)
 
     @property
     def values(self) -> dict[str, float]:
@@ -202,6 +224,8 @@ class QuotaTable:
 
     limits: Mapping[QuotaEntity, Limit] = field(default_factory=dict)
     """Rate and burst by entity."""
+    windows: Windows = DEFAULT_WINDOWS
+    """Over what mutations are measured; in the bursts of the limits already."""
     change: int = 0
     """Newest change announced before they were read."""
 

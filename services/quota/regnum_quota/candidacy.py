@@ -26,6 +26,7 @@ from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.recipes.resolve import Resolver
 from regnum_coordination.timing import Backoff
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.quota_terms import QuotaTermsNode
 from regnum_model.quotas import QUOTA_ACTIVE, QUOTA_IDS, QUOTA_TERMS, QuotaProcessNode
 from regnum_service.clock import Clock
 from regnum_service.detection import Detector
@@ -62,6 +63,7 @@ class Candidacy:
         detector: Detector | None,
         known: Callable[[QuotaProcessNode | None], None],
         spawn: Spawn,
+        exempt: frozenset[str] = frozenset(),
         backoff: Backoff | None = None,
     ) -> None:
         """Only assigns.
@@ -74,6 +76,7 @@ class Candidacy:
             detector: notices the death of others; None leaves that to their sessions.
             known: told who is active, as far as others are.
             spawn: starts the task that watches the active process.
+            exempt: users to whom no quota applies; every win writes them down for whoever stands in.
             backoff: pauses between attempts.
         """
         self._store = store
@@ -83,6 +86,7 @@ class Candidacy:
         self._detector = detector
         self._known = known
         self._spawn = spawn
+        self._terms = QuotaTermsNode(exempt_users=exempt).encode()
         self._backoff = Backoff() if backoff is None else backoff
         self._resolver = Resolver(store, clock, backoff=self._backoff)
         self._contested = ContestedNode(store, clock, path=QUOTA_ACTIVE, guard_path=QUOTA_TERMS, backoff=self._backoff)
@@ -153,7 +157,9 @@ class Candidacy:
 
     async def _write_win(self, guard: Node | None) -> Seat | None:
         won = Create(QUOTA_ACTIVE, self._me.encode(), ephemeral=True)
-        tie: Operation = Create(QUOTA_TERMS, b"") if guard is None else Set(QUOTA_TERMS, b"", guard.stat.version)
+        tie: Operation = (
+            Create(QUOTA_TERMS, self._terms) if guard is None else Set(QUOTA_TERMS, self._terms, guard.stat.version)
+        )
         try:
             result, _ = await self._resolver.multi([won, tie])
         except (NodeExists, BadVersion):

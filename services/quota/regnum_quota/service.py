@@ -124,6 +124,7 @@ class QuotaService:
             detector=HealthWatchDetector(self._clock) if self._settings.lifeline_detection else None,
             known=self._office.heard_of,
             spawn=self._supervisor.start,
+            exempt=self._settings.exempt,
         )
         try:
             await self._internal.set_serving(serving=True)

@@ -1,6 +1,8 @@
 """Settings of the quota service."""
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from regnum_model.quota_terms import EXEMPT_MAX
+from regnum_model.quotas import NAME_LENGTH_MAX
 from regnum_service.settings import AddressText, ServiceSettings
 
 
@@ -18,7 +20,21 @@ class QuotaSettings(ServiceSettings):
         description="Whether a standby may declare the active process dead; without, only its session does.",
     )
 
+    @field_validator("exempt_users")
+    @classmethod
+    def _few_and_short(cls, text: str) -> str:
+        names = _names(text)
+        if len(names) > EXEMPT_MAX:
+            raise ValueError(f"{len(names)} users are exempt; name at most {EXEMPT_MAX}")
+        if any(len(name) > NAME_LENGTH_MAX for name in names):
+            raise ValueError(f"a user has at most {NAME_LENGTH_MAX} characters")
+        return text
+
     @property
     def exempt(self) -> frozenset[str]:
         """The exempt users."""
-        return frozenset(name.strip() for name in self.exempt_users.split(",") if name.strip())
+        return _names(self.exempt_users)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())

@@ -13,7 +13,8 @@ from regnum_election.topics.requests import TopicRequest
 from regnum_model.bucket import Limit
 from regnum_model.nodes import Address
 from regnum_model.quota_matching import CLUSTER_KEY, BucketKey
-from regnum_model.quotas import DEFAULT, QuotaEntity
+from regnum_model.quota_terms import QuotaTermsNode
+from regnum_model.quotas import DEFAULT, QUOTA_TERMS, QuotaEntity
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 from regnum_testing.quota_world import APP, THROTTLED, QuotaWorld, codes, made
@@ -121,6 +122,27 @@ async def test_the_controller_judges_while_no_process_answers(world: QuotaWorld)
     assert made(await world.create([f"e{number}" for number in range(40)])) == 0
     await world.clock.advance(0.2)
     assert made(await world.create([f"f{number}" for number in range(40)])) == 1
+
+
+async def test_exempt_users_stay_exempt_while_no_process_answers(world: QuotaWorld) -> None:
+    """Also when neither that process nor this reign's predecessor is there to ask."""
+    await world.begin()
+    await world.set_quota(1.0, 1.0)
+    data = QuotaTermsNode(exempt_users=frozenset({"ANONYMOUS"})).encode()
+    outside = world.cluster.outside
+    await outside.create(QUOTA_TERMS, data, make_parents=True)
+    call = asyncio.create_task(world.create([f"a{number}" for number in range(40)]))
+    await settle()
+    await world.clock.advance(PATIENCE_S)
+    assert made(await call) == 40
+    assert world.controller.quotas.admissions.stands_in
+    # What nobody can read changes nothing; a list without him ends it.
+    await outside.set(QUOTA_TERMS, b"?", version=None)
+    await settle()
+    assert made(await world.create([f"b{number}" for number in range(40)])) == 40
+    await outside.set(QUOTA_TERMS, b"", version=None)
+    await settle()
+    assert made(await world.create([f"c{number}" for number in range(40)])) <= 2
 
 
 async def test_a_process_that_comes_back_is_told_what_was_charged_meanwhile(world: QuotaWorld) -> None:

@@ -190,3 +190,14 @@ def test_a_changed_quota_fills_what_is_kept_from_then_on() -> None:
     assert known.get(ANN_KEY) == Bucket(20.0, 20.0)
     assert known.get(BOB_KEY) is None
     assert not known.has_charges
+
+
+def test_exempt_users_pass_and_are_not_charged() -> None:
+    known = kept(ann=-50.0, bob=0.0)
+    stand_in = QuotaStandIn(known, exempt={"ann"})
+    stand_in.begin(EACH, 0.0)
+    verdict = stand_in.judge(EACH, ANN, [1_000, 1_000], 0.0)
+    assert (verdict.admitted, verdict.throttle_ms) == ((True, True), 0)
+    assert known.get(ANN_KEY) == Bucket(-50.0, 0.0)
+    assert not known.has_charges
+    assert stand_in.judge(EACH, BOB, [1, 1], 0.0).admitted == (True, False), "and nobody else is"

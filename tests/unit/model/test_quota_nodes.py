@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_model import quotas
-from regnum_model.bucket import Limit
+from regnum_model.bucket import Limit, Windows
 from regnum_model.nodes import Address, MalformedNodeError
-from regnum_model.quotas import DEFAULT, QuotaEntity, QuotaNode, QuotaProcessNode
+from regnum_model.quota_terms import QuotaTermsNode
+from regnum_model.quotas import BURST_KEY, DEFAULT, RATE_KEY, QuotaEntity, QuotaNode, QuotaProcessNode
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
@@ -65,25 +66,25 @@ def test_the_default_is_nobodys_name() -> None:
 def test_a_quota_comes_back_as_written_with_what_others_wrote() -> None:
     node = QuotaNode(config={"producer_byte_rate": "7", "controller_mutation_rate": "2.5"})
     assert QuotaNode.decode(node.encode()) == node
-    assert node.limit == Limit(rate=2.5, burst=27.5)
+    assert node.limit() == Limit(rate=2.5, burst=27.5)
     assert node.values == {"controller_mutation_rate": 2.5}
 
 
 def test_a_burst_of_its_own_counts() -> None:
     node = QuotaNode(config={"controller_mutation_rate": "5", "controller_mutation_burst": "50"})
-    assert node.limit == Limit(rate=5.0, burst=50.0)
+    assert node.limit() == Limit(rate=5.0, burst=50.0)
 
 
 @pytest.mark.parametrize("data", [b"", b'{"version":1,"config":{}}', b'{"config":{"controller_mutation_burst":"9"}}'])
 def test_a_node_without_a_rate_limits_nothing(data: bytes) -> None:
-    assert QuotaNode.decode(data).limit is None
+    assert QuotaNode.decode(data).limit() is None
 
 
 @pytest.mark.parametrize("rate", ["", "x", "0", "-1", "nan", "inf", "1e13", "1e-7", "0x5"])
 def test_a_rate_that_is_none_is_refused(rate: str) -> None:
     node = QuotaNode(config={"controller_mutation_rate": rate})
     with pytest.raises(MalformedNodeError, match="controller_mutation_rate"):
-        node.limit  # noqa: B018 - the property raises
+        node.limit()
     with pytest.raises(MalformedNodeError):
         node.values  # noqa: B018
 
@@ -149,3 +150,35 @@ def test_a_process_comes_back_as_written() -> None:
 def test_unreadable_processes_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedNodeError):
         QuotaProcessNode.decode(data)
+
+
+def test_the_burst_follows_from_the_windows_unless_it_is_set() -> None:
+    windows = Windows(num=10, size_s=2)
+    assert QuotaNode(config={RATE_KEY: "2.5"}).limit(windows) == Limit(rate=2.5, burst=50.0)
+    assert QuotaNode(config={RATE_KEY: "2.5", BURST_KEY: "7"}).limit(windows) == Limit(rate=2.5, burst=7.0)
+
+
+def test_the_clusters_node_says_what_the_windows_are_and_kafkas_are_the_default() -> None:
+    assert QuotaNode().windows == Windows(num=11, size_s=1)
+    assert QuotaNode(config={"controller.quota.window.num": "100"}).windows == Windows(num=100, size_s=1)
+    both = {"controller.quota.window.num": "10", "controller.quota.window.size.seconds": "2"}
+    assert QuotaNode(config=both).windows.span_s == 20.0
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1001", "1.5", "", "nan", "9" * 5_000])
+def test_windows_that_are_none_are_refused_with_the_range(text: str) -> None:
+    with pytest.raises(MalformedNodeError, match="from 1 to 1000"):
+        _ = QuotaNode(config={"controller.quota.window.num": text}).windows
+
+
+@given(st.frozensets(NAMES))
+def test_who_is_exempt_is_written_and_read_back(users: frozenset[str]) -> None:
+    assert QuotaTermsNode.decode(QuotaTermsNode(exempt_users=users).encode()).exempt_users == users
+
+
+@pytest.mark.parametrize(
+    "data", [b"?", b"[]", b"{}", b"7", b'{"exempt_users":"ann"}', b'{"exempt_users":[1]}', b"\xff"]
+)
+def test_a_list_of_exempt_users_that_nobody_can_read_is_said_to_be_none(data: bytes) -> None:
+    with pytest.raises(MalformedNodeError):
+        QuotaTermsNode.decode(data)

@@ -11,6 +11,7 @@ from regnum_coordination.recipes.folders import ensure_folders
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
 from regnum_model.nodes import Address
+from regnum_model.quota_terms import QuotaTermsNode
 from regnum_model.quotas import QUOTA_ACTIVE, QUOTA_TERMS, QuotaProcessNode
 from regnum_quota.candidacy import Candidacy, Seat
 from regnum_testing.clock import FakeClock, settle
@@ -38,7 +39,9 @@ class FakeDetector:
 class Candidate:
     """One quota process as far as its candidacy goes."""
 
-    def __init__(self, candidates: "Candidates", id: int, *, incarnation: str, previous: frozenset[str]) -> None:
+    def __init__(
+        self, candidates: "Candidates", id: int, *, incarnation: str, previous: frozenset[str], exempt: frozenset[str]
+    ) -> None:
         self.me = QuotaProcessNode(id=id, incarnation=incarnation, internal=Address(host="h", port=100 + id))
         self.store = MemoryStore(candidates.server)
         self.known: QuotaProcessNode | None = None
@@ -50,6 +53,7 @@ class Candidate:
             detector=candidates.detector if candidates.detects else None,
             known=self.hear,
             spawn=candidates.spawn,
+            exempt=exempt,
             backoff=Backoff(first_s=0.1, longest_s=0.1, chance=lambda: 1.0),
         )
         self.campaign = asyncio.create_task(self.candidacy.campaign())
@@ -83,10 +87,16 @@ class Candidates:
         self.spawned.append(task)
         return task
 
-    async def start(self, id: int, *, incarnation: str = "", previous: str = "") -> Candidate:
+    async def start(
+        self, id: int, *, incarnation: str = "", previous: str = "", exempt: frozenset[str] = frozenset()
+    ) -> Candidate:
         await ensure_folders(self.outside, quotas.FOLDERS, self.clock)
         candidate = Candidate(
-            self, id, incarnation=incarnation or f"run-{id}", previous=frozenset({previous} if previous else ())
+            self,
+            id,
+            incarnation=incarnation or f"run-{id}",
+            previous=frozenset({previous} if previous else ()),
+            exempt=exempt,
         )
         self.all.append(candidate)
         await settle()
@@ -125,6 +135,18 @@ async def test_every_term_moves_the_guard(candidates: Candidates) -> None:
     candidates.server.expire(one.store.session_id)
     await two.won()
     assert (await candidates.outside.get(QUOTA_TERMS)).stat.version == first + 1
+
+
+async def test_a_win_says_who_is_exempt_and_that_outlives_the_process(candidates: Candidates) -> None:
+    one = await candidates.start(1, exempt=frozenset({"root", "ann"}))
+    await one.won()
+    candidates.server.expire(one.store.session_id)
+    await settle()
+    left = QuotaTermsNode.decode((await candidates.outside.get(QUOTA_TERMS)).data)
+    assert left.exempt_users == {"root", "ann"}
+    two = await candidates.start(2)
+    await two.won()
+    assert QuotaTermsNode.decode((await candidates.outside.get(QUOTA_TERMS)).data) == QuotaTermsNode()
 
 
 async def test_the_end_of_the_session_frees_the_seat(candidates: Candidates) -> None:

@@ -202,3 +202,16 @@ async def test_exempt_users_are_named_in_the_settings(processes: Processes) -> N
     answer = await one.admit(500, 500, changes_seen=1)
     assert (list(answer.verdicts[0].admitted), len(answer.buckets)) == ([True, True], 0)
     assert await asyncio.wait_for(one.serving(), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("users", "says"),
+    [(",".join(f"u{n}" for n in range(501)), "name at most 500"), ("u" * 300, "at most 249 characters")],
+)
+def test_more_exempt_users_than_the_store_can_name_are_refused(
+    users: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--coordination", "etcd://h:1", "--quota-id", "1", "--internal-listen", "127.0.0.1:1"]
+    with pytest.raises(SystemExit):
+        load(QuotaSettings, [*flags, "--exempt-users", users])
+    assert says in capsys.readouterr().err

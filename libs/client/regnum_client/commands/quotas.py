@@ -68,7 +68,11 @@ def set_quota(
     ] = None,
     burst: Annotated[
         float | None,
-        typer.Option("--burst", metavar="PARTITIONS", help="So many at once after quiet. Default: 11 times the rate."),
+        typer.Option(
+            "--burst",
+            metavar="PARTITIONS",
+            help="So many at once after quiet. Default: 11 s of the rate, or what controller.quota.window.num says.",
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; set nothing.")] = False,
     output: OutputOption = Output.TABLE,
@@ -143,7 +147,7 @@ def remove(
     default_client_id: DefaultClientIdOption = False,
     cluster: ClusterOption = False,
     rate: Annotated[bool, typer.Option("--rate", help="Only the rate: nothing is limited then.")] = False,
-    burst: Annotated[bool, typer.Option("--burst", help="Only the burst: it is 11 times the rate then.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", help="Only the burst: it follows from the rate then.")] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from regnum_model import quotas
-from regnum_model.bucket import Limit
+from regnum_model.bucket import Limit, Windows
 from regnum_model.nodes import MalformedNodeError
-from regnum_model.quotas import QuotaEntity, QuotaNode, QuotaTable
+from regnum_model.quotas import DEFAULT_WINDOWS, QuotaEntity, QuotaNode, QuotaTable
 
 from regnum_coordination.errors import NoNode
 from regnum_coordination.port import Node, Store
@@ -76,11 +76,12 @@ async def read_quotas(reader: Reader) -> StoredQuotas:
     announced = await reader.names(quotas.CHANGES)
     nodes: dict[QuotaEntity, QuotaNode] = {}
     limits: dict[QuotaEntity, Limit] = {}
+    windows = await _windows(reader)
     entities = await _entities(reader)
     async for path, found in _nodes(reader, tuple(entities)):
         try:
             node = QuotaNode.decode(found.data)
-            values, limit = node.values, node.limit
+            values, limit = node.values, node.limit(windows)
         except MalformedNodeError as error:
             _LOG.error("quota %s ignored: %s; %s", path, error, _REMEDY)
             continue
@@ -88,13 +89,24 @@ async def read_quotas(reader: Reader) -> StoredQuotas:
             nodes[entities[path]] = node
         if limit is not None:
             limits[entities[path]] = limit
-    table = QuotaTable(limits=limits, change=newest_change(announced))
+    table = QuotaTable(limits=limits, windows=windows, change=newest_change(announced))
     return StoredQuotas(table=table, nodes=nodes, announced=frozenset(announced))
 
 
 def newest_change(names: Iterable[str]) -> int:
     """Number of the newest change among nodes; 0 without one."""
     return max((number for name in names if (number := quotas.change_number(name)) is not None), default=0)
+
+
+async def _windows(reader: Reader) -> Windows:
+    """What the cluster says of windows: before any quota, for bursts follow from them."""
+    path = QuotaEntity().path
+    found = (await reader.read_many((path,))).get(path)
+    try:
+        return DEFAULT_WINDOWS if found is None else QuotaNode.decode(found.data).windows
+    except MalformedNodeError as error:
+        _LOG.error("windows of quotas as if nobody had set them: %s: %s; %s", path, error, _REMEDY)
+        return DEFAULT_WINDOWS
 
 
 async def _entities(reader: Reader) -> dict[str, QuotaEntity]:

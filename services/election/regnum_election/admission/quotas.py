@@ -12,6 +12,7 @@ from regnum_service.supervisor import Spawn
 from regnum_telemetry.metrics import Metrics
 
 from regnum_election.admission.admissions import Admissions
+from regnum_election.admission.exempt_users import ExemptUsers
 from regnum_election.admission.kept_buckets import KeptBuckets
 from regnum_election.admission.quota_book import QuotaBook
 from regnum_election.admission.quota_process import ActiveQuotaProcess, QuotaChannel
@@ -39,6 +40,7 @@ class Quotas:
     ) -> None:
         self._spawn = spawn
         self._process = ActiveQuotaProcess(open_channel)
+        self._exempt = ExemptUsers()
         kept = KeptBuckets()
         self.book: Final = QuotaBook(
             store, limits_changed=lambda former, limits: kept.limits_changed(former, limits, clock.monotonic())
@@ -49,7 +51,7 @@ class Quotas:
             book=self.book,
             process=self._process,
             kept=kept,
-            stand_in=QuotaStandIn(kept, limit=stand_in_limit),
+            stand_in=QuotaStandIn(kept, limit=stand_in_limit, exempt=self._exempt),
             clock=clock,
             metrics=metrics,
         )
@@ -60,6 +62,7 @@ class Quotas:
         """Read and follow what the store says, and judge."""
         self._tasks = [
             self._spawn("watch-quotas", self.book.follow(store)),
+            self._spawn("watch-exempt-users", self._exempt.follow(store)),
             self._spawn("watch-quota-process", self._process.follow(store)),
             self._spawn("admissions", self.admissions.run()),
             self._spawn("look-out-for-quota-process", self.admissions.look_out()),

@@ -3,8 +3,8 @@
 Goals: mutations go on, and no faster than the cluster as a whole may change; nobody gains by the absence of the quota
 process; what is admitted meanwhile is known to the next one.
 
-Constraints: nothing but what earlier answers said is known of the buckets. Callers to whom no quota applies are not
-held up.
+Constraints: nothing but what earlier answers said is known of the buckets. Callers to whom no quota applies, among them
+exempt users, are not held up.
 
 Algorithm: one bucket for everybody, whose rate and burst are settings, or else the largest of any quota; it begins
 with the fewest tokens that any known bucket has, which is none when one is in debt or nothing is known. Besides, a
@@ -15,7 +15,7 @@ Example: a quota of 5/s, burst 50, of which 20 tokens were left 2 s ago. The com
 does the caller's own: topics of 20, 20 and 20 partitions: two are admitted (10, then -10), the third waits 2 s.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regnum_model.bucket import Bucket, Limit, charge, empty, full, is_exhausted, refill, wait_ms
@@ -70,13 +70,15 @@ class _Absence:
 class QuotaStandIn:
     """Judges while nobody else does. Knows no clock; used by one task at a time."""
 
-    def __init__(self, kept: KeptBuckets, *, limit: Limit | None = None) -> None:
+    def __init__(self, kept: KeptBuckets, *, limit: Limit | None = None, exempt: Container[str] = ()) -> None:
         """Only assigns.
 
         Args:
             kept: buckets as the quota process reported them last.
             limit: rate and burst of the common bucket; None takes the largest of any quota.
+            exempt: users to whom no quota applies.
         """
+        self._exempt = exempt
         self._kept = kept
         self._fixed = limit
         self._common: Bucket | None = None
@@ -108,7 +110,7 @@ class QuotaStandIn:
         self, limits: Mapping[QuotaEntity, Limit], account: Account, permits: Sequence[int], now_s: float
     ) -> Verdict:
         """Decide about mutations and charge what is admitted."""
-        matches = limits_on(limits, account.user, account.client_id)
+        matches = () if account.user in self._exempt else limits_on(limits, account.user, account.client_id)
         if not matches:
             return Verdict(admitted=(True,) * len(permits), throttle_ms=0)
         absence = self._begun()

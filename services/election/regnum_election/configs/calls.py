@@ -17,10 +17,12 @@ from typing import Final, cast
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode
 from regnum_coordination.port import Check, Create, Delete, Node, Operation, Set
+from regnum_coordination.recipes.stored_quotas import newest_change
 from regnum_model import paths
 from regnum_model.configs import (
     CLUSTER,
     DEFINITIONS,
+    QUOTA_KEYS,
     TOPIC_KEYS,
     ConfigDefinition,
     decode_config,
@@ -28,6 +30,7 @@ from regnum_model.configs import (
     topic_config,
 )
 from regnum_model.nodes import MalformedNodeError
+from regnum_model.quotas import CHANGES, change_path
 from regnum_service.page_tokens import page_size, page_token, place_of
 from regnum_service.slices import slices
 
@@ -188,8 +191,9 @@ class ConfigCalls:
                 return settings
             if after == before:
                 return in_force
+            announced = await self._announcement(before, after) if path == CLUSTER else ()
             try:
-                await store.multi((*guard, _written(path, node, after)))
+                await store.multi((*guard, _written(path, node, after), *announced))
             except (BadVersion, NodeExists, NoNode) as error:
                 reason = str(error)
                 continue
@@ -202,6 +206,13 @@ class ConfigCalls:
             code=errors_pb2.ERROR_CODE_INVALID_REQUEST,
             message=f"{path} cannot be written ({reason}); look at the store and try again",
         )
+
+    async def _announcement(self, before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Operation, ...]:
+        """Who follows quotas is told when their windows change."""
+        if all(before.get(key) == after.get(key) for key in QUOTA_KEYS):
+            return ()
+        names = await self._context.store.names(CHANGES)
+        return (Create(change_path(newest_change(names) + 1), b""),)
 
 
 async def _names_behind(name: str, picture: Cluster) -> list[str]:
