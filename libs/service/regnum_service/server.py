@@ -12,6 +12,7 @@ from regnum_telemetry.rpc_server import TracingInterceptor
 
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.errors import PortTakenError
+from regnum_service.gates import Gate, GateInterceptor
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.supervisor import Supervisor
@@ -68,8 +69,22 @@ class GrpcServer:
         *,
         supervisor: Supervisor,
         request_bytes_max: int = MESSAGE_BYTES_MAX,
+        gates: Sequence[Gate] = (),
+        unread_bytes_max: int | None = None,
     ) -> None:
-        """``request_bytes_max``: the largest message that it takes; see ``CONTROL_BYTES_MAX``."""
+        """Only assigns.
+
+        Args:
+            address: where it listens.
+            services: what it serves, besides health and reflection.
+            supervisor: hears of defects.
+            request_bytes_max: the largest message that it takes; see ``CONTROL_BYTES_MAX``.
+            gates: what calls of our own services pass before their messages are read, in this order.
+            unread_bytes_max: how much of a message gRPC takes from a client before somebody reads it. None: gRPC's own
+                estimate of the line, megabytes for each call.
+        """
+        self._gates: Final = tuple(gates)
+        self._unread_bytes_max: Final = unread_bytes_max
         self._address = address
         self._services = tuple(services)
         self._supervisor = supervisor
@@ -87,9 +102,14 @@ class GrpcServer:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
         server = grpc.aio.server(
             # The first is the outermost: its spans see the statuses that the second one gives.
-            interceptors=(TracingInterceptor(), ErrorInterceptor(self._supervisor.fail)),
+            interceptors=(
+                TracingInterceptor(),
+                ErrorInterceptor(self._supervisor.fail),
+                *((GateInterceptor(self._gates),) if self._gates else ()),
+            ),
             options=(
                 *SERVER_OPTIONS,
+                *_window(self._unread_bytes_max),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_receive_message_length", self._request_bytes_max),
             ),
@@ -128,3 +148,10 @@ class GrpcServer:
             return
         await self.set_serving(serving=False)
         await server.stop(grace_s)
+
+
+def _window(unread_bytes_max: int | None) -> tuple[tuple[str, int], ...]:
+    """The window of each call. It is a constant only where gRPC does not estimate the line."""
+    if unread_bytes_max is None:
+        return ()
+    return (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", unread_bytes_max))

@@ -1,0 +1,206 @@
+"""Connections that are held up because their clients used more than they may (KIP-219, KIP-599).
+
+Goals: a client that ignores the throttle time of its answers gets no more through than one that waits; nobody else
+notices; what is held costs little, however many come.
+
+Algorithm: the answer goes out at once, with the time to wait; further calls of its connection are held before their
+messages are read (see ``gates``). When the time is over they go on one after another, each when the one before it has
+ended: that one may have made the connection wait again. Those beyond ``held_max`` are refused with the time to wait.
+A held call whose deadline passes, or whose client hangs up, is dropped and never carried out.
+
+Example: a connection is muted for 2 s and sends 150 calls. 100 are held, 50 refused. After 2 s the first goes on and
+is found to be over the quota again, by 1 s: its answer says so, and the second waits for another second.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Final
+
+from regnum.types.v1 import errors_pb2
+
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+HELD_MAX: Final = 100
+"""Calls of one connection that are held."""
+CONNECTIONS_MAX: Final = 10_000
+"""Connections that are remembered; whoever opens more than that needs no mute to get around this one."""
+MUTE_S_MAX: Final = 3_600.0
+"""A debt of more than that is paid off later: the next call finds what is left of it."""
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class Mutes:
+    """Until when which connections are muted. Pure: times are monotonic seconds that the caller brings."""
+
+    def __init__(self, *, connections_max: int = CONNECTIONS_MAX) -> None:
+        """Only assigns; of more connections those are forgotten whose time is over first."""
+        self._connections_max: Final = connections_max
+        self._until_s: Final[dict[str, float]] = {}
+
+    def __len__(self) -> int:
+        """Connections that are remembered; the time of some may be over."""
+        return len(self._until_s)
+
+    def __contains__(self, connection: str) -> bool:
+        """Whether there is anything to look at: false for every connection that behaves."""
+        return connection in self._until_s
+
+    def mute(self, connection: str, for_s: float, now_s: float) -> None:
+        """Hold that connection up from now on, unless it is for longer already. Zero, less, or NaN changes nothing."""
+        if not for_s > 0.0:
+            return
+        until_s = now_s + min(for_s, MUTE_S_MAX)
+        if until_s <= self._until_s.get(connection, until_s - 1.0):
+            return
+        self._until_s[connection] = until_s
+        if len(self._until_s) > self._connections_max:
+            self._make_room(now_s)
+
+    def left_s(self, connection: str, now_s: float) -> float:
+        """Seconds for which it is still muted; 0 when it is not."""
+        until_s = self._until_s.get(connection)
+        return 0.0 if until_s is None else max(0.0, until_s - now_s)
+
+    def forget(self, connection: str) -> None:
+        """Its time is over, and nobody waits for that."""
+        self._until_s.pop(connection, None)
+
+    def _make_room(self, now_s: float) -> None:
+        """Drop what is over; if that is less than a tenth, those that are over next."""
+        target = self._connections_max - self._connections_max // 10
+        over = [connection for connection, until_s in self._until_s.items() if until_s <= now_s]
+        for connection in over:
+            del self._until_s[connection]
+        if len(self._until_s) > target:
+            soonest = sorted(self._until_s, key=self._until_s.__getitem__)
+            for connection in soonest[: len(self._until_s) - target]:
+                del self._until_s[connection]
+
+
+class _Line:
+    """Calls of one connection, one after another."""
+
+    __slots__ = ("held", "inside", "turn")
+
+    def __init__(self) -> None:
+        self.held = 0
+        """Calls that wait."""
+        self.inside = 0
+        """Calls that wait or go on."""
+        self.turn: Final = asyncio.Lock()
+
+
+class Muting:
+    """A gate (see ``gates``) for the calls of muted connections. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        applies: Callable[[str], bool] = lambda _: True,
+        held_max: int = HELD_MAX,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            clock: tells when a time is over.
+            applies: whether calls of a method (``/package.Service/Method``) are held; others pass.
+            held_max: calls of one connection that are held.
+            connections_max: connections that are remembered.
+        """
+        self._clock: Final = clock
+        self._applies: Final = applies
+        self._held_max: Final = held_max
+        self._mutes: Final = Mutes(connections_max=connections_max)
+        self._lines: Final[dict[str, _Line]] = {}
+        self.refused = 0
+        """Calls that were refused so far: too many were held already, or their deadlines had passed."""
+
+    @property
+    def held(self) -> int:
+        """Calls that are held now."""
+        return sum(line.held for line in self._lines.values())
+
+    @property
+    def connections(self) -> int:
+        """Connections that are remembered as muted."""
+        return len(self._mutes)
+
+    def mute(self, connection: str, for_s: float) -> None:
+        """Hold further calls of a connection (``context.peer()``) for so many seconds from now."""
+        self._mutes.mute(connection, for_s, self._clock.monotonic())
+
+    def left_s(self, connection: str) -> float:
+        """Seconds for which its calls are still held."""
+        return self._mutes.left_s(connection, self._clock.monotonic())
+
+    async def enter(self, method: str, context: Context) -> Callable[[], None] | None:
+        """Return when the call's connection may go on. Raises RegnumError when too many wait."""
+        if not self._mutes and not self._lines:
+            return None
+        connection = context.peer()
+        if not self._applies(method) or not self._is_held_up(connection):
+            return None
+        line = await self._wait_in_line(connection, context)
+
+        def leave() -> None:
+            line.turn.release()
+            self._leave(connection, line)
+
+        return leave
+
+    async def read(self, method: str, context: Context) -> None:
+        """Return when a further message of a stream may be read."""
+        leave = await self.enter(method, context)
+        if leave is not None:
+            # The messages of one stream follow one another by themselves.
+            leave()
+
+    def _is_held_up(self, connection: str) -> bool:
+        if connection in self._lines or self.left_s(connection) > 0.0:
+            return True
+        self._mutes.forget(connection)
+        return False
+
+    async def _wait_in_line(self, connection: str, context: Context) -> _Line:
+        """Its line, with the turn taken."""
+        line = self._lines.setdefault(connection, _Line())
+        if line.held >= self._held_max:
+            raise self._refusal(connection, f"{self._held_max} calls of it wait already")
+        line.inside += 1
+        line.held += 1
+        with ExitStack() as undo:
+            undo.callback(self._leave, connection, line)
+            try:
+                await line.turn.acquire()
+                undo.callback(line.turn.release)
+                while (left_s := self.left_s(connection)) > 0.0:
+                    await self._clock.sleep(left_s)
+            finally:
+                line.held -= 1
+            remaining_s = context.time_remaining()
+            if remaining_s is not None and remaining_s <= 0.0:
+                raise self._refusal(connection, "the call was held until its deadline")
+            undo.pop_all()
+        return line
+
+    def _leave(self, connection: str, line: _Line) -> None:
+        line.inside -= 1
+        if not line.inside:
+            del self._lines[connection]
+            if self.left_s(connection) <= 0.0:
+                self._mutes.forget(connection)
+
+    def _refusal(self, connection: str, why: str) -> RegnumError:
+        self.refused += 1
+        return RegnumError(
+            errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+            f"this connection is over its quota, and {why}; nothing was done: wait as long as its last answer said, and"
+            " send it again",
+            retry_after_ms=max(1, round(self.left_s(connection) * 1000)),
+        )
