@@ -2,9 +2,10 @@
 
 Algorithm: the writer publishes by replacing references, the log end last, so a reader that takes the log end first
 sees everything below it. A truncation makes the generation odd while it works; a reader that saw it change reads
-again. So does compaction where it puts a segment in place of others, for whose few system calls readers wait. Records
-are removed at the front after the log start was moved behind them, so a reader whose segment goes while it reads finds
-that start, and says so; what it has read by then was in the log when it began.
+again. So does compaction where it puts a segment in place of others, for whose few system calls readers wait; a reader
+that several of these have disturbed has the next one wait for it, so that swaps, however many come, never end a read
+without what is there. Records are removed at the front after the log start was moved behind them, so a reader whose
+segment goes while it reads finds that start, and says so; what it has read by then was in the log when it began.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ from regnum_broker.log.replica.host import ReplicaHost
 from regnum_broker.log.replica.segment import Segment, segment_of
 
 READ_ATTEMPTS: Final = 4
-"""Times that a read starts again beside truncations before it returns nothing."""
+"""Times that a read starts again beside swaps before it has them wait, and then beside truncations before it returns
+nothing: the log ends elsewhere after each, so that who asks again finds something else."""
 
 T = TypeVar("T")
 
@@ -140,9 +142,21 @@ class ShownLog:
         return fault
 
     def _beside_writer(self, attempt: Callable[[tuple[Segment, ...], int], T], nothing: T) -> T:
-        """Run a read that a truncation beside it may disturb: again if so, ``nothing`` if it goes on."""
+        """Run a read that the writer may disturb: again if so, ``nothing`` if truncations go on and on."""
+        found = self._undisturbed(attempt)
+        if not found:
+            with self._host.swapping:
+                found = self._undisturbed(attempt, alone=True)
+        if found:
+            return found[0]
+        if self._deleted:
+            raise UnknownReplicaError(self._key)
+        return nothing
+
+    def _undisturbed(self, attempt: Callable[[tuple[Segment, ...], int], T], *, alone: bool = False) -> tuple[T, ...]:
+        """What a read found that nothing has disturbed; empty: each attempt was. ``alone``: nothing swaps meanwhile."""
         for _ in range(READ_ATTEMPTS):
-            if self._generation % 2 and not self._deleted:
+            if self._generation % 2 and not self._deleted and not alone:
                 with self._host.swapping:
                     # If it is that, it is over now.
                     pass
@@ -161,7 +175,5 @@ class ShownLog:
                     raise self.damaged(error) from error
                 raise
             if generation % 2 == 0 and self._generation == generation:
-                return result
-        if self._deleted:
-            raise UnknownReplicaError(self._key)
-        return nothing
+                return (result,)
+        return ()
