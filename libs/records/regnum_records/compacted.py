@@ -9,10 +9,15 @@ the checksum of what is left; its base offset and last offset delta stay, and so
 batches that are gone altogether stands one without records and without a producer, a *filler*, with their offsets and
 their leader epoch: 61 bytes, and any reader of the format takes it for a batch that has nothing to say. (Kafka leaves a
 hole there.)
+
+What is left of a compressed batch is compressed anew, and a producer may have gone to more trouble than is gone to by
+default. So where it would have more bytes than before, it is stored as it is, or by zstd at a level that takes longer
+(two seconds at most, without the interpreter), where that is less: up to 4 MiB of records do not grow then. Of what
+still grows, nothing becomes larger than any batch that a producer may send: made up to do so, it is refused.
 """
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import google_crc32c
@@ -33,6 +38,15 @@ from regnum_records.header import (
     BatchHeader,
     Codec,
 )
+
+STRONGEST_BYTES_MAX: Final = 4 * 1024 * 1024
+STRONGEST_LEVEL: Final = 19
+"""Of zstd, for so many bytes of records: two seconds of a processor."""
+STRONG_LEVEL: Final = 12
+"""For more: a window of 4 MiB, and some 20 ms for each MiB."""
+SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Largest batch that a broker may be told to take: one that has become larger than this, and than it was, is refused.
+Half of what a message has room for."""
 
 NO_TIMESTAMP: Final = -1
 """Timestamp of a batch that has no record (Kafka's)."""
@@ -84,7 +98,7 @@ def retaining(batch: bytes, header: BatchHeader, kept: Sequence[bool], *, max_ti
         max_timestamp_ms: largest timestamp of those that do; of no meaning if none does.
 
     Raises:
-        CorruptBatchError: it has not that many records.
+        CorruptBatchError: it has not that many records, or what is left would be too large.
     """
     if True not in kept:
         return _batch(
@@ -92,11 +106,18 @@ def retaining(batch: bytes, header: BatchHeader, kept: Sequence[bool], *, max_ti
         )
     codec = Codec(header.attributes & CODEC_MASK)
     plain = decompress(batch[HEADER_BYTES:], codec)
-    body = b"".join(_kept_records(plain, kept))
+    records = b"".join(_kept_records(plain, kept))
+    before = len(batch) - HEADER_BYTES
+    body, codec = _smallest(records, codec, bytes_max=before)
+    if len(body) > max(before, SIZE_BYTES_MAX - HEADER_BYTES):
+        raise CorruptBatchError(
+            f"the batch at offset {header.base_offset} had {len(batch)} bytes and would have {len(body)} with fewer"
+            " records: it was compressed by means that take more memory than there is for it"
+        )
     return _batch(
         header,
-        _compressed(body, codec),
-        attributes=header.attributes,
+        body,
+        attributes=header.attributes & ~CODEC_MASK | codec,
         record_count=sum(kept),
         max_timestamp_ms=max_timestamp_ms,
     )
@@ -146,15 +167,28 @@ def _kept_records(plain: bytes, kept: Sequence[bool]) -> list[bytes]:
     return parts
 
 
-def _compressed(body: bytes, codec: Codec) -> bytes:
+def _smallest(records: bytes, codec: Codec, *, bytes_max: int) -> tuple[bytes, Codec]:
+    """Records as they are stored, and by which codec: the first way that takes so many bytes, or the one with least."""
+    best = records, Codec.NONE
+    for found in _ways(records, codec):
+        if len(found[0]) <= bytes_max:
+            return found
+        best = min(best, found, key=lambda one: len(one[0]))
+    return best
+
+
+def _ways(records: bytes, codec: Codec) -> Iterator[tuple[bytes, Codec]]:
     match codec:
         case Codec.NONE:
-            return body
+            pass
         case Codec.GZIP:
-            return gzip.compress(body)
+            yield gzip.compress(records), codec
         case Codec.SNAPPY:
-            return bytes(snappy_encode(body))
+            yield bytes(snappy_encode(records)), codec
         case Codec.LZ4:
-            return bytes(lz4_encode(body))
+            yield bytes(lz4_encode(records)), codec
         case Codec.ZSTD:
-            return bytes(zstd_encode(body))
+            yield bytes(zstd_encode(records)), codec
+    yield records, Codec.NONE
+    level = STRONGEST_LEVEL if len(records) <= STRONGEST_BYTES_MAX else STRONG_LEVEL
+    yield bytes(zstd_encode(records, level)), Codec.ZSTD

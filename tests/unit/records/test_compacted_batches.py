@@ -1,14 +1,18 @@
 """What compaction leaves of a batch is a batch that every reader reads, with the offsets that its records had."""
 
+from random import Random
+
+import cramjam
 import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_records.build import CodecName, build_batch
 from regnum_records.check import check_batch, verify_crc
-from regnum_records.compacted import filler, is_filler, retaining
+from regnum_records.compacted import SIZE_BYTES_MAX, STRONGEST_LEVEL, filler, is_filler, retaining
+from regnum_records.decompress import decompress
 from regnum_records.errors import CorruptBatchError, KeyMissingError
-from regnum_records.header import assign, read_header
+from regnum_records.header import Codec, assign, read_header
 from regnum_records.read import read_records
 from regnum_records.record import NewRecord, Record
 
@@ -42,6 +46,78 @@ def test_what_stays_is_read_as_it_was_and_the_batch_goes_as_far(kept: list[bool]
     again = retaining(made, found, [True] * len(left), max_timestamp_ms=found.max_timestamp_ms)
     assert list(read_records(again)) == left
     assert found.max_timestamp_ms == max((r.timestamp_ms for r in left), default=-1)
+
+
+def with_body(plain: bytes, body: bytes, codec: Codec) -> bytes:
+    """A batch with other bytes for its records, as a producer of our own making would compress them."""
+    made = bytearray(plain[:61]) + body
+    made[22] |= codec
+    return sealed(made)
+
+
+def by_long_copies(data: bytes, period: int) -> bytes:
+    """Snappy by hand: the first period as it is, and the rest as copies of 64 bytes from one period before."""
+    size, head = len(data), bytearray()
+    while size >= 0x80:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    head.append(size)
+    whole, rest = divmod(len(data) - period, 64)
+    copies = (bytes(((63 << 2) | 3,)) + period.to_bytes(4, "little")) * whole
+    tail = data[len(data) - rest :]
+    literals = b"" if rest == 0 else bytes((rest - 1 << 2,)) + tail
+    return bytes(head) + bytes((63 << 2,)) + (period - 1).to_bytes(4, "little") + data[:period] + copies + literals
+
+
+def repeated(value_bytes: int, count: int) -> tuple[bytes, int]:
+    """A batch whose records are one and the same but for their offsets, and how many bytes of it one takes."""
+    value = Random(3).randbytes(value_bytes)
+    batch = build_batch([NewRecord(key=b"k", value=value)] * count, timestamp_ms=1)
+    return batch, (len(batch) - 61) // count
+
+
+@pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.SNAPPY])
+def test_a_batch_that_was_compressed_with_more_effort_does_not_grow_when_it_loses_a_record(codec: Codec) -> None:
+    """What repeats lies further apart than the codecs look by default."""
+    plain, period = repeated(3 << 20, 4)
+    body = plain[61:]
+    if codec is Codec.SNAPPY:
+        # The offset in each record differs: one period for the copies, two records long, would break at it.
+        body = b"".join([body[:period]] * 4)
+        squeezed = by_long_copies(body, period)
+        assert decompress(squeezed, codec) == body
+        plain = sealed(bytearray(plain[:61]) + body)
+    else:
+        squeezed = bytes(cramjam.zstd.compress(body, level=STRONGEST_LEVEL + 1))
+    batch = with_body(plain, squeezed, codec)
+    made = retaining(batch, read_header(batch), [True, False, True, True], max_timestamp_ms=1)
+    assert len(batch) < len(plain) / 3
+    assert len(made) <= len(batch)
+    verify_crc(made, read_header(made))
+    assert read_header(made).record_count == 3
+
+
+def test_a_batch_of_text_that_was_compressed_at_the_highest_level_does_not_grow() -> None:
+    chance = Random(4)
+    records = [
+        NewRecord(key=b"%d" % at, value=b"%x user=%d" % (chance.getrandbits(32), chance.randrange(1000)))
+        for at in range(20_000)
+    ]
+    plain = build_batch(records, timestamp_ms=1)
+    batch = with_body(plain, bytes(cramjam.zstd.compress(plain[61:], level=STRONGEST_LEVEL)), Codec.ZSTD)
+    at_default = bytes(cramjam.zstd.compress(plain[61:], level=3))
+    kept = [at != 7 for at in range(len(records))]
+    assert len(at_default) > len(batch), "as it would be by default"
+    assert len(retaining(batch, read_header(batch), kept, max_timestamp_ms=1)) <= len(batch)
+
+
+def test_a_batch_that_no_reader_could_get_any_more_is_refused_and_not_written() -> None:
+    plain, period = repeated(17 << 20, 3)
+    body = plain[61 : 61 + period] * 3
+    batch = with_body(plain, by_long_copies(body, period), Codec.SNAPPY)
+    assert len(batch) < SIZE_BYTES_MAX
+    with pytest.raises(CorruptBatchError, match="would have"):
+        retaining(batch, read_header(batch), [True, True, False], max_timestamp_ms=1)
 
 
 def test_a_batch_with_gaps_in_its_offsets_is_read_from_any_offset() -> None:
