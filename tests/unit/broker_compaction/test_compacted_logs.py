@@ -8,6 +8,7 @@ from regnum_broker.log.replica.cleaned import cleaned_until
 from regnum_broker.log.replica.parts import Appended
 from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.replication.decisions.truncation import diverges, misleads
 from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
 from regnum_model.ids import LeaderEpoch, PartitionKey
 from regnum_records.compacted import is_filler
@@ -204,6 +205,26 @@ def test_a_follower_copies_a_compacted_log_byte_for_byte(place: ReopenedDirector
     assert b"".join(file.read_bytes() for file in place.segments()) == b"".join(
         file.read_bytes() for file in place.segments(OTHER)
     )
+
+
+def test_whoever_read_or_copied_a_compacted_log_is_compared_by_epochs_as_with_any_other(
+    place: ReopenedDirectory,
+) -> None:
+    """Every epoch begins where it did, also those of which no record is left, in the log and in a copy of it."""
+    log = place.replica()
+    log.configure(COMPACT)
+    epoch_of = [min(at // 5, 7) for at in range(60)]
+    for at, epoch in enumerate(epoch_of):
+        write(log, (b"key-%d" % (at % 2), b"%d" % at + b"." * 150), epoch=epoch)
+    assert compact(log, now_ms=place.wall_ms)
+    assert {epoch_of[offset] for offset in contents(log)} == {7}, "of most epochs, nothing is left"
+    follower = copied(place, log)
+    for leader in (log, follower):
+        assert leader.epochs.entries == tuple((epoch, epoch * 5) for epoch in range(8))
+        for at, epoch in enumerate(epoch_of):
+            end = leader.epochs.end_offset_for(LeaderEpoch(epoch), log_end_offset=60)
+            assert not misleads(end, last_fetched_epoch=LeaderEpoch(epoch), fetch_offset=at + 1, log_start=0)
+            assert not diverges(end, last_fetched_epoch=LeaderEpoch(epoch), fetch_offset=at + 1)
 
 
 def test_a_follower_that_is_behind_the_cleaner_goes_on(place: ReopenedDirectory) -> None:

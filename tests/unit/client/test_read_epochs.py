@@ -33,7 +33,7 @@ def settled(consumer: list[int], leader: list[int], *, epoch: int) -> int:
         if last is None:
             return offset
         end = cache.end_offset_for(LeaderEpoch(last), log_end_offset=len(leader))
-        if not misleads(end, last_fetched_epoch=LeaderEpoch(last), fetch_offset=offset, log_start=0, compacted=False):
+        if not misleads(end, last_fetched_epoch=LeaderEpoch(last), fetch_offset=offset, log_start=0):
             return offset
         at = epochs.equal_until(epoch=end.epoch, end_offset=end.end_offset)
         assert at < offset, "every answer leads further back"
@@ -61,18 +61,15 @@ def test_a_consumer_goes_back_to_the_last_record_that_both_have_whatever_the_log
         assert settled(consumer, leader, epoch=7) == expected, (consumer, leader)
 
 
-@pytest.mark.parametrize(
-    ("log_start", "compacted", "result"), [(0, False, True), (60, False, False), (0, True, False), (59, False, True)]
-)
-def test_an_epoch_that_is_gone_by_order_is_no_loss(*, log_start: int, compacted: bool, result: bool) -> None:
+@pytest.mark.parametrize(("log_start", "result"), [(0, True), (60, False), (59, True)])
+def test_an_epoch_that_is_gone_with_the_start_of_the_log_is_no_loss(*, log_start: int, result: bool) -> None:
     end = EpochCache(((LeaderEpoch(1), 0), (LeaderEpoch(3), 100))).end_offset_for(LeaderEpoch(2), log_end_offset=120)
-    found = misleads(end, last_fetched_epoch=LeaderEpoch(2), fetch_offset=60, log_start=log_start, compacted=compacted)
-    assert found is result
+    assert misleads(end, last_fetched_epoch=LeaderEpoch(2), fetch_offset=60, log_start=log_start) is result
 
 
-def test_an_end_before_what_was_read_is_a_loss_in_any_log() -> None:
+def test_an_end_before_what_was_read_is_a_loss_wherever_the_log_begins() -> None:
     end = EpochCache(((LeaderEpoch(1), 0), (LeaderEpoch(3), 50))).end_offset_for(LeaderEpoch(1), log_end_offset=120)
-    assert misleads(end, last_fetched_epoch=LeaderEpoch(1), fetch_offset=60, log_start=60, compacted=True)
+    assert misleads(end, last_fetched_epoch=LeaderEpoch(1), fetch_offset=60, log_start=60)
 
 
 def test_a_position_taken_over_knows_the_epoch_of_the_record_before_it() -> None:

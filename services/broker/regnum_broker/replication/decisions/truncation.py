@@ -40,19 +40,18 @@ def diverges(of_leader: EpochEnd, *, last_fetched_epoch: LeaderEpoch, fetch_offs
     return of_leader.epoch != last_fetched_epoch or of_leader.end_offset < fetch_offset
 
 
-def misleads(
-    of_leader: EpochEnd, *, last_fetched_epoch: LeaderEpoch, fetch_offset: int, log_start: int, compacted: bool
-) -> bool:
+def misleads(of_leader: EpochEnd, *, last_fetched_epoch: LeaderEpoch, fetch_offset: int, log_start: int) -> bool:
     """Whether a client that read up to ``fetch_offset``, where the last record was of that epoch, read what is no more.
 
-    As ``diverges``, for somebody who has records that the log does not: those before the log start, of which no epoch
-    may be left here; and those that compaction took out, whose epochs a follower never sees. There only the end offset
-    says something, which is all that Kafka's consumers go by (KIP-320). It is not enough where an older leader's log is
-    longer: one that ends epoch 1 at 100 never had what was read at 50 to 60 of epoch 2.
+    As ``diverges``, for somebody who may have records that the log does not have any more: those before the log start,
+    of which no epoch may be left here. There only the end offset says something, which is all that Kafka's consumers go
+    by (KIP-320). It is not enough where an older leader's log is longer: one that ends epoch 1 at 100 never had what
+    was read at 50 to 60 of epoch 2. Compaction makes no difference: what stands for records that it took out has their
+    offsets and their epoch (``regnum_records.compacted``), in this log and in every copy of it.
     """
     if of_leader.end_offset < fetch_offset:
         return True
-    return not compacted and fetch_offset > log_start and of_leader.epoch != last_fetched_epoch
+    return fetch_offset > log_start and of_leader.epoch != last_fetched_epoch
 
 
 def decide(of_leader: EpochEnd, *, of_follower: EpochEnd, log_end: int, high_watermark: int) -> Truncation:

@@ -98,7 +98,6 @@ def _divergence(leadership: Leadership, item: log_pb2.FetchPartition) -> EpochEn
         last_fetched_epoch=last_epoch,
         fetch_offset=item.offset,
         log_start=log.log_start_offset,
-        compacted=log.settings.is_compacted,
     )
     return end if misled else None
 
