@@ -9,6 +9,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.scraping import MetricsEndpoint
 from regnum_telemetry.setup import Telemetry, metrics_text
 
+from regnum_service.collection_pauses import CollectionPauses
 from regnum_service.errors import PortTakenError
 from regnum_service.settings import ServiceSettings
 from regnum_service.supervisor import Supervisor
@@ -40,6 +41,7 @@ def serve_metrics(
         metrics.observe(instruments.SPANS_DROPPED, lambda: telemetry.dropped)
     if told.metrics_listen is None:
         return None
+    pauses = CollectionPauses(metrics)
     wanted = Address.parse(told.metrics_listen)
     endpoint = MetricsEndpoint(wanted.host.strip("[]"), wanted.port, metrics_text(service, str(instance), metrics))
     try:
@@ -50,7 +52,10 @@ def serve_metrics(
             "choose another address, or leave it out"
         ) from error
 
+    pauses.start()
+
     async def close() -> None:
+        pauses.stop()
         await asyncio.to_thread(endpoint.close)
 
     supervisor.defer("metrics", close)

@@ -8,9 +8,14 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from regnum_model.nodes import Address
+from regnum_telemetry.instruments import process as instruments
+from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.rpc_server import TracingInterceptor
 
+from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
+from regnum_service.clock import SystemClock
+from regnum_service.connections import counted_at
 from regnum_service.errors import PortTakenError
 from regnum_service.gates import Gate, GateInterceptor
 from regnum_service.health import Health
@@ -71,6 +76,8 @@ class GrpcServer:
         request_bytes_max: int = MESSAGE_BYTES_MAX,
         gates: Sequence[Gate] = (),
         unread_bytes_max: int | None = None,
+        listener: str = "",
+        metrics: Metrics | None = None,
     ) -> None:
         """Only assigns.
 
@@ -82,9 +89,13 @@ class GrpcServer:
             gates: what calls of our own services pass before their messages are read, in this order.
             unread_bytes_max: how much of a message gRPC takes from a client before somebody reads it. None: gRPC's own
                 estimate of the line, megabytes for each call.
+            listener: its name in the metrics: ``client``, ``internal``.
+            metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
         """
         self._gates: Final = tuple(gates)
         self._unread_bytes_max: Final = unread_bytes_max
+        self._listener = listener
+        self._metrics = metrics
         self._address = address
         self._services = tuple(services)
         self._supervisor = supervisor
@@ -101,8 +112,9 @@ class GrpcServer:
     async def start(self) -> None:
         """Bind and serve. Raises PortTakenError. Health says NOT_SERVING until ``set_serving``."""
         server = grpc.aio.server(
-            # The first is the outermost: its spans see the statuses that the second one gives.
+            # The first is the outermost: it and the spans see the statuses that the last ones give.
             interceptors=(
+                *self._counting(),
                 TracingInterceptor(),
                 ErrorInterceptor(self._supervisor.fail),
                 *((GateInterceptor(self._gates),) if self._gates else ()),
@@ -132,6 +144,12 @@ class GrpcServer:
         await self.set_serving(serving=False)
         self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
+
+    def _counting(self) -> tuple[MetricsInterceptor, ...]:
+        if self._metrics is None:
+            return ()
+        self._metrics.observe_also(instruments.CONNECTIONS, counted_at(lambda: self._port, self._listener))
+        return (MetricsInterceptor(self._listener, self._metrics, SystemClock()),)
 
     async def set_serving(self, *, serving: bool) -> None:
         """What health says, of every service here and of the server as a whole."""

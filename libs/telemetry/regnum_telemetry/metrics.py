@@ -14,7 +14,7 @@ what tests build.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from regnum_telemetry.instruments.definition import Instrument, Kind
@@ -27,6 +27,9 @@ OTHER: Final = "other"
 
 Labels = tuple[str, ...]
 """Values of an instrument's labels, in its order."""
+
+Read = Callable[[], Iterable[tuple[Labels, float]]]
+"""What there is now, with its labels."""
 
 
 class Counter:
@@ -90,7 +93,7 @@ class Metrics:
     def __init__(self) -> None:
         self._counters: Final[dict[Instrument, dict[Labels, Counter]]] = {}
         self._histograms: Final[dict[Instrument, dict[Labels, Histogram]]] = {}
-        self._reads: Final[dict[Instrument, Callable[[], Iterable[tuple[Labels, float]]]]] = {}
+        self._reads: Final[dict[Instrument, tuple[Read, ...]]] = {}
 
     def counter(self, instrument: Instrument, *labels: str) -> Counter:
         """The counter with these labels; made when there is none. Raises ValueError for another kind or number."""
@@ -120,11 +123,15 @@ class Metrics:
             value = read()
             return () if value is None else (((), value),)
 
-        self._reads[instrument] = readings
+        self._reads[instrument] = (readings,)
 
-    def observe_all(self, instrument: Instrument, read: Callable[[], Iterable[tuple[Labels, float]]]) -> None:
+    def observe_all(self, instrument: Instrument, read: Read) -> None:
         """The same with labels; of more than SERIES_MAX the first are shown."""
-        self._reads[instrument] = read
+        self._reads[instrument] = (read,)
+
+    def observe_also(self, instrument: Instrument, read: Read) -> None:
+        """The same, besides what is observed there already: of several parts of a process that show other labels."""
+        self._reads[instrument] = (*self._reads.get(instrument, ()), read)
 
     def read(self) -> list[Reading]:
         """Everything as of now, in no order. Any thread; raises what a gauge raises."""
@@ -142,8 +149,11 @@ class Metrics:
             )
             readings.append(Reading(instrument=instrument, histograms=read))
         readings.extend(
-            Reading(instrument=instrument, numbers=tuple(islice(look(), SERIES_MAX)))
-            for instrument, look in tuple(self._reads.items())
+            Reading(
+                instrument=instrument,
+                numbers=tuple(islice(chain.from_iterable(look() for look in looks), SERIES_MAX)),
+            )
+            for instrument, looks in tuple(self._reads.items())
         )
         return readings
 

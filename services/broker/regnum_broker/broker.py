@@ -400,7 +400,9 @@ class Broker:
         self._supervisor.start("contact watch", contacts.run())
 
     def _server(self, listener: str, *services: ServiceRegistration) -> GrpcServer:
-        return GrpcServer(self._listeners[listener], services, supervisor=self._supervisor)
+        return GrpcServer(
+            self._listeners[listener], services, supervisor=self._supervisor, listener=listener, metrics=self._metrics
+        )
 
     def _leader_stream(self, leader: BrokerId, channels: Channels, storage: Storage, mover: StartMover) -> LeaderStream:
         return LeaderStream(

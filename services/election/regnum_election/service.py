@@ -112,6 +112,8 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
+                listener="client",
+                metrics=self._metrics,
             ),
             GrpcServer(
                 Address.parse(settings.internal_listen),
@@ -124,6 +126,8 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
+                listener="internal",
+                metrics=self._metrics,
             ),
         )
         self._lifelines = LifelineThread(

@@ -85,6 +85,8 @@ class MetadataService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
+            listener="client",
+            metrics=self._metrics,
         )
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
@@ -97,6 +99,8 @@ class MetadataService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
+            listener="internal",
+            metrics=self._metrics,
         )
 
     async def start(self) -> None:

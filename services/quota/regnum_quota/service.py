@@ -76,6 +76,8 @@ class QuotaService:
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
+            listener="internal",
+            metrics=self._metrics,
         )
 
     async def start(self) -> None:

@@ -28,3 +28,35 @@ SPANS_DROPPED: Final = DEFINED.counter(
     "{spans}",
     "Spans that found the queue full, or whose export failed",
 )
+
+CALLS_SERVED: Final = DEFINED.histogram(
+    "rpc.server.call.duration",
+    "s",
+    "gRPC calls that this process has answered, from their handler's beginning to its end; streams when they end",
+    labels=("rpc_method", "rpc_response_status_code"),
+    bounds=(0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0),
+    kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs and RequestsPerSec",
+)
+
+CALLS_UNDER_WAY: Final = DEFINED.gauge(
+    "regnum.server.calls",
+    "{calls}",
+    "gRPC calls under way by listener, and whether both sides say one thing (unary) or one says many (stream)",
+    labels=("listener", "kind"),
+)
+
+CONNECTIONS: Final = DEFINED.gauge(
+    "regnum.server.connections",
+    "{connections}",
+    "TCP connections open at a listener",
+    labels=("listener",),
+    kafka="kafka.server:type=socket-server-metrics,attribute connection-count",
+)
+
+COLLECTION_PAUSES: Final = DEFINED.histogram(
+    "regnum.gc.pause",
+    "s",
+    "Time that a garbage collection held all threads, by generation: 2 is a full one",
+    labels=("generation",),
+    bounds=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
+)

@@ -158,7 +158,12 @@ class LifelineThread:
             add_to_server=controller_pb2_grpc.add_LifelineServiceServicer_to_server,
         )
         server = GrpcServer(
-            self._address, [registration], supervisor=self._supervisor, request_bytes_max=CONTROL_BYTES_MAX
+            self._address,
+            [registration],
+            supervisor=self._supervisor,
+            request_bytes_max=CONTROL_BYTES_MAX,
+            listener="lifeline",
+            metrics=self._metrics,
         )
         try:
             await server.start()
