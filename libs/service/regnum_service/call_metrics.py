@@ -54,9 +54,7 @@ class MetricsInterceptor(grpc.aio.ServerInterceptor):
         known = self._wrapped.get(id(handler))
         if known is None:
             # A call with a span has another handler than one without: both count as the same method.
-            method = self._method(
-                handler_call_details.method, streams=handler.request_streaming or handler.response_streaming
-            )
+            method = self._method(handler_call_details.method, streams=handler.response_streaming)
             known = self._wrapped[id(handler)] = (handler, method.wrap(handler))
         return known[1]
 
@@ -82,7 +80,7 @@ class _Method:
     def __init__(self, name: str, metrics: Metrics, clock: Clock, *, streams: bool) -> None:
         self.name: Final = name
         self.streams: Final = streams
-        """Whether one side says many things."""
+        """Whether it has many answers; requests do not tell: where there are gates all of them come as streams."""
         self.under_way = 0
         """Calls now."""
         self._now_s: Final = clock.monotonic

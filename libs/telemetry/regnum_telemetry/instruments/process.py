@@ -41,7 +41,7 @@ CALLS_SERVED: Final = DEFINED.histogram(
 CALLS_UNDER_WAY: Final = DEFINED.gauge(
     "regnum.server.calls",
     "{calls}",
-    "gRPC calls under way by listener, and whether both sides say one thing (unary) or one says many (stream)",
+    "gRPC calls under way by listener, and whether it has one answer (unary) or many (stream)",
     labels=("listener", "kind"),
 )
 
