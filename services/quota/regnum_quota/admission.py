@@ -24,9 +24,11 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from regnum_model.bucket import Bucket, Limit, charge, empty, full, is_exhausted, refill, wait_ms
+from regnum_model.bucket import Bucket, Limit, Windows, charge, empty, full, is_exhausted, refill, wait_ms
 from regnum_model.quota_matching import BucketKey, Match, limit_of, limits_on
-from regnum_model.quotas import QuotaEntity
+from regnum_model.quotas import DEFAULT_WINDOWS, QuotaEntity
+
+from regnum_quota.usage import UsageBook, Used
 
 REQUESTS_REMEMBERED: Final = 50_000
 """Requests whose charges are remembered for repeats."""
@@ -108,6 +110,7 @@ class Ledger:
         *,
         active_since_s: float,
         exempt: frozenset[str] = frozenset(),
+        windows: Windows = DEFAULT_WINDOWS,
         buckets_max: int = BUCKETS_MAX,
         requests_remembered: int = REQUESTS_REMEMBERED,
     ) -> None:
@@ -117,6 +120,7 @@ class Ledger:
             limits: the quotas in the store when the process became active.
             active_since_s: when that was.
             exempt: users to whom no quota applies.
+            windows: over which usage is measured.
             buckets_max: buckets that are kept.
             requests_remembered: requests whose charges are remembered.
         """
@@ -128,6 +132,7 @@ class Ledger:
         self._requests_remembered = requests_remembered
         self._held: OrderedDict[BucketKey, _Held] = OrderedDict()
         """Least recently drawn on first."""
+        self._usage = UsageBook(entries_max=buckets_max, windows=windows)
         self._charged: OrderedDict[str, int] = OrderedDict()
         """Which mutations were charged, as bits: sets of numbers would fill gigabytes."""
 
@@ -159,6 +164,8 @@ class Ledger:
         limits: Mapping[QuotaEntity, Limit],
         now_s: float,
         converted: Mapping[BucketKey, Conversion] = MappingProxyType({}),
+        *,
+        windows: Windows | None = None,
     ) -> None:
         """The quotas as they are now.
 
@@ -166,7 +173,10 @@ class Ledger:
             limits: all of them.
             now_s: when that is.
             converted: buckets for which it was worked out a moment ago; what was drawn on since is done again.
+            windows: over which usage is measured from now on; None: as before.
         """
+        if windows is not None:
+            self._usage.measure_over(windows)
         for key, held in tuple(self._held.items()):
             known = converted.get(key)
             after = known.after if known is not None and known.before is held else _under(limits, key, held, now_s)
@@ -202,6 +212,7 @@ class Ledger:
         buckets = [refill(self._current(match, now_s), match.limit, now_s) for match in matches]
         strict = request.mode is Mode.STRICT
         admitted: list[bool] = []
+        taken = refused = 0
         for index, permits in enumerate(request.permits):
             repeated = bool(charged >> index & 1)
             yes = repeated or not (strict and any(is_exhausted(bucket) for bucket in buckets))
@@ -209,14 +220,19 @@ class Ledger:
                 buckets = [
                     charge(bucket, match.limit, permits, now_s) for bucket, match in zip(buckets, matches, strict=True)
                 ]
+                taken += permits
+            elif not yes:
+                refused += permits
             admitted.append(yes)
         self._keep(matches, buckets, now_s, drawn=any(admitted))
         self._remember(request.request_id, charged, admitted)
         tells = not strict or not all(admitted)
-        waits = (wait_ms(bucket, match.limit) for bucket, match in zip(buckets, matches, strict=True))
+        waits = [wait_ms(bucket, match.limit) if tells else 0 for bucket, match in zip(buckets, matches, strict=True)]
+        for match, wait in zip(matches, waits, strict=True):
+            self._usage.record(match.key, charged=taken, refused=refused, throttle_ms=wait, now_s=now_s)
         return Verdict(
             admitted=tuple(admitted),
-            throttle_ms=max(waits) if tells else 0,
+            throttle_ms=max(waits),
             drawn_on=tuple(match.key for match in matches),
         )
 
@@ -227,6 +243,17 @@ class Ledger:
             for key in dict.fromkeys(keys)
             if (held := self._held.get(key)) is not None
         )
+
+    def in_use(self, now_s: float) -> tuple[BucketKey, ...]:
+        """Buckets that somebody drew on, or was refused by, within the last hour, latest first. Any thread."""
+        return self._usage.in_use(now_s)
+
+    def usage(self, key: BucketKey, now_s: float) -> Used | None:
+        """How much a bucket is used, and what it holds now; None when it is idle or not kept. Any thread."""
+        usage, held = self._usage.of(key, now_s), self._held.get(key)
+        if usage is None or held is None:
+            return None
+        return Used(key=key, usage=usage, bucket=refill(held.bucket, held.limit, now_s), limit=held.limit)
 
     def describe(self, now_s: float) -> tuple[tuple[BucketKey, Bucket, Limit], ...]:
         """All buckets that are known, as they are now, with what fills them."""

@@ -64,7 +64,7 @@ class QuotaService:
         self._incarnations = Incarnations(settings.run_dir, f"quota-{self._id}")
         self._office = Office()
         self._log = structlog.get_logger("quota").bind(quota_id=self._id)
-        show_quotas(self._metrics, self._office)
+        show_quotas(self._metrics, self._office, clock, entities_max=settings.metrics_entities_max)
         self._internal = GrpcServer(
             Address.parse(settings.internal_listen),
             [

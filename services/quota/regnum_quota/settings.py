@@ -4,6 +4,7 @@ from pydantic import Field, field_validator
 from regnum_model.quota_terms import EXEMPT_MAX
 from regnum_model.quotas import NAME_LENGTH_MAX
 from regnum_service.settings import AddressText, ServiceSettings
+from regnum_telemetry.metrics import SERIES_MAX
 
 
 class QuotaSettings(ServiceSettings):
@@ -15,6 +16,12 @@ class QuotaSettings(ServiceSettings):
         default=None, description="Where others reach internal-listen, if not at that address."
     )
     exempt_users: str = Field(default="", description="Users to whom no quota applies, separated by commas.")
+    metrics_entities_max: int = Field(
+        default=50,
+        ge=0,
+        lt=SERIES_MAX,
+        description="Buckets of quotas that metrics show by user and client id; the rest is shown together.",
+    )
     lifeline_detection: bool = Field(
         default=True,
         description="Whether a standby may declare the active process dead; without, only its session does.",

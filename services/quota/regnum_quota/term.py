@@ -5,7 +5,6 @@ deadline another process may have begun a term. A term never outlives its sessio
 """
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Final
 
@@ -16,14 +15,14 @@ from regnum_coordination.port import SessionState, Store
 from regnum_coordination.recipes.stored_quotas import StoreReader, newest_change, read_quotas
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
-from regnum_model.bucket import Limit
 from regnum_model.quota_matching import BucketKey
-from regnum_model.quotas import QuotaEntity, change_number
+from regnum_model.quotas import QuotaTable, change_number
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 
 from regnum_quota.admission import Conversion, Ledger
+from regnum_quota.usage import Used
 
 BUCKETS_PER_TURN: Final = 1_000
 """Buckets that get another quota between two turns of the event loop (safety rule S22)."""
@@ -68,6 +67,13 @@ class Term:
     def tokens_least(self) -> float | None:
         """Fewest tokens of any bucket, as of when it was drawn on last; None without buckets. Any thread."""
         return None if self._ledger is None else self._ledger.tokens_least
+
+    def usages(self) -> tuple[Used, ...]:
+        """Buckets that were used within the last hour, most recently used first. Any thread."""
+        ledger, now_s = self._ledger, self._clock.monotonic()
+        if ledger is None:
+            return ()
+        return tuple(found for key in ledger.in_use(now_s) if (found := ledger.usage(key, now_s)) is not None)
 
     @property
     def ledger(self) -> Ledger:
@@ -137,18 +143,18 @@ class Term:
         table = (await read_quotas(StoreReader(self._store))).table
         now_s = self._clock.monotonic()
         if self._ledger is None:
-            self._ledger = Ledger(table.limits, active_since_s=now_s, exempt=self._exempt)
+            self._ledger = Ledger(table.limits, active_since_s=now_s, exempt=self._exempt, windows=table.windows)
         else:
-            await take_up_limits(self._ledger, table.limits, self._clock)
+            await take_up_limits(self._ledger, table, self._clock)
         self._change = table.change
 
 
-async def take_up_limits(ledger: Ledger, limits: Mapping[QuotaEntity, Limit], clock: Clock) -> None:
+async def take_up_limits(ledger: Ledger, table: QuotaTable, clock: Clock) -> None:
     """Give a ledger other quotas without holding the loop (safety rule S22); it is asked meanwhile, by the former."""
     converted: dict[BucketKey, Conversion] = {}
     async for keys in slices(ledger.keys, BUCKETS_PER_TURN):
-        converted |= ledger.converted(limits, keys, clock.monotonic())
-    ledger.set_limits(limits, clock.monotonic(), converted)
+        converted |= ledger.converted(table.limits, keys, clock.monotonic())
+    ledger.set_limits(table.limits, clock.monotonic(), converted, windows=table.windows)
 
 
 def not_coordinator(message: str, **facts: str) -> RegnumError:

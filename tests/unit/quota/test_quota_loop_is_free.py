@@ -9,7 +9,7 @@ from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.folders import ensure_folders
 from regnum_model import quotas
 from regnum_model.bucket import Limit
-from regnum_model.quotas import DEFAULT, QuotaEntity, QuotaNode
+from regnum_model.quotas import DEFAULT, QuotaEntity, QuotaNode, QuotaTable
 from regnum_quota.admission import BUCKETS_MAX
 from regnum_quota.office import Office
 from regnum_quota.requests import ADMISSIONS_MAX, KNOWN_MAX, MUTATIONS_MAX
@@ -66,7 +66,8 @@ async def scenario(held: HeldLoop) -> None:
         described = await servicer.DescribeBuckets(quota_pb2.DescribeBucketsRequest(), None)
     assert len(described.buckets) == BUCKETS_MAX
     with held.measuring("a change of everybody's quota"):
-        await take_up_limits(term.ledger, {QuotaEntity(user=DEFAULT): Limit(rate=5.0, burst=9.0)}, clock)
+        limits = {QuotaEntity(user=DEFAULT): Limit(rate=5.0, burst=9.0)}
+        await take_up_limits(term.ledger, QuotaTable(limits=limits), clock)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

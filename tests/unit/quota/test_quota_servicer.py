@@ -17,6 +17,7 @@ from regnum_quota.requests import ADMISSIONS_MAX, MUTATIONS_MAX
 from regnum_quota.servicer import QuotaServicer
 from regnum_quota.term import Term
 from regnum_service.errors import RegnumError
+from regnum_telemetry.instruments import Instrument
 from regnum_telemetry.instruments import quota as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock, settle
@@ -34,7 +35,7 @@ class Process:
         self.office = Office()
         self.metrics = Metrics()
         self.servicer = QuotaServicer(self.office, self.clock, self.metrics)
-        show_quotas(self.metrics, self.office)
+        show_quotas(self.metrics, self.office, self.clock, entities_max=3)
         self.term = Term(self.store, self.clock, incarnation="run", exempt=frozenset({"root"}))
         self.running: asyncio.Task[None] | None = None
 
@@ -105,6 +106,42 @@ async def test_verdicts_are_counted_and_the_emptiest_bucket_is_shown(process: Pr
     shown = {one.instrument: dict(one.numbers) for one in process.metrics.read() if one.numbers}
     assert shown[instruments.QUOTA_ACTIVE] == {(): 0}
     assert instruments.QUOTA_BUCKETS not in shown
+
+
+def shown_of(process: Process, instrument: Instrument) -> dict[tuple[str, ...], float]:
+    (found,) = (one.numbers for one in process.metrics.read() if one.instrument is instrument)
+    return dict(found)
+
+
+async def test_buckets_in_use_are_shown_by_user_and_client_id_and_the_idle_ones_are_not(process: Process) -> None:
+    await process.set_quota(QuotaEntity(client_id="app"), rate=5, burst=10)
+    await process.admit(asked(60, 60, 60), asked(10, user="bob", client="app"))
+    assert shown_of(process, instruments.QUOTA_RATE) == {("ann", ""): 12.0, ("", "app"): 1.0}
+    assert shown_of(process, instruments.QUOTA_TOKENS) == {("ann", ""): -20.0, ("", "app"): 0.0}
+    assert shown_of(process, instruments.QUOTA_THROTTLE_TIME) == {("ann", ""): 2.0, ("", "app"): 0.0}
+    process.clock.skip(3_601.0)
+    assert shown_of(process, instruments.QUOTA_RATE) == {}
+    await process.admit(asked(1))
+    process.clock.skip(1.0)
+    assert set(shown_of(process, instruments.QUOTA_TOKENS)) == {("ann", "")}
+    process.office.end()
+    process.clock.skip(1.0)
+    assert shown_of(process, instruments.QUOTA_TOKENS) == {}, "nothing is shown by a process that does not decide"
+
+
+async def test_whatever_callers_name_themselves_no_two_series_are_the_same_and_there_are_few(process: Process) -> None:
+    """A scrape with two equal series, or with one for each of 100,000 names, would be refused whole or cost much."""
+    for client in (DEFAULT, "other"):
+        await process.set_quota(QuotaEntity(user=DEFAULT, client_id=client), rate=5, burst=10)
+    names = [("other", "other"), ("eve", ""), ("eve", "<unnamed>"), ("", ""), *((f"u{n}", 'a"\n') for n in range(50))]
+    for user, client in names:
+        await process.admit(asked(2, user=user, client=client))
+    process.clock.skip(1.0)
+    rates = [one.numbers for one in process.metrics.read() if one.instrument is instruments.QUOTA_RATE]
+    labels = [label for label, _ in rates[0]]
+    assert len(labels) == len(set(labels)) == 4
+    assert labels[-1] == ("other", "other")
+    assert sum(value for _, value in rates[0]) == pytest.approx(2 * len(names) / 10)
 
 
 async def test_several_requests_are_judged_one_after_another(process: Process) -> None:

@@ -7,7 +7,8 @@ record what another service shows.
 
 Labels are of bounded size: kinds of things that the code knows; ids of brokers, of which only those that have something
 to show are shown, and at most ``regnum_telemetry.metrics.SERIES_MAX``; and names of topics, as many as a setting says
-(``regnum_telemetry.places``). Partitions, users and client ids are never labels: whoever wants to know *which*
+(``regnum_telemetry.places``); users and client ids, of the buckets of quotas that were used last, as many as a setting
+of the quota process says. Partitions are never labels: whoever wants to know *which*
 partition asks `regnum status`.
 """
 
