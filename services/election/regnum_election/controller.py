@@ -58,6 +58,7 @@ from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reassignment.calls import PartitionReassignments
 from regnum_election.recovery.calls import PartitionRecoveries
 from regnum_election.reign.event_times import EventTimes
+from regnum_election.reign.event_waits import EventWaits
 from regnum_election.reign.events import (
     BrokerDead,
     BrokersChanged,
@@ -126,7 +127,7 @@ class Controller:
         self._store = store
         self._picture_changed = picture_changed
         self._spawn = spawn
-        self._queue = EventQueue()
+        self._queue = EventQueue(EventWaits(clock, counted))
         self._in_hand: Event | None = None
         """Taken from the queue, and not done."""
         self._log = structlog.get_logger("controller").bind(epoch=reign.epoch)

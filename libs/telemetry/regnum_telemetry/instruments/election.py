@@ -27,6 +27,15 @@ EVENT_QUEUE_DEPTH: Final = DEFINED.gauge(
     labels=("kind",),
 )
 
+EVENT_QUEUE_WAIT: Final = DEFINED.histogram(
+    "regnum.controller.event.queue.wait",
+    "s",
+    "Time from putting an event, or a step of a mutation, into the queue until the controller takes it; of reports, "
+    "which merge while they wait, that of the oldest",
+    labels=("kind",),
+    kafka="kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs",
+)
+
 EVENT_DURATION: Final = DEFINED.histogram(
     "regnum.controller.event.duration",
     "s",
@@ -136,4 +145,26 @@ EVENT_LOG_ON_DISK: Final = DEFINED.gauge(
     "regnum.event.log.on.disk",
     "",
     "1 while the event log is written to disk, 0 while its directory cannot be written and memory has the newest",
+)
+
+LIFELINES: Final = DEFINED.gauge(
+    "regnum.controller.lifelines",
+    "{streams}",
+    "Lifelines of brokers that are open to this process",
+)
+
+LIFELINE_ANSWER: Final = DEFINED.histogram(
+    "regnum.controller.lifeline.answer.duration",
+    "s",
+    "Time from the oldest unanswered probe of a broker's lifeline until the broker answered the newest: from machine "
+    "to machine, and how late both lifeline threads are",
+    bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0),
+)
+
+LIFELINE_LAG: Final = DEFINED.gauge(
+    "regnum.controller.lifeline.lag",
+    "s",
+    "For how long a broker has not answered the probes of its lifeline; brokers that have answered all are left out; "
+    "after 2 s it is fenced (safety rule S9)",
+    labels=("broker",),
 )

@@ -21,6 +21,8 @@ from regnum_service.clock import Clock
 from regnum_service.detection import Probe, is_dead
 from regnum_service.errors import RegnumError
 from regnum_telemetry import conventions, tracing
+from regnum_telemetry.instruments import election as instruments
+from regnum_telemetry.metrics import Labels, Metrics
 
 from regnum_election.decisions.cluster import Broker
 from regnum_election.decisions.isr_reports import ReportedNode
@@ -113,8 +115,9 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
         listening: Callable[[], Listener],
         spawn: Callable[[str, Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         fences: bool,
+        metrics: Metrics | None = None,
     ) -> None:
-        """Only assigns.
+        """Only assigns, and lets the metrics read it.
 
         Args:
             clock: source of time.
@@ -123,7 +126,12 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             listening: the controller's own ability to hear.
             spawn: starts a task that ends with this loop.
             fences: False switches detection off; beats and ISR reports go on.
+            metrics: where answers are timed; None: nobody asks.
         """
+        counted = metrics or Metrics()
+        self._answers = counted.histogram(instruments.LIFELINE_ANSWER)
+        counted.observe(instruments.LIFELINES, lambda: len(self._streams))
+        counted.observe_all(instruments.LIFELINE_LAG, self._lags)
         self._clock = clock
         self._probe = probe
         self._report = report
@@ -188,6 +196,14 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
     def silent_s(self) -> float:
         """Seconds since any registered broker said something, or answered an attempt to connect."""
         return self._clock.monotonic() - self._heard_s
+
+    def _lags(self) -> list[tuple[Labels, float]]:
+        """For how long each broker owes an answer, the longest first. Any thread."""
+        now_s = self._clock.monotonic()
+        # One copy: the loop's thread changes it.
+        since_s = [(id, stream.oldest_unanswered_s) for id, stream in tuple(self._streams.items())]
+        lags = [((str(id),), max(now_s - sent_s, 0.0)) for id, sent_s in since_s if sent_s is not None]
+        return sorted(lags, key=lambda lag: -lag[1])
 
     async def BrokerLifeline(  # noqa: N802 - the name in the proto
         self,
@@ -268,6 +284,8 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             self._heard_s = self._clock.monotonic()
         if request.probe_answered > stream.answered:
             stream.answered = min(request.probe_answered, stream.probe)
+            if stream.answered == stream.probe and stream.oldest_unanswered_s is not None:
+                self._answers.record(self._clock.monotonic() - stream.oldest_unanswered_s)
             # Probes go out at intervals, so the first unanswered one is younger than this moment.
             stream.oldest_unanswered_s = None if stream.answered == stream.probe else self._clock.monotonic()
         if request.HasField("fetch_contacts"):

@@ -151,6 +151,7 @@ class LifelineThread:
             listening=lambda: self._listener(lag, lifelines),
             spawn=self._spawn,
             fences=self._fences,
+            metrics=self._metrics,
         )
         registration = ServiceRegistration(
             name=SERVICE_NAME,

@@ -28,6 +28,15 @@ from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, PartitionKe
 
 from regnum_election.decisions.isr_reports import ReportedNode, newer
 from regnum_election.decisions.relief import CutOff
+from regnum_election.reign.event_waits import (
+    CLUSTER,
+    DELETION_ANSWERS,
+    MUTATIONS,
+    REPORTED_PARTITIONS,
+    TOPICS,
+    EventWaits,
+    TimedQueue,
+)
 
 MUTATIONS_MAX: Final = 1_000
 """Mutations that may wait."""
@@ -215,7 +224,9 @@ class _Registrations:
 class EventQueue:
     """See the module."""
 
-    _cluster: deque[ClusterEvent | Mutation | _Replicas | _Registrations] = field(default_factory=deque)
+    waits: EventWaits = field(default_factory=EventWaits)
+    """How long they wait."""
+    _cluster: TimedQueue[ClusterEvent | Mutation | _Replicas | _Registrations] = field(init=False)
     _present: set[ClusterEvent] = field(default_factory=set)
     """What stands in the queue above and is not to stand there twice."""
     _replicas: dict[_Replicas, deque[ReplicasOffline | ReplicasUsable]] = field(default_factory=dict)
@@ -226,22 +237,29 @@ class EventQueue:
     _written: dict[PartitionKey, ReportedNode | None] = field(default_factory=dict)
     _deleted: dict[BrokerId, dict[TopicId, bool]] = field(default_factory=dict)
     _partitions_deleted: dict[BrokerId, dict[PartitionKey, bool]] = field(default_factory=dict)
-    _mutations: deque[Mutation] = field(default_factory=deque)
+    _mutations: TimedQueue[Mutation] = field(init=False)
     _in_a_row: int = 0
     """Reports taken since the last mutation, while one waited."""
     _turn: int = 0
     """Kind of report whose turn it is."""
     _waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def __post_init__(self) -> None:
+        self._cluster = TimedQueue(CLUSTER, self.waits)
+        self._mutations = TimedQueue(MUTATIONS, self.waits)
+
     def put(self, event: ClusterEvent) -> None:
         """Add a cluster event. One that is waiting already is not added twice."""
         match event:
             case IsrsWritten(reports=reports):
+                self.waits.began(REPORTED_PARTITIONS)
                 for key, report in reports.items():
                     self._written[key] = newer(self._written[key], report) if key in self._written else report
             case ReplicasDeleted(broker=broker, topics=topics):
+                self.waits.began(DELETION_ANSWERS)
                 self._deleted.setdefault(broker, {}).update(topics)
             case PartitionsDeleted(broker=broker, partitions=partitions):
+                self.waits.began(DELETION_ANSWERS)
                 self._partitions_deleted.setdefault(broker, {}).update(partitions)
             case ReplicasOffline() | ReplicasUsable():
                 self._put_replicas(event)
@@ -250,6 +268,7 @@ class EventQueue:
             case TopicsChanged():
                 # Only the latest names count.
                 self._topics = event
+                self.waits.began(TOPICS)
             case _ if event not in self._present:
                 self._present.add(event)
                 self._cluster.append(event)
@@ -364,11 +383,17 @@ class EventQueue:
 
     def _next_topics(self) -> TopicsChanged | None:
         changed, self._topics = self._topics, None
+        if changed is not None:
+            self.waits.took(TOPICS, left=False)
         return changed
 
     def _next_written(self) -> IsrsWritten | None:
         keys = tuple(islice(self._written, REPORTS_PER_EVENT))
-        return IsrsWritten(reports={key: self._written.pop(key) for key in keys}) if keys else None
+        if not keys:
+            return None
+        event = IsrsWritten(reports={key: self._written.pop(key) for key in keys})
+        self.waits.took(REPORTED_PARTITIONS, left=bool(self._written))
+        return event
 
     def _next_deleted(self) -> ReplicasDeleted | None:
         broker = next(iter(self._deleted), None)
@@ -381,6 +406,7 @@ class EventQueue:
         if answers:
             # Behind the other brokers.
             self._deleted[broker] = answers
+        self.waits.took(DELETION_ANSWERS, left=bool(self._deleted or self._partitions_deleted))
         return ReplicasDeleted(broker=broker, topics=topics)
 
     def _next_partitions_deleted(self) -> PartitionsDeleted | None:
@@ -394,6 +420,7 @@ class EventQueue:
         if answers:
             # Behind the other brokers.
             self._partitions_deleted[broker] = answers
+        self.waits.took(DELETION_ANSWERS, left=bool(self._deleted or self._partitions_deleted))
         return PartitionsDeleted(broker=broker, partitions=partitions)
 
     def drain(self) -> tuple[Mutation, ...]:
@@ -405,6 +432,7 @@ class EventQueue:
         self._registrations = None
         self._topics = None
         self._mutations.clear()
+        self.waits.clear()
         self._written.clear()
         self._deleted.clear()
         self._partitions_deleted.clear()
