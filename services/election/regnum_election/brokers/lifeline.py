@@ -284,7 +284,7 @@ class Lifelines(controller_pb2_grpc.LifelineServiceServicer):
             self._heard_s = self._clock.monotonic()
         if request.probe_answered > stream.answered:
             stream.answered = min(request.probe_answered, stream.probe)
-            if stream.answered == stream.probe and stream.oldest_unanswered_s is not None:
+            if stream.oldest_unanswered_s is not None:
                 self._answers.record(self._clock.monotonic() - stream.oldest_unanswered_s)
             # Probes go out at intervals, so the first unanswered one is younger than this moment.
             stream.oldest_unanswered_s = None if stream.answered == stream.probe else self._clock.monotonic()
