@@ -35,6 +35,7 @@ CLEANUP_POLICY: Final = "cleanup.policy"
 MIN_CLEANABLE_DIRTY_RATIO: Final = "min.cleanable.dirty.ratio"
 DELETE_RETENTION_MS: Final = "delete.retention.ms"
 MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
+MAX_COMPACTION_LAG_MS: Final = "max.compaction.lag.ms"
 FLUSH_MESSAGES: Final = "flush.messages"
 FLUSH_MS: Final = "flush.ms"
 AUTO_LEADER_REBALANCE_ENABLE: Final = "auto.leader.rebalance.enable"
@@ -277,6 +278,15 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 "milliseconds.",
             ),
             ConfigDefinition(
+                name=MAX_COMPACTION_LAG_MS,
+                low=1,
+                high=SEGMENT_MS_MAX,
+                default=SEGMENT_MS_MAX,
+                doc="A log is compacted when the oldest record that was not compacted yet is so old, in milliseconds, "
+                "however little there is of such; its segments are closed at that age. min.compaction.lag.ms goes "
+                "before it. Without a value, only min.cleanable.dirty.ratio decides.",
+            ),
+            ConfigDefinition(
                 name=FLUSH_MESSAGES,
                 low=1,
                 high=SEGMENT_MS_MAX,
@@ -393,6 +403,8 @@ class ReplicaSettings:
     """How long a deletion is kept after compaction has come to it, in milliseconds."""
     min_compaction_lag_ms: int | None = None
     """How long records are kept as they are before compaction, in milliseconds."""
+    max_compaction_lag_ms: int | None = None
+    """Age of the oldest record that is not compacted yet at which a log is, in milliseconds."""
     flush_messages: int | None = None
     """Records after which a replica brings what it has to the disk before it goes on."""
     flush_ms: int | None = None

@@ -16,6 +16,7 @@ from regnum_broker.log.replica.cleaned import (
     with_mark,
 )
 from regnum_broker.log.replica.rolling import OFFSETS_IN_SEGMENT_MAX, LogSettings
+from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
 from regnum_model.ids import LeaderEpoch
 
 NOW_MS = 1_000_000
@@ -88,6 +89,43 @@ def test_what_is_not_committed_or_too_young_waits_and_is_looked_at_again() -> No
     young = segments(10, 20, written_ms=NOW_MS - 4_000)
     found = cleanable(young, cleaned_offset=0, log_start_offset=0, high_watermark=99, now_ms=NOW_MS, settings=settings)
     assert (found.count, found.is_due, found.again_ms) == (0, False, NOW_MS + 1_000)
+
+
+def test_what_is_old_enough_is_compacted_however_little_there_is_of_it() -> None:
+    settings = LogSettings(segment_bytes=100, min_cleanable_dirty_ratio=1000, max_compaction_lag_ms=5_000)
+    for written_ms, due in ((NOW_MS - 5_000, True), (NOW_MS - 4_999, False)):
+        found = cleanable(
+            (*segments(10, 20, written_ms=written_ms), *segments(30, written_ms=NOW_MS)),
+            cleaned_offset=20,
+            log_start_offset=0,
+            high_watermark=99,
+            now_ms=NOW_MS,
+            settings=settings,
+        )
+        assert found.is_due is due, "what is dirty came after the segment before it was written"
+        assert found.again_ms == (None if due else NOW_MS + 1)
+
+
+def test_what_must_not_be_compacted_yet_is_not_however_old_it_is() -> None:
+    settings = LogSettings(segment_bytes=100, min_compaction_lag_ms=9_000, max_compaction_lag_ms=5_000)
+    old = segments(10, 20, written_ms=NOW_MS - 6_000)
+    found = cleanable(old, cleaned_offset=0, log_start_offset=0, high_watermark=99, now_ms=NOW_MS, settings=settings)
+    assert (found.is_due, found.again_ms) == (False, NOW_MS + 3_000)
+    settings = LogSettings(segment_bytes=100, max_compaction_lag_ms=5_000)
+    found = cleanable(old, cleaned_offset=0, log_start_offset=0, high_watermark=9, now_ms=NOW_MS, settings=settings)
+    assert (found.is_due, found.again_ms) == (False, NOW_MS + AGAIN_MS), "nothing of it is committed"
+
+
+def test_segments_of_a_compacted_log_are_closed_before_they_are_too_old_to_be_compacted_in_time() -> None:
+    defaults = LogSettings(segment_bytes=100, segment_ms=10_000)
+    for policy, max_lag_ms, expected in (
+        (CLEANUP_COMPACT, 4_000, 4_000),
+        (CLEANUP_COMPACT, 40_000, 10_000),
+        (CLEANUP_COMPACT, None, 10_000),
+        (CLEANUP_DELETE, 4_000, 10_000),
+    ):
+        told = defaults.told(ReplicaSettings(cleanup_policy=policy, max_compaction_lag_ms=max_lag_ms))
+        assert told.segment_ms == expected
 
 
 @given(st.lists(st.integers(1, 60), max_size=30), st.integers(1, 100))

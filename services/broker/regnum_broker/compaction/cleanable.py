@@ -1,13 +1,14 @@
 """Which segments of a log are compacted, and when. Pure.
 
-Goals: Kafka's meaning of ``min.cleanable.dirty.ratio`` and ``min.compaction.lag.ms``; nothing that is not committed is
-touched, nor the segment that grows; going through a log pays, because enough of it is new.
+Goals: Kafka's meaning of ``min.cleanable.dirty.ratio``, ``min.compaction.lag.ms`` and ``max.compaction.lag.ms``;
+nothing that is not committed is touched, nor the segment that grows; going through a log pays, because enough of it is
+new.
 
 Algorithm: what can be compacted are closed segments from the log start up to the first one that is not committed as a
 whole, or was written to less than ``min.compaction.lag.ms`` ago, by this broker's clock. (Kafka goes by timestamps,
 which producers choose.) *Dirty* is what of that lies beyond the offset up to which the log is compacted. It is
-compacted when the dirty bytes are more than the ratio of all of these. Then all of them are gone through: small ones
-that follow one another become one segment.
+compacted when the dirty bytes are more than the ratio of all of these, or when the oldest of them is
+``max.compaction.lag.ms`` old. Then all of them are gone through: small ones that follow one another become one segment.
 
 Example: segments of 10 bytes end at 10, 20, 30 and 40, the last one grows, the log is compacted up to 10 and 35 is
 committed. Then 10 to 30 is dirty: 20 of 30 bytes, which is more than one half.
@@ -36,6 +37,8 @@ class SegmentFacts:
     """Bytes of its batches."""
     written_ms: int
     """When it was written to last, by this broker's clock."""
+    began_ms: int | None = None
+    """When this run of the broker wrote to it first; None: it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Cleanable:
     """Up to here the log is compacted already."""
     end_offset: int
     """Up to here it may be."""
+    dirty_ratio: float
+    """Part of it that is dirty, by bytes: 0 to 1."""
     is_due: bool
     """Whether it is to be compacted now."""
     again_ms: int | None
@@ -86,13 +91,36 @@ def cleanable(
     dirty_offset = max(cleaned_offset, log_start_offset)
     dirty_bytes = sum(segment.size_bytes for segment in within if segment.next_offset > dirty_offset)
     all_bytes = sum(segment.size_bytes for segment in within)
+    by_ratio = dirty_bytes * 1000 > all_bytes * settings.min_cleanable_dirty_ratio
+    oldest_ms = _oldest_dirty_ms(closed, dirty_offset) if settings.max_compaction_lag_ms is not None else None
+    due_ms = None if oldest_ms is None else oldest_ms + (settings.max_compaction_lag_ms or 0)
+    by_age = dirty_bytes > 0 and due_ms is not None and due_ms <= now_ms
+    if due_ms is not None and due_ms > now_ms:
+        again_ms = due_ms if again_ms is None else min(again_ms, due_ms)
     return Cleanable(
         count=count,
         dirty_offset=dirty_offset,
         end_offset=within[-1].next_offset if within else 0,
-        is_due=dirty_bytes * 1000 > all_bytes * settings.min_cleanable_dirty_ratio,
+        dirty_ratio=dirty_bytes / all_bytes if all_bytes else 0.0,
+        is_due=by_ratio or by_age,
         again_ms=again_ms,
     )
+
+
+def _oldest_dirty_ms(closed: Sequence[SegmentFacts], dirty_offset: int) -> int | None:
+    """When the oldest dirty record was written, milliseconds since 1970; None: there is none.
+
+    Rather too early than too late: it came after what the segment before it has. Only in a log's first segment, and
+    after a start of the broker, it may be older than this.
+    """
+    before_ms: int | None = None
+    for segment in closed:
+        if segment.next_offset > dirty_offset:
+            if before_ms is not None:
+                return before_ms
+            return segment.written_ms if segment.began_ms is None else segment.began_ms
+        before_ms = segment.written_ms
+    return None
 
 
 def grouped(segments: Sequence[SegmentFacts], *, size_bytes_max: int) -> Iterator[int]:

@@ -102,4 +102,5 @@ def _facts(segment: Segment) -> SegmentFacts:
         next_offset=segment.next_offset,
         size_bytes=segment.size_bytes,
         written_ms=segment.written_ms,
+        began_ms=segment.began_ms,
     )

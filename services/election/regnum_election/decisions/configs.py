@@ -20,6 +20,7 @@ from regnum_model.configs import (
     FOLLOWER_THROTTLE_RATE,
     INDEX_INTERVAL_BYTES,
     LEADER_THROTTLE_RATE,
+    MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,
     MIN_CLEANABLE_DIRTY_RATIO,
     MIN_COMPACTION_LAG_MS,
@@ -104,6 +105,7 @@ class Settings:
             min_cleanable_dirty_ratio=self.set_for(topic, MIN_CLEANABLE_DIRTY_RATIO),
             delete_retention_ms=self.set_for(topic, DELETE_RETENTION_MS),
             min_compaction_lag_ms=self.set_for(topic, MIN_COMPACTION_LAG_MS),
+            max_compaction_lag_ms=self.set_for(topic, MAX_COMPACTION_LAG_MS),
             flush_messages=self.set_for(topic, FLUSH_MESSAGES),
             flush_ms=self.set_for(topic, FLUSH_MS),
         )

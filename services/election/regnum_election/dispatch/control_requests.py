@@ -111,6 +111,7 @@ def _settings_message(settings: ReplicaSettings) -> control_pb2.ReplicaSettings:
         min_cleanable_dirty_ratio=settings.min_cleanable_dirty_ratio,
         delete_retention_ms=settings.delete_retention_ms,
         min_compaction_lag_ms=settings.min_compaction_lag_ms,
+        max_compaction_lag_ms=settings.max_compaction_lag_ms,
         flush_messages=settings.flush_messages,
         flush_ms=settings.flush_ms,
     )

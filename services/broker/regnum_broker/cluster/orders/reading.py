@@ -17,6 +17,7 @@ from regnum_model.configs import (
     FLUSH_MESSAGES,
     FLUSH_MS,
     INDEX_INTERVAL_BYTES,
+    MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,
     MIN_CLEANABLE_DIRTY_RATIO,
     MIN_COMPACTION_LAG_MS,
@@ -138,6 +139,7 @@ class OrderReader:
             told.min_cleanable_dirty_ratio if told.HasField("min_cleanable_dirty_ratio") else None,
             told.delete_retention_ms if told.HasField("delete_retention_ms") else None,
             told.min_compaction_lag_ms if told.HasField("min_compaction_lag_ms") else None,
+            told.max_compaction_lag_ms if told.HasField("max_compaction_lag_ms") else None,
             told.flush_messages if told.HasField("flush_messages") else None,
             told.flush_ms if told.HasField("flush_ms") else None,
         ]
@@ -170,9 +172,8 @@ def _checked_members(key: MemberKey) -> Mapping[BrokerId, Membership] | None:
 def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
     """Settings within their ranges, whatever a controller of another version allows."""
     segment_bytes, segment_ms, index_interval_bytes, max_message_bytes, retention_bytes, retention_ms, *more = key
-    cleanup_policy, min_cleanable_dirty_ratio, delete_retention_ms, min_compaction_lag_ms, flush_messages, flush_ms = (
-        more
-    )
+    cleanup_policy, min_cleanable_dirty_ratio, delete_retention_ms, *lags_and_flushes = more
+    min_compaction_lag_ms, max_compaction_lag_ms, flush_messages, flush_ms = lags_and_flushes
     return ReplicaSettings(
         segment_bytes=_within(SEGMENT_BYTES, segment_bytes),
         segment_ms=_within(SEGMENT_MS, segment_ms),
@@ -184,6 +185,7 @@ def _checked_settings(key: tuple[int | None, ...]) -> ReplicaSettings:
         min_cleanable_dirty_ratio=_within(MIN_CLEANABLE_DIRTY_RATIO, min_cleanable_dirty_ratio),
         delete_retention_ms=_within(DELETE_RETENTION_MS, delete_retention_ms),
         min_compaction_lag_ms=_within(MIN_COMPACTION_LAG_MS, min_compaction_lag_ms),
+        max_compaction_lag_ms=_within(MAX_COMPACTION_LAG_MS, max_compaction_lag_ms),
         flush_messages=_within(FLUSH_MESSAGES, flush_messages),
         flush_ms=_within(FLUSH_MS, flush_ms),
     )

@@ -72,6 +72,8 @@ class LogSettings:
     """How long a deletion is kept after compaction has come to it, in milliseconds."""
     min_compaction_lag_ms: int = DEFINITIONS[MIN_COMPACTION_LAG_MS].default
     """How long records are kept as they are before compaction, in milliseconds."""
+    max_compaction_lag_ms: int | None = None
+    """Age of the oldest record that is not compacted yet at which the log is, in milliseconds; None: at none."""
     flush_messages: int | None = None
     """Records after which all is brought to the disk before the last of them counts as written; None: after none."""
     flush_ms: int | None = None
@@ -119,14 +121,18 @@ class LogSettings:
 @lru_cache(maxsize=SHARED_MAX)
 def _told_settings(defaults: LogSettings, settings: ReplicaSettings) -> LogSettings:
     segment_bytes = defaults.segment_bytes if settings.segment_bytes is None else settings.segment_bytes
+    segment_ms = defaults.segment_ms if settings.segment_ms is None else settings.segment_ms
     policy = _told(CLEANUP_POLICY, settings.cleanup_policy)
     is_deleted = bool(policy & CLEANUP_DELETE)
     retention_bytes = limit(settings.retention_bytes) if is_deleted else None
     if retention_bytes is not None:
         segment_bytes = min(segment_bytes, max(retention_bytes // RETAINED_SEGMENTS, RETAINED_SEGMENT_BYTES_MIN))
+    if policy & CLEANUP_COMPACT and settings.max_compaction_lag_ms is not None:
+        # Only what is closed is compacted.
+        segment_ms = min(segment_ms or settings.max_compaction_lag_ms, settings.max_compaction_lag_ms)
     return LogSettings(
         segment_bytes=segment_bytes,
-        segment_ms=defaults.segment_ms if settings.segment_ms is None else settings.segment_ms,
+        segment_ms=segment_ms,
         index_interval_bytes=defaults.index_interval_bytes
         if settings.index_interval_bytes is None
         else settings.index_interval_bytes,
@@ -136,6 +142,7 @@ def _told_settings(defaults: LogSettings, settings: ReplicaSettings) -> LogSetti
         is_deleted=is_deleted,
         min_cleanable_dirty_ratio=_told(MIN_CLEANABLE_DIRTY_RATIO, settings.min_cleanable_dirty_ratio),
         delete_retention_ms=_told(DELETE_RETENTION_MS, settings.delete_retention_ms),
+        max_compaction_lag_ms=settings.max_compaction_lag_ms,
         min_compaction_lag_ms=_told(MIN_COMPACTION_LAG_MS, settings.min_compaction_lag_ms),
         flush_messages=settings.flush_messages,
         flush_ms=settings.flush_ms,
