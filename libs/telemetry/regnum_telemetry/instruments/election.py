@@ -156,7 +156,7 @@ LIFELINES: Final = DEFINED.gauge(
 LIFELINE_ANSWER: Final = DEFINED.histogram(
     "regnum.controller.lifeline.answer.duration",
     "s",
-    "Time from the oldest unanswered probe of a broker's lifeline until its answer: from machine to machine and back, and "
+    "Time from the oldest unanswered probe of a broker's lifeline until its answer: there and back, and "
     "how late both lifeline threads are",
     bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0),
 )
