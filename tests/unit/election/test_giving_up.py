@@ -19,6 +19,8 @@ from regnum_model import paths
 from regnum_model.ids import BrokerId, PartitionKey, TopicId
 from regnum_service.errors import RegnumError
 from regnum_testing.reigning import ANYBODY, FakeCluster, until
+from regnum_testing.succession_stage import Stage, assigned, unverified
+from regnum_testing.succession_stage import create as create_topics
 from regnum_testing.waiting import DEADLINE_S
 
 GARBAGE = b"garbage"
@@ -110,6 +112,20 @@ async def test_a_partition_whose_state_is_damaged_is_removed_when_a_person_accep
         assert stop.leader_epoch == tombstone.leader_epoch
     assert await add(controller, 2) == Added(total=2)
     assert (await cluster.state("t", 1)).leader_epoch > tombstone.leader_epoch
+
+
+async def test_right_after_a_succession_damage_that_the_successor_has_not_read_yet_is_found() -> None:
+    stage = Stage()
+    await stage.begin(1, 2, 3)
+    (id,) = await create_topics(await stage.cluster.reign(), assigned("t", (1, 2), (1, 2)))
+    await stage.follow()
+    await stage.cluster.end_reign()
+    stage.server.overwrite(paths.leader_and_isr("t", 1), GARBAGE)
+    controller = await stage.succeed()
+    assert PartitionKey(id, 1) in unverified(controller), "it goes by what its predecessor published"
+    found = await give_up(controller, accept_loss=False)
+    assert [(one.partition, one.kind) for one in found] == [(1, Kind.STATE)]
+    await stage.close()
 
 
 async def test_only_what_is_damaged_can_be_given_up_and_only_from_the_highest_down(cluster: FakeCluster) -> None:

@@ -1,140 +1,38 @@
 """A standby follows the controller and reigns from its picture, however far behind (safety rules S10, S12, S14)."""
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from regnum.election.v1 import standby_pb2
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
-from regnum_coordination.errors import BadVersion, NodeExists, NoNode
+from regnum_coordination.errors import NodeExists
 from regnum_coordination.port import Check, Children, Group, Node, Outcome, Store
 from regnum_election.controller import Controller
-from regnum_election.decisions.cluster import Cluster
-from regnum_election.decisions.isr_reports import ReportedNode
 from regnum_election.decisions.rejection import Rejection
 from regnum_election.history.events import PartitionsEntry
 from regnum_election.reassignment.calls import ReassignmentRequest
-from regnum_election.reign.events import IsrsWritten
 from regnum_election.standby.picture import FollowedPicture
 from regnum_election.standby.verification import UNPUBLISHED
-from regnum_election.topics.creation import Created
 from regnum_election.topics.deletion import Deleted
-from regnum_election.topics.requests import DeletionRequest, TopicRequest
+from regnum_election.topics.requests import DeletionRequest
 from regnum_model import paths
-from regnum_model.ids import BrokerId, PartitionKey, TopicId
-from regnum_model.insync import with_isr
-from regnum_model.nodes import DeletionNode, LeaderAndIsr, TopicIdNode
-from regnum_service.errors import RegnumError
+from regnum_model.ids import BrokerId, PartitionKey
+from regnum_model.nodes import DeletionNode, TopicIdNode
 from regnum_testing.gated_store import gated
-from regnum_testing.reigning import ANYBODY, FakeBroker, FakeCluster, until
-from regnum_testing.standing_by import FakeStandby, RecordingServer
+from regnum_testing.reigning import ANYBODY, until
+from regnum_testing.succession_stage import (
+    Stage,
+    assigned,
+    create,
+    deletion,
+    quiet,
+    remove_by_hand,
+    took_full_set,
+    unverified,
+)
 from regnum_testing.waiting import DEADLINE_S, eventually
-
-SEEDS = 12
-"""Histories of one test."""
-
-
-class Stage:
-    """A cluster, a standby that may be held back, and a record of every state and every order."""
-
-    def __init__(self) -> None:
-        self.server = RecordingServer()
-        self.cluster = FakeCluster(server=self.server)
-        self.standby = FakeStandby(lambda: self.cluster.controller, self.cluster.clock)
-        self.everyone: list[FakeBroker] = []
-        self.reports: dict[PartitionKey, ReportedNode | None] = {}
-        """What leaders report again to every controller."""
-
-    async def begin(self, *ids: int) -> None:
-        await self.cluster.begin()
-        for id in ids:
-            await self.register(id)
-
-    async def register(self, id: int, *, log_id: str | None = None) -> FakeBroker:
-        broker = await self.cluster.register(id, log_id=log_id)
-        self.everyone.append(broker)
-        return broker
-
-    async def follow(self) -> None:
-        self.standby.start()
-        await until(self.standby.has_all)
-
-    async def succeed(self, id: int = 2, *, wait: bool = True) -> Controller:
-        """The standby reigns with what it has."""
-        followed = await self.standby.follower.take()
-        assert followed is not None
-        return await self.cluster.reign(id, followed=followed, wait=wait)
-
-    async def leader_writes(self, topic: str, partition: int, isr: Sequence[int]) -> None:
-        """A leader writes its ISR, as it may at any time."""
-        path = paths.leader_and_isr(topic, partition)
-        node = await self.cluster.outside.get(path)
-        state = LeaderAndIsr.decode(node.data)
-        changed = with_isr(state, tuple(BrokerId(id) for id in isr), min_insync=2)
-        await self.cluster.outside.set(path, changed.encode(), version=node.stat.version)
-
-    async def full_sets(self, epoch: int) -> None:
-        """Wait until every live broker has taken all of its full set from that reign."""
-        await until(lambda: all(took_full_set(broker, epoch) for broker in self.live()), what="full sets")
-
-    def live(self) -> list[FakeBroker]:
-        return [broker for broker in self.cluster.brokers.values() if not broker.down]
-
-    def check_orders(self, epoch: int, at_win: dict[PartitionKey, int]) -> int:
-        """Every order of a reign is about a state that stood in the store, at its win or later; returns how many."""
-        orders = 0
-        for broker in self.everyone:
-            for request in broker.requests:
-                if request.controller_epoch != epoch:
-                    continue
-                for item in request.partitions:
-                    key = PartitionKey(TopicId(item.topic_id), item.state.partition)
-                    held = self.server.states[key][item.state.version]
-                    assert (item.state.leader, item.state.leader_epoch) == (held.leader, held.leader_epoch)
-                    assert tuple(item.state.isr) == held.isr
-                    assert item.state.version >= at_win.get(key, 0), f"{key}: an order from a picture that is stale"
-                    orders += 1
-        return orders
-
-    async def close(self) -> None:
-        await self.standby.close()
-        await self.cluster.close()
-
-
-def took_full_set(broker: FakeBroker, epoch: int) -> bool:
-    parts = {request.part for request in broker.requests if request.controller_epoch == epoch and request.init}
-    return any(
-        request.init and request.controller_epoch == epoch and parts == set(range(request.parts))
-        for request in broker.requests
-    )
-
-
-def assigned(name: str, *replicas: Sequence[int]) -> TopicRequest:
-    assignment = tuple((i, tuple(BrokerId(id) for id in ids)) for i, ids in enumerate(replicas))
-    return TopicRequest(name=name, partitions=0, replication_factor=None, assignment=assignment, mutation=None)
-
-
-def deletion(name: str) -> DeletionRequest:
-    return DeletionRequest(name=name, topic_id=None, mutation=None)
-
-
-async def create(controller: Controller, *requests: TopicRequest) -> list[TopicId]:
-    answered = await controller.topics.create(requests, validate_only=False, wait_s=DEADLINE_S, account=ANYBODY)
-    return [outcome.topic_id for outcome in answered.outcomes if isinstance(outcome, Created)]
-
-
-def essence(picture: Cluster) -> tuple[object, ...]:
-    """What two controllers that read the same store agree on."""
-    return (
-        dict(picture.names),
-        {id: (topic.version, topic.partitions, topic.creation_id) for id, topic in picture.topics.items()},
-        dict(picture.partitions),
-        {id: frozenset(keys) for id, keys in picture.assigned.items() if keys},
-        dict(picture.brokers),
-    )
 
 
 @pytest.fixture
@@ -318,11 +216,6 @@ async def test_a_life_of_a_name_that_the_picture_does_not_know_is_the_one_that_t
     assert not any(stop.topic_id == present for broker in stage.live() for stop in broker.stops)
 
 
-async def remove_by_hand(stage: Stage, name: str) -> None:
-    await stage.cluster.outside.delete_below(paths.topic(name))
-    await stage.cluster.outside.delete(paths.topic(name), version=None)
-
-
 async def test_a_topic_node_that_was_damaged_while_nobody_reigned_is_left_alone(stage: Stage) -> None:
     await stage.begin(1, 2, 3)
     controller = await stage.cluster.reign()
@@ -363,8 +256,8 @@ async def test_clients_wait_until_the_picture_is_verified(stage: Stage) -> None:
     successor = await stage.succeed()
     created = await create(successor, assigned("new", (1, 2)))
     assert created
-    assert all(took_full_set(broker, 2) or not _unverified(successor) for broker in stage.live())
-    assert not _unverified(successor)
+    assert all(took_full_set(broker, 2) or not unverified(successor) for broker in stage.live())
+    assert not unverified(successor)
 
 
 async def test_a_deletion_that_was_only_recorded_is_finished_though_brokers_confirm_before_all_is_verified(
@@ -392,10 +285,6 @@ async def test_a_deletion_that_was_only_recorded_is_finished_though_brokers_conf
 
 async def _is_gone(store: Store, path: str) -> bool:
     return await store.exists(path, current=True) is None
-
-
-def _unverified(controller: Controller) -> list[PartitionKey]:
-    return [key for key in controller.picture.partitions if key in controller._context.unverified]
 
 
 class CountingStore(MemoryStore):
@@ -458,159 +347,6 @@ async def test_what_is_as_it_was_published_is_read_once_and_judged_no_more(stage
     assert stores[0].calls - begun <= 8
     assert stage.server.transactions - before <= 1, "nothing but the win was written"
     assert stage.check_orders(2, at_win) == 3_000
-
-
-@pytest.mark.parametrize("seed", range(SEEDS))
-async def test_whatever_a_standby_missed_nothing_is_lost_and_no_order_is_stale(stage: Stage, seed: int) -> None:
-    chance = random.Random(seed)
-    await stage.begin(1, 2, 3, 4)
-    controller = await stage.cluster.reign()
-    await play(stage, controller, chance, steps=chance.randint(0, 4))
-    await stage.follow()
-    await play(stage, controller, chance, steps=chance.randint(1, 6))
-    if chance.random() < 0.7:
-        stage.standby.hold()
-    await play(stage, controller, chance, steps=chance.randint(1, 6))
-    for _ in range(chance.randint(0, 100)):
-        await asyncio.sleep(0)
-    await stage.cluster.end_reign()
-    await play_without(stage, chance)
-    followed = await stage.standby.follower.take()
-    assert followed is not None
-    epoch, wins = 2, {2: stage.server.newest()}
-    successor = await stage.cluster.reign(2, followed=followed, wait=False)
-    while chance.random() < 0.5:
-        # It dies in the middle of taking over, and whoever comes next has the same old picture.
-        for _ in range(chance.randint(0, 400)):
-            await asyncio.sleep(0)
-        await stage.cluster.end_reign()
-        await play_without(stage, chance)
-        epoch += 1
-        wins[epoch] = stage.server.newest()
-        successor = await stage.cluster.reign(epoch, followed=followed, wait=False)
-    if chance.random() < 0.7:
-        # Reported to its predecessor, and reported to it again as long as nobody has acknowledged it.
-        successor.queue.put(IsrsWritten(reports=stage.reports))
-    await stage.full_sets(epoch)
-    await quiet(stage, successor)
-    for number, at_win in wins.items():
-        stage.check_orders(number, at_win)
-    assert not _unverified(successor)
-    held, states = essence(successor.picture), stage.server.newest()
-    published = stage.cluster.metadata.topics
-    assert published == leaders(successor.picture)
-    await stage.cluster.end_reign()
-    cold = await stage.cluster.reign(epoch + 1)
-    await quiet(stage, cold)
-    assert essence(cold.picture) == held
-    assert stage.server.newest() == states, "a reign that reads everything finds nothing left to do"
-
-
-def leaders(picture: Cluster) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for key, partition in picture.partitions.items():
-        held = partition.held if partition.trouble is None else None
-        found.setdefault(picture.topics[key.topic_id].name, {})[key.partition] = (
-            -1 if held is None else held.state.leader
-        )
-    return found
-
-
-async def quiet(stage: Stage, controller: Controller) -> None:
-    """Return when the controller has nothing more to do."""
-    seen = [-1, 0]
-
-    def still() -> bool:
-        work = stage.server.transactions + sum(len(b.requests) + len(b.stops) for b in stage.everyone)
-        work += stage.cluster.metadata.calls
-        seen[1] = seen[1] + 1 if work == seen[0] and not controller._context.unfinished else 0
-        seen[0] = work
-        return seen[1] > 30
-
-    await until(still, what="quiet")
-
-
-async def play(stage: Stage, controller: Controller, chance: random.Random, *, steps: int) -> None:
-    """Things happen under a controller; it is not always waited for what it makes of them."""
-    for number in range(steps):
-        match chance.choice(("create", "create", "delete", "kill", "register", "isr", "isr", "leave", "leave")):
-            case "create":
-                requests = [_request(chance, f"{chance.getrandbits(24)}-{number}-{i}") for i in range(3)]
-                await _perhaps(create(controller, *requests), chance)
-            case "delete" if controller.picture.names:
-                request = DeletionRequest(
-                    name=chance.choice(sorted(controller.picture.names)), topic_id=None, mutation=None
-                )
-                await _perhaps(controller.topics.delete([request], wait_s=5.0, account=ANYBODY), chance)
-            case "leave":
-                broker = chance.choice(stage.live())
-                await _perhaps(controller.brokers.controlled_shutdown(broker.id, broker.epoch, wait_s=5.0), chance)
-            case "isr":
-                reports = await shrink_some(stage, chance)
-                if chance.random() < 0.5:
-                    controller.queue.put(IsrsWritten(reports=reports))
-            case what:
-                await _brokers(stage, chance, what)
-
-
-async def play_without(stage: Stage, chance: random.Random) -> None:
-    """Things happen while nobody reigns."""
-    if chance.random() < 0.5:
-        await _brokers(stage, chance, chance.choice(("kill", "register")))
-    if chance.random() < 0.5:
-        await shrink_some(stage, chance)
-    names = (await stage.cluster.outside.children(paths.TOPICS)).names
-    if names and chance.random() < 0.3:
-        await remove_by_hand(stage, chance.choice(names))
-
-
-async def _perhaps(work: Coroutine[Any, Any, object], chance: random.Random) -> None:
-    """Wait for an answer, or for some turns of the loop only."""
-    task = asyncio.create_task(work)
-    if chance.random() < 0.5:
-        await asyncio.wait([task])
-    else:
-        for _ in range(chance.randint(0, 60)):
-            await asyncio.sleep(0)
-
-    def ended(task: asyncio.Task[object]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            assert isinstance(error, RegnumError), error
-
-    task.add_done_callback(ended)
-
-
-async def _brokers(stage: Stage, chance: random.Random, what: str) -> None:
-    live = stage.live()
-    if what == "kill" and len(live) > 1:
-        stage.cluster.kill(chance.choice(live).id)
-    elif what == "register":
-        id = chance.choice(sorted(stage.cluster.brokers))
-        await stage.register(id, log_id=f"log-{id}-{chance.getrandbits(8)}" if chance.random() < 0.2 else None)
-
-
-async def shrink_some(stage: Stage, chance: random.Random) -> dict[PartitionKey, ReportedNode | None]:
-    """Leaders that live put followers out of their ISRs; what they report."""
-    shrunk: dict[PartitionKey, ReportedNode | None] = {}
-    outside = stage.cluster.outside
-    for name in (await outside.children(paths.TOPICS)).names:
-        if chance.random() < 0.5:
-            continue
-        with suppress(NoNode, BadVersion):
-            state = await stage.cluster.state(name, 0)
-            broker = stage.cluster.brokers.get(state.leader)
-            if broker is not None and not broker.down and state.members[state.leader].broker_epoch == broker.epoch:
-                await stage.leader_writes(name, 0, (state.leader,))
-                node = await outside.get(paths.leader_and_isr(name, 0))
-                report = ReportedNode(broker=broker.id, epoch=broker.epoch, version=node.stat.version, data=node.data)
-                shrunk[PartitionKey(state.topic_id, 0)] = report
-    stage.reports.update(shrunk)
-    return shrunk
-
-
-def _request(chance: random.Random, name: str) -> TopicRequest:
-    partitions = [chance.sample((1, 2, 3, 4), chance.randint(2, 3)) for _ in range(chance.randint(1, 3))]
-    return assigned(name, *partitions)
 
 
 async def test_a_replica_that_was_dropped_unheard_is_not_told_to_follow(stage: Stage) -> None:

@@ -122,6 +122,7 @@ class GivingUp:
         Raises RegnumError.
         """
         deadline_s = self._context.clock.monotonic() + wait_s
+        await self._all_is_read(wait_s)
         topic = self._context.picture.topic_named(name)
         if topic is None:
             raise RegnumError(
@@ -146,6 +147,13 @@ class GivingUp:
         self._requests.submit("give up partitions", self._steps(call, result), result, begun=lambda: call.begun)
         await self._requests.answer(result, max(deadline_s - self._context.clock.monotonic(), 0.0))
         return tuple(_after(found[number], call.outcomes) for number in sorted(found))
+
+    async def _all_is_read(self, wait_s: float) -> None:
+        """Wait for what a reign that has just begun reads anew: before, damage in the store looks like none."""
+        read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._requests.submit("what is damaged", _tell(read), read, begun=lambda: False)
+        late = "the controller is still reading what its predecessor left and nothing was changed; try again"
+        await beside(self._requests.answer(read, wait_s), wait_s, late=late)
 
     async def _damaged(self, topic: Topic) -> list[int]:
         """Damaged partitions of a topic: those that are gone, and those that stand without a usable state."""
@@ -288,6 +296,14 @@ class GivingUp:
         context.removals.mended(key)
         context.removals.add(Removal.recorded_as(key, anew, version=stat.version))
         return None
+
+
+async def _tell(read: "asyncio.Future[None]") -> AsyncGenerator[None, None]:
+    """A step that does nothing: mutations are taken in order, and a reign reads before it takes one."""
+    if not read.done():
+        read.set_result(None)
+    return
+    yield
 
 
 def _after(found: GivenUp, outcomes: Mapping[int, Rejection | None]) -> GivenUp:
