@@ -120,6 +120,8 @@ class HangingDisk(Disk):
         self.syncs.set()
         self.syncing = threading.Event()
         """Whether it was asked for that since."""
+        self.synced = 0
+        """Times that it has done it."""
         self.removes = threading.Event()
         """Cleared: files are not removed until it is set."""
         self.removes.set()
@@ -138,6 +140,7 @@ class HangingDisk(Disk):
             self.syncing.set()
         self.syncs.wait()
         super().fdatasync(descriptor)
+        self.synced += 1
 
     def unlink(self, path: str) -> None:
         """Remove a file, once the disk removes any."""

@@ -86,6 +86,13 @@ class ReopenedDirectory:
         """Log id of the open directory."""
         return self.now.log_id
 
+    def flush(self) -> int:
+        """Bring to the disk what the last job waits for, as other threads do; returns how many logs that was."""
+        logs = self.now.take_flushed_now()
+        for log in logs:
+            log.flush_beside()
+        return len(logs)
+
     def folder(self, key: PartitionKey = KEY) -> Path:
         """Folder of a replica's files."""
         return self.path / "replicas" / f"{key.topic_id}-{key.partition}"
@@ -103,7 +110,7 @@ class ReopenedDirectory:
 
 
 def lead(replica: ReplicaLog, *values: bytes, epoch: int = 0, timestamp_ms: int = 1000) -> int:
-    """Append one batch of ``values`` as the leader; returns its base offset."""
-    base = replica.log_end_offset
+    """Append one batch of ``values`` as the leader; returns its base offset. What it has to wait for is not flushed."""
+    base = replica.written_end_offset
     replica.append_as_leader([batch_of(*values, timestamp_ms=timestamp_ms)], leader_epoch=LeaderEpoch(epoch))
     return base

@@ -3,10 +3,12 @@
 Jobs for the writer run one after another in the order they were handed in; that order is what makes appends, role
 changes and truncations of a partition follow one another. Completions are handed back in one go for all jobs that
 finished meanwhile. What is deleted goes on a thread of its own, what grows is brought to the disk on another, and the
-journal on a third; a fourth compacts. An fsync takes as long as the disk likes, and only who relies on it waits for it.
+journal on a third; a fourth compacts. An fsync takes as long as the disk likes, and only who relies on it waits for it:
+a job that appended what counts once it is on the disk has ended for the writer, and is told when it is there.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,8 +19,9 @@ from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
 from regnum_telemetry.metrics import Metrics
 
+from regnum_broker.group_commit import GroupCommit
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.errors import DirectoryFailedError
+from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, UnknownReplicaError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.room import Room
 from regnum_broker.writer import TOLD_AFTER_S, LogWriter
@@ -35,6 +38,9 @@ WRITE_BYTES_PENDING_MAX: Final = 64 * 1024 * 1024
 WRITE_BYTES_HELD_MAX: Final = 256 * 1024 * 1024
 """Bytes of records that may wait for the writer or for room: what clients bring beyond that is refused."""
 
+FLUSH_BYTES_WAITING_MAX: Final = 64 * 1024 * 1024
+"""Bytes of records that may wait to be on the disk before they count; more of them are refused, and no others."""
+
 RENAMED_AT_ONCE: Final = 200
 """Folders of deleted replicas that are renamed in one job of the writer: appends go between two of them."""
 
@@ -46,8 +52,8 @@ def _nothing() -> None:
 class _Finished(NamedTuple):
     """A job that ended."""
 
-    result: asyncio.Future[Any]
-    """What is told of it."""
+    result: asyncio.Future[Any] | None
+    """What is told of it; None: that is told later."""
     value: object
     """What it returned."""
     error: BaseException | None
@@ -85,6 +91,9 @@ class Storage:
         self._journal_syncer: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal-syncer")
         self._cleaner: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-cleaner")
         self._stop_cleaning: Final = threading.Event()
+        self._commit: Final = GroupCommit(
+            refuse=directory.refuse_flushed, put_off=self._put_off, bytes_max=FLUSH_BYTES_WAITING_MAX
+        )
         self._syncing: asyncio.Future[None] | None = None
         self._room: Final = Room(jobs_max=WRITES_PENDING_MAX, bytes_max=WRITE_BYTES_PENDING_MAX)
         self._beside: Final[set[asyncio.Future[Any]]] = set()
@@ -128,13 +137,14 @@ class Storage:
 
     def takes(self, size_bytes: int) -> bool:
         """Whether there is memory for so many more bytes of records that wait to be written."""
-        held = self._room.bytes_inside + self._room.bytes_waiting
+        held = self._room.bytes_inside + self._room.bytes_waiting + self._commit.bytes_waiting
         return held == 0 or held + size_bytes <= WRITE_BYTES_HELD_MAX
 
     async def write(self, job: Callable[[], T]) -> T:
         """Run a job on the writer thread, after all jobs handed in before.
 
-        Once the writer has it, the job runs even if the caller is cancelled.
+        Once the writer has it, the job runs even if the caller is cancelled. If it appended what has to be on the disk
+        before it counts, the answer comes when it is there; jobs behind it do not wait for that.
         """
         return await (await self.write_later(job))
 
@@ -143,7 +153,7 @@ class Storage:
         brought_s = self._times.now_s()
         await self._room.enter(size_bytes)
         timed = self._times.timed(job, brought_s)
-        return self._submit(self._writer, timed, finished=lambda: self._room.leave(size_bytes))
+        return self._submit(self._writer, timed, finished=lambda: self._room.leave(size_bytes), size_bytes=size_bytes)
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job on a reader thread."""
@@ -163,12 +173,24 @@ class Storage:
         Raises:
             DirectoryFailedError: it may be lost.
         """
+        if not logs or self._closing:
+            return
+        assert self._loop is not None, "start() first"  # noqa: S101
+        result: asyncio.Future[None] = self._loop.create_future()
+        self._commit.flush(logs, lambda error: self._flushed(result, error), is_patient=False)
+        # One that is gone, or was damaged, is for its replica to find; without a descriptor it is noted anew.
+        with contextlib.suppress(CorruptLogError, UnknownReplicaError):
+            await self._beside_until(result)
 
-        def flush() -> None:
-            for log in logs:
-                log.flush_beside()
+    def _put_off(self) -> None:
+        """On a thread that flushes: have the loop look at ``LogDirectory.unflushed``."""
+        self._finished.append(_Finished(None, None, None, _nothing))
+        self._wake()
 
-        await self._run_beside(self._syncer, flush)
+    def _flushed(self, result: asyncio.Future[Any], error: BaseException | None, value: object = None) -> None:
+        """On a thread that flushes."""
+        self._finished.append(_Finished(result, value, error, _nothing))
+        self._wake()
 
     async def sync_journal(self) -> None:
         """Bring to the disk what jobs have recorded with ``sync=False``, while the writer goes on.
@@ -181,7 +203,9 @@ class Storage:
         await self._run_beside(executor, self.directory.sync_journal)
 
     async def _run_beside(self, executor: ThreadPoolExecutor | LogWriter, job: Callable[[], T]) -> T:
-        result = self._submit(executor, job)
+        return await self._beside_until(self._submit(executor, job))
+
+    async def _beside_until(self, result: asyncio.Future[T]) -> T:
         self._beside.add(result)
         result.add_done_callback(self._beside.discard)
         return await result
@@ -253,10 +277,14 @@ class Storage:
         if directory.hung:
             # Nobody can wait for that thread; the lock goes with the process.
             self._writer.shutdown()
+            self._commit.abandon()
             return
         directory.leave_files()
         if pending := {*self._beside, *self._removing, *([self._syncing] if self._syncing is not None else [])}:
             await asyncio.wait(pending)
+        # What was handed in may have to be flushed, and nothing is while the directory closes.
+        await self._submit(self._writer, _nothing)
+        await asyncio.to_thread(self._commit.close)
         await self._submit(self._writer, lambda: directory.close(clean=clean and not directory.failed))
         self._writer.shutdown()
 
@@ -266,17 +294,32 @@ class Storage:
         job: Callable[[], T],
         *,
         finished: Callable[[], None] = _nothing,
+        size_bytes: int = 0,
     ) -> asyncio.Future[T]:
         loop = self._loop
         assert loop is not None, "start() first"  # noqa: S101
         result: asyncio.Future[T] = loop.create_future()
         if isinstance(executor, LogWriter):
-            executor.hand_in(job, lambda value, error: self._finished.append(_Finished(result, value, error, finished)))
+            executor.hand_in(
+                job, lambda value, error: self._worked(_Finished(result, value, error, finished), size_bytes)
+            )
             if self._looking is None:
                 self._looking = loop.call_later(TOLD_AFTER_S, self._look)
         else:
             executor.submit(job).add_done_callback(lambda done: self._finish(result, done, finished))
         return result
+
+    def _worked(self, done: _Finished, size_bytes: int) -> None:
+        """On the writer thread: a job ended. What it appended may have to be brought to the disk before it is told."""
+        logs, result = self.directory.take_flushed_now(), done.result
+        if not logs or result is None:
+            self._finished.append(done)
+            return
+        # Its place in the queue is free for others.
+        self._finished.append(done._replace(result=None))
+        self._commit.flush(
+            logs, lambda error: self._flushed(result, done.error or error, done.value), size_bytes=size_bytes
+        )
 
     def _look(self) -> None:
         """What has ended while the writer is at something that takes long is told all the same."""
@@ -315,7 +358,7 @@ class Storage:
                 self.remove_files()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)
-            if result.done():
+            if result is None or result.done():
                 continue
             if error is None:
                 result.set_result(value)

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.log.errors import ResourceExhaustedError, UnknownReplicaError
+from regnum_broker.log.errors import UnknownReplicaError
+from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.log.replica.tail import FLUSH_AGAIN_MS
 from regnum_model.configs import ReplicaSettings
-from regnum_testing.batches import assigned_batch
+from regnum_model.ids import LeaderEpoch
+from regnum_testing.batches import assigned_batch, batch_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.compaction import records_of
 from regnum_testing.disk import FaultyDisk, ForgetfulDisk
@@ -30,10 +33,90 @@ def test_an_append_counts_when_it_is_on_the_disk(tmp_path: Path) -> None:
     ends: list[int] = []
     disk.at_sync = lambda: ends.append(log.log_end_offset)
     lead(log, b"a", b"b")
-    assert ends == [0], "synced once, and nobody saw the records before"
-    assert log.log_end_offset == 2
+    assert (log.log_end_offset, log.written_end_offset) == (0, 2)
+    assert log.read(0, bytes_max=1000) == b"", "nobody sees the records before"
+    assert place.flush() == 1
+    assert (ends, log.log_end_offset) == ([0], 2)
     log.append_replicated(assigned_batch(b"c", base_offset=2) + assigned_batch(b"d", base_offset=3))
-    assert ends == [0, 2], "a follower's as well, several batches at once"
+    assert place.flush() == 1
+    assert (ends, log.log_end_offset) == ([0, 2], 4), "a follower's as well, several batches at once"
+    assert place.flush() == 0, "and nothing waits any more"
+    place.kill()
+
+
+def test_what_comes_behind_records_that_are_flushed_is_not_shown_before_them(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk, flush_messages=1)
+    lead(log, b"a")
+    log.configure(ReplicaSettings())
+    assert lead(log, b"b") == 1
+    assert log.log_end_offset == 0
+
+    def append_more() -> None:
+        disk.at_sync = lambda: None
+        lead(log, b"c")
+
+    disk.at_sync = append_more
+    assert place.flush() == 1
+    assert log.log_end_offset == 2, "and nothing that was written after its flush began"
+    assert place.flush() == 1
+    assert log.log_end_offset == 3
+    assert lead(log, b"d") == 3
+    assert log.log_end_offset == 4, "from then on as the settings say"
+    place.kill()
+
+
+def test_what_is_cut_while_it_is_flushed_is_not_shown(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    place, log = place_on(tmp_path, disk, flush_messages=1)
+    lead(log, b"a")
+    place.flush()
+    lead(log, b"b")
+    lead(log, b"c")
+    shown: list[int] = []
+
+    def cut() -> None:
+        disk.at_sync = lambda: shown.append(log.log_end_offset)
+        assert log.truncate(2) == 2
+        lead(log, b"d" * 50, b"e")
+
+    disk.at_sync = cut
+    assert place.flush() == 1
+    assert shown == [1], "flushed again: what was on its way to the disk is not what is there"
+    assert log.log_end_offset == 4
+    assert [record.value for record in records_of(log)] == [b"a", b"b", b"d" * 50, b"e"]
+    for cut_at, expected in ((1, 1), (0, 0)):
+        lead(log, b"f")
+        assert log.truncate(cut_at) == expected
+        assert log.log_end_offset == expected
+        assert lead(log, b"g") == expected
+        place.flush()
+        assert log.log_end_offset == expected + 1
+    lead(log, b"h")
+    log.truncate_fully_and_start_at(9)
+    assert (log.log_start_offset, log.log_end_offset, log.written_end_offset) == (9, 9, 9)
+    place.flush()
+    assert log.log_end_offset == 9
+    place.kill()
+
+
+def test_a_repeat_of_what_is_not_on_the_disk_waits_as_well(tmp_path: Path) -> None:
+    place, log = place_on(tmp_path, ForgetfulDisk(), flush_messages=1)
+    batch = batch_of(b"a", producer_id=7, base_sequence=0)
+    log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))
+    waited_for = place.now.take_flushed_now()
+    assert isinstance(log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))[0], Duplicate)
+    assert place.now.take_flushed_now() == waited_for == (log,)
+    log.flush_beside()
+    assert isinstance(log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))[0], Duplicate)
+    assert place.flush() == 0
+    place.kill()
+
+
+def test_a_clean_stop_brings_what_waits_to_the_disk(tmp_path: Path) -> None:
+    place, log = place_on(tmp_path, ForgetfulDisk(), flush_messages=1)
+    lead(log, b"a")
+    assert place.stop_and_open().log_end_offset == 1
     place.kill()
 
 
@@ -43,6 +126,7 @@ def test_after_a_loss_of_power_all_is_there_that_counted(tmp_path: Path) -> None
     expected = [b"%d" % number + b"." * 90 for number in range(30)]
     for number, value in enumerate(expected):
         lead(log, value)
+        place.flush()
         if number == 12:
             log.truncate_fully_and_start_at(13)
     place.kill()
@@ -75,16 +159,19 @@ def test_so_many_records_may_wait_and_no_more(tmp_path: Path) -> None:
         lead(log, b"a")
     assert syncs == []
     lead(log, b"a")
+    place.flush()
     assert syncs == [4]
     lead(log, b"a", b"b", b"c", b"d")
-    assert syncs == [4]
+    assert place.flush() == 0
+    assert log.log_end_offset == 9
     lead(log, b"a", b"b")
+    place.flush()
     assert syncs == [4, 9]
     place.kill()
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_an_append_that_cannot_be_flushed_for_want_of_a_descriptor_was_not_written(tmp_path: Path, before: int) -> None:
+def test_an_append_that_cannot_be_flushed_for_want_of_a_descriptor_is_not_shown(tmp_path: Path, before: int) -> None:
     disk = ForgetfulDisk()
     place, log = place_on(tmp_path, disk)
     expected = [b"%d" % number for number in range(before)]
@@ -92,33 +179,21 @@ def test_an_append_that_cannot_be_flushed_for_want_of_a_descriptor_was_not_writt
         lead(log, value)
     log.configure(ReplicaSettings(flush_messages=1))
     disk.fail_folders = errno.EMFILE
-    with pytest.raises(ResourceExhaustedError):
-        lead(log, b"refused", epoch=1)
+    assert lead(log, b"waits", epoch=1) == before
+    assert place.flush() == 1
+    assert log.log_end_offset == before
+    assert place.now.unflushed.popleft() == (KEY, place.wall_ms + FLUSH_AGAIN_MS), "and it is tried again"
+    assert lead(log, b"behind it", epoch=2) == before + 1
     disk.fail_folders = None
-    assert log.log_end_offset == log.segments[-1].next_offset == before
-    assert log.epochs.latest == (0 if before else -1), "and nothing is known of its epoch"
-    assert lead(log, b"acknowledged", epoch=2) == before
-    assert lead(log, b"acknowledged", epoch=2) == before + 1
-    expected += [b"acknowledged"] * 2
+    assert place.flush() == 1
+    assert log.log_end_offset == before + 2
+    expected += [b"waits", b"behind it"]
     assert [record.value for record in records_of(log)] == expected
     place.kill()
     disk.lose_power(place.folder())
     place.boot_id += "+"
     log = place.open().replicas[KEY]
     assert [record.value for record in records_of(log)] == expected
-    place.kill()
-
-
-def test_a_first_append_that_was_refused_leaves_a_log_that_opens(tmp_path: Path) -> None:
-    disk = ForgetfulDisk()
-    place, _ = place_on(tmp_path, disk, flush_messages=1)
-    disk.fail_folders = errno.EMFILE
-    with pytest.raises(ResourceExhaustedError):
-        lead(place.now.replicas[KEY], b"refused")
-    disk.fail_folders = None
-    log = place.kill_and_open()
-    assert log.log_end_offset == 0
-    assert lead(log, b"a") == 0
     place.kill()
 
 

@@ -58,6 +58,7 @@ class Partition:
         self.values = [b"%d" % number for number in range(ACKNOWLEDGED)]
         for number, value in enumerate(self.values):
             lead(self.machines[1].log, value)
+            self.machines[1].place.flush()
             for id in IDS[1:]:
                 self.copy(1, id)
             if number == SYNCED - 1:
@@ -73,6 +74,7 @@ class Partition:
         if truncation.diverges(of_leader, last_fetched_epoch=last, fetch_offset=target.log_end_offset):
             target.truncate(min(of_leader.end_offset, target.log_end_offset))
         target.append_replicated(source.read(target.log_end_offset, bytes_max=1 << 20))
+        self.machines[follower].place.flush()
 
     def elected(self, *, state: LeaderAndIsr | None = None, live: Iterable[int] = IDS) -> int:
         """Whom the controller lets lead, of brokers that are registered anew; NO_LEADER: nobody."""

@@ -98,6 +98,10 @@ class LogDirectory:
         """Replicas with compaction that have closed a segment; the cleaner takes them out. Any thread."""
         self.unflushed: Final = self._host.unflushed
         """Replicas, and by when they are to be brought to the disk; the flusher takes them out. Any thread."""
+        self.take_flushed_now: Final = self._host.take_flushed_now
+        """Logs that the present job of the writer has to wait for: call it at the end of each. Writer thread."""
+        self.refuse_flushed: Final = self._host.refuse_flushed
+        """Whether appends are refused that would have to wait for the disk: it is that far behind. Any thread."""
         self.sync_grown: Final = self._host.sync_grown
         """Bring segments that grew to the disk. For one thread at a time, and that need not be the writer."""
         self.starts: Final = LogStarts(self._start_offsets, lambda: self._replicas)

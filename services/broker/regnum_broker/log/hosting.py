@@ -15,6 +15,7 @@ from regnum_broker.log.journal.entries import JournalEntry
 from regnum_broker.log.leaving import Leaving
 from regnum_broker.log.offset_file import OffsetFile
 from regnum_broker.log.proof import Proof
+from regnum_broker.log.replica.host import Flushable
 
 
 class Host:
@@ -35,6 +36,9 @@ class Host:
         """Replicas with compaction that have closed one; the cleaner takes them out. Any thread."""
         self.unflushed: Final[deque[tuple[PartitionKey, int]]] = deque()
         """Replicas, and by when they are to be brought to the disk; the flusher takes them out. Any thread."""
+        self._flushed_now: Final[dict[Flushable, None]] = {}
+        self.behind_with_flushes = False
+        """Whether appends that would wait for the disk are refused. Set by who flushes."""
         self.swapping: Final = threading.Lock()
         """Held while segments of any replica get other files."""
         self.on_damage: Callable[[CorruptLogError], None] | None = None
@@ -81,6 +85,23 @@ class Host:
     def flush_in_time(self, key: PartitionKey, due_ms: int) -> None:
         """Note a replica that is to be brought to the disk by then."""
         self.unflushed.append((key, due_ms))
+
+    def flush_now(self, log: Flushable) -> None:
+        """Note a replica that the present job waits for."""
+        self._flushed_now[log] = None
+
+    def take_flushed_now(self) -> tuple[Flushable, ...]:
+        """Logs that were noted since the last call: what was done counts once ``flush_beside`` was called for each."""
+        noted = self._flushed_now
+        if not noted:
+            return ()
+        taken = tuple(noted)
+        noted.clear()
+        return taken
+
+    def refuse_flushed(self, refused: bool) -> None:  # noqa: FBT001 - a callback
+        """Set ``behind_with_flushes``."""
+        self.behind_with_flushes = refused
 
     def write_back(self, path: str) -> None:
         """Note that a segment should be brought to the disk in the background."""

@@ -100,7 +100,7 @@ def store(directory: LogDirectory, followed: Followed, answer: replication_pb2.F
 def _truncate(partition: Partition, diverging: replication_pb2.DivergingEpoch) -> None:
     log = partition.log
     of_leader = EpochEnd(epoch=LeaderEpoch(diverging.epoch), end_offset=diverging.end_offset)
-    log_end = log.log_end_offset
+    log_end = log.written_end_offset
     decision = truncation.decide(
         of_leader,
         of_follower=log.epochs.end_offset_for(of_leader.epoch, log_end_offset=log_end),
@@ -113,9 +113,9 @@ def _truncate(partition: Partition, diverging: replication_pb2.DivergingEpoch) -
 
 def _return_into_range(partition: Partition, answer: replication_pb2.FetchedPartition) -> None:
     log = partition.log
-    if answer.log_end_offset < log.log_end_offset:
+    if answer.log_end_offset < log.written_end_offset:
         log.truncate(answer.log_end_offset)
-    elif answer.log_start_offset > log.log_end_offset:
+    elif answer.log_start_offset > log.written_end_offset:
         log.truncate_fully_and_start_at(answer.log_start_offset)
 
 

@@ -236,7 +236,16 @@ class ProduceHandler:
                 _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, _BUSY)
             return
         appending: list[tuple[tuple[_Item, ...], asyncio.Future[list[_Outcome]]]] = []
-        async for part in slices(zip(admitted, sizes, strict=True), SLICE):
+        together: list[tuple[_Item, int]] = []
+        turns = Turns(SLICE)
+        for item, size in zip(admitted, sizes, strict=True):
+            await turns.took()
+            if item.leadership.partition.log.settings.flush_messages is None:
+                together.append((item, size))
+            else:
+                # A job of its own: it may have to wait for the disk, and the others' followers are not to wait with it.
+                appending.append(((item,), await self._hand_in((item,), size, now_ms)))
+        async for part in slices(together, SLICE):
             items = tuple(item for item, _ in part)
             appending.append((items, await self._hand_in(items, sum(size for _, size in part), now_ms)))
         if acks == log_pb2.ACKS_NONE:

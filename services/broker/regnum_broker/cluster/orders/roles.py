@@ -267,7 +267,8 @@ def _record(
     missing = [(order.key, order.topic) for order in usable if order.key not in directory.replicas]
     if missing:
         directory.create_replicas(missing, sync=False)
-    ends = {order.key: directory.replicas[order.key].log_end_offset for order in usable}
+    # What waits to be flushed is there as well: the epoch begins behind it.
+    ends = {order.key: directory.replicas[order.key].written_end_offset for order in usable}
     leading = [
         (order.key, order.state.leader_epoch, ends[order.key]) for order in usable if order.state.leader == broker
     ]

@@ -107,7 +107,6 @@ class GuardedDisk:
         buffers: Sequence[WriteBuffer],
         position: int,
         *,
-        sync: bool = False,
         bookkeeping: bool = False,
     ) -> None:
         """Write all of ``buffers`` at ``position``, where the file ends; creates it only where it begins.
@@ -116,8 +115,6 @@ class GuardedDisk:
             path: the file.
             buffers: what to write.
             position: how long the file is.
-            sync: whether to bring the file to the disk. That needs no other descriptor than writing: once it is
-                written, it is not refused any more.
             bookkeeping: whether it may use the room that is held back.
 
         Raises:
@@ -125,11 +122,11 @@ class GuardedDisk:
             ResourceExhaustedError: no room; the file is as it was.
         """
         if bookkeeping:
-            self._with_reserve(lambda: self._write(path, buffers, position, sync=sync))
+            self._with_reserve(lambda: self._write(path, buffers, position))
         else:
-            self._write(path, buffers, position, sync=sync)
+            self._write(path, buffers, position)
 
-    def _write(self, path: str, buffers: Sequence[WriteBuffer], position: int, *, sync: bool) -> None:
+    def _write(self, path: str, buffers: Sequence[WriteBuffer], position: int) -> None:
         self._refuse_if_failed()
         try:
             with self.operations:
@@ -139,8 +136,6 @@ class GuardedDisk:
                         _check_length(file.descriptor, path, position)
                     # Else it was opened just now, and made if it was not there: no call more than a first record takes.
                     _write_at_end(self._disk, file.descriptor, buffers, position)
-                    if sync:
-                        self._sync_named(file.descriptor, path)
                 finally:
                     self._files.unpin(file)
         except FileNotFoundError as error:

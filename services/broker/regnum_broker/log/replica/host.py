@@ -10,8 +10,19 @@ from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.log.journal.entries import JournalEntry
 
 
+class Flushable(Protocol):
+    """A log with records that are shown once they are on the disk."""
+
+    def flush_beside(self) -> bool:
+        """See ``Tail.flush_beside``."""
+
+
 class ReplicaHost(Protocol):
     """What a replica needs of its directory."""
+
+    @property
+    def behind_with_flushes(self) -> bool:
+        """Whether as much waits to be brought to the disk as there is memory for."""
 
     @property
     def swapping(self) -> AbstractContextManager[object]:
@@ -46,6 +57,9 @@ class ReplicaHost(Protocol):
 
     def flush_in_time(self, key: PartitionKey, due_ms: int) -> None:
         """Have a replica be brought to the disk by then, milliseconds since 1970."""
+
+    def flush_now(self, log: Flushable) -> None:
+        """Have a replica be brought to the disk at once: what the present job of the writer did waits for it."""
 
     def write_back(self, path: str) -> None:
         """Bring a segment that grows to the disk soon, so that little is left to be brought when it is closed."""

@@ -169,11 +169,15 @@ class ReplicaLog(Swapping):
             DirectoryFailedError: the write failed.
         """
         check_leads(leader_epoch, latest=self.epochs.latest)
+        self._refuse_if_behind()
         outcomes, parts = admitted(
-            batches, base_offset=self.log_end_offset, leader_epoch=leader_epoch, producers=self._producers.states
+            batches, base_offset=self.written_end_offset, leader_epoch=leader_epoch, producers=self._producers.states
         )
         if parts:
             self._write(parts)
+        elif self._aside is not None and self._aside.hidden:
+            # What is repeated may not be on the disk yet, and then counts no more than it did the first time.
+            self._host.flush_now(self)
         return outcomes
 
     def append_replicated(self, buffer: bytes) -> Appended | None:
@@ -188,17 +192,18 @@ class ReplicaLog(Swapping):
             CorruptLogError: a file was removed or cut under the process.
             DirectoryFailedError: the write failed.
         """
-        parts = continuing(replicated_parts(buffer), log_end_offset=self.log_end_offset)
+        parts = continuing(replicated_parts(buffer), log_end_offset=self.written_end_offset)
         if not parts:
             return None
         first, start = parts[0].header, self.log_start_offset
-        within = first.base_offset < start == self.log_end_offset < first.next_offset
+        within = first.base_offset < start == self.written_end_offset < first.next_offset
         if within:
             # The leader's log begins within this batch. It is taken whole, and the log begins in it here as well.
             check_continues(parts, log_end_offset=first.base_offset, last_epoch=NO_EPOCH)
             self._host.before_append()
             self._start_anew(first.base_offset, begins=start)
-        check_continues(parts, log_end_offset=self.log_end_offset, last_epoch=self.last_record_epoch)
+        end = self.written_end_offset
+        check_continues(parts, log_end_offset=end, last_epoch=self.epochs.epoch_at(end - 1))
         try:
             self._write(parts)
         except ResourceExhaustedError:
@@ -206,6 +211,8 @@ class ReplicaLog(Swapping):
                 self._start_anew(start)
             raise
         if within:
+            if self.written_end_offset > self.log_end_offset:
+                self.flush()
             self.begin_at(start)
         return Appended(base_offset=parts[0].header.base_offset, last_offset=parts[-1].header.last_offset)
 
@@ -245,13 +252,13 @@ class ReplicaLog(Swapping):
         """
         shown = self._shown
         shown.refuse_if_unusable()
-        start = shown.log_start_offset
+        start, end = shown.log_start_offset, self.written_end_offset
         if offset < start:
             self.truncate_fully_and_start_at(max(offset, 0))
             return shown.log_end_offset
-        if offset >= shown.log_end_offset:
+        if offset >= end:
             self._epochs.cut(offset)
-            return shown.log_end_offset
+            return end
         segment = segment_of(shown.segments, offset)
         kept = [other for other in shown.segments if other.base_offset < segment.base_offset]
         position, new_end = shown.undamaged(lambda: segment.find_offset(offset))
@@ -264,8 +271,8 @@ class ReplicaLog(Swapping):
         if segment is not shown.segments[-1]:
             self._forget_cleaned()
         self._host.lower_start(self._folder.key, start=start, end=new_end)
-        with shown.cutting():
-            shown.log_end_offset = new_end
+        with self._moving_back(), shown.cutting():
+            self._ends_at(new_end, shown_until=min(shown.log_end_offset, new_end))
             self._epochs.cut(new_end)
             for later in reversed(shown.segments[len(kept) + 1 :]):
                 later.set_aside(self._host)
@@ -297,8 +304,9 @@ class ReplicaLog(Swapping):
             self._host.record_start(self._folder.key, begins)
         self._folder.make()
         self._forget_cleaned()
-        with shown.cutting():
-            shown.log_start_offset = shown.log_end_offset = offset
+        with self._moving_back(), shown.cutting():
+            shown.log_start_offset = offset
+            self._ends_at(offset, shown_until=offset)
             self._epochs.cut(epochs_until)
             self._producers.forget_all(offset)
             for segment in reversed(shown.segments):
@@ -330,7 +338,7 @@ class ReplicaLog(Swapping):
         shown.refuse_if_unusable()
         if not shown.log_start_offset < offset <= shown.log_end_offset:
             return False
-        if offset == shown.log_end_offset and shown.segments[-1].size_bytes > 0:
+        if offset == self.written_end_offset and shown.segments[-1].size_bytes > 0:
             shown.undamaged(self._begin_after_all)
         first = segment_of(shown.segments, offset)
         removed = [segment for segment in shown.segments if segment.base_offset < first.base_offset]

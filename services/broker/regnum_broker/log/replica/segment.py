@@ -120,10 +120,9 @@ class Segment:
         *,
         now_ms: int,
         index_interval_bytes: int,
-        sync: bool,
     ) -> None:
-        """Write batches, whose assigned heads are given, in one write; bring them to the disk if told to (``sync``)."""
-        self._disk.write(self.path, buffers, self.size_bytes, sync=sync)
+        """Write batches, whose assigned heads are given, in one write."""
+        self._disk.write(self.path, buffers, self.size_bytes)
         if self.began_ms is None:
             self.began_ms = now_ms
         self.written_ms = now_ms

@@ -1,11 +1,17 @@
 """Where a replica grows: its last segment, when that is closed, and what is brought to the disk with it.
 
 A part of each ``ReplicaLog``, and no object of its own: a broker has thousands of them.
+
+``flush.messages``: records that are to be on the disk when they count are written and not shown. The log's end stays
+where it was for everybody but the writer, which goes on behind them (``written_end_offset``); other threads bring them
+to the disk (``flush_beside``) and show them then, with all that was written before they began: one fsync for all who
+wait. A truncation under such an fsync makes it worth nothing (``Aside.ends_moved_back``), and it is done again.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from regnum_model.ids import LeaderEpoch
@@ -42,6 +48,12 @@ class Aside:
     """Records that may not be on the disk; counted where a setting asks for it."""
     flush_noted: bool = False
     """Whether somebody knows that there is something to be brought to the disk in time."""
+    hidden: bool = False
+    """Whether records are written that are shown once they are on the disk. Changed under ``showing``."""
+    ends_moved_back: int = 0
+    """Truncations of any kind: what was being flushed meanwhile is not what is there. Changed under ``showing``."""
+    showing: threading.Lock = field(default_factory=threading.Lock)
+    """Held by who hides records, shows them, or cuts them; for no longer than it takes to write that down."""
     names_changed: int = 1
     """Changes of names in its folder, but for those that were brought to the disk at once."""
     names_synced: int = 0
@@ -119,39 +131,75 @@ class Tail:
         now_ms, buffers = self._wall_ms(), [buffer for part in parts for buffer in part.buffers]
         interval_bytes = self._settings.index_interval_bytes
         count = headers[-1].next_offset - headers[0].base_offset
-        flushed = self._flushes_with(count)
-        self._shown.segments[-1].append(
-            buffers, headers, now_ms=now_ms, index_interval_bytes=interval_bytes, sync=flushed
-        )
+        hidden = self._hides(count)
+        self._shown.segments[-1].append(buffers, headers, now_ms=now_ms, index_interval_bytes=interval_bytes)
         self._folder.note_files()
         self._producers.apply(headers, seen_ms=now_ms)
         for header in headers:
             self._epochs.show(LeaderEpoch(header.leader_epoch), header.base_offset)
         self._changed = self._unsynced = True
-        if flushed:
-            self._note_flushed()
+        if hidden:
+            self._hide()
         else:
             self._note_unflushed(count, now_ms)
-        self._shown.log_end_offset = headers[-1].next_offset
+            self._shown.log_end_offset = headers[-1].next_offset
         self._grew(sum([header.size_bytes for header in headers]))
 
-    def _flushes_with(self, count: int) -> bool:
-        """Whether so many records are to be on the disk when they count as written; the names are then there already.
+    @property
+    def written_end_offset(self) -> int:
+        """Offset after the last record that was written, also if it is not shown yet. For the writer thread."""
+        return self._shown.segments[-1].next_offset
 
-        So neither a fetch nor the high watermark sees what is not flushed yet, and a flush that is refused for want of
-        a descriptor is refused before anything is written.
+    def _hides(self, count: int) -> bool:
+        """Whether so many records are to be on the disk before they are shown.
+
+        So neither a fetch nor the high watermark nor an acknowledgement sees what is not flushed. What comes behind
+        such records is not shown before them.
         """
-        flush_messages = self._settings.flush_messages
-        if flush_messages is None:
-            return False
+        flush_messages, aside = self._settings.flush_messages, self._aside
+        if aside is not None and aside.hidden:
+            return True
+        return flush_messages is not None and self._kept_aside().unflushed + count >= flush_messages
+
+    def _hide(self) -> None:
+        """What was written is shown once it is on the disk."""
         aside = self._kept_aside()
-        if aside.unflushed + count < flush_messages:
-            return False
-        last = self._shown.segments[-1]
-        if last.size_bytes == 0:
-            last.create()
-        self._sync_names(aside)
-        return True
+        with aside.showing:
+            aside.hidden = True
+        aside.unflushed = 0
+        self._host.flush_now(self)
+
+    def _refuse_if_behind(self) -> None:
+        """Refuse what would wait for a disk that is too far behind.
+
+        Raises:
+            ResourceExhaustedError: it is; nothing was appended.
+        """
+        if self._host.behind_with_flushes and (
+            self._settings.flush_messages is not None or (self._aside is not None and self._aside.hidden)
+        ):
+            raise ResourceExhaustedError(
+                "the disk is behind with what flush.messages asks for; nothing was appended: try again, or ask for"
+                " fewer flushes",
+                space=False,
+            )
+
+    @contextmanager
+    def _moving_back(self) -> Iterator[None]:
+        """Around whatever cuts the log: nothing is shown meanwhile, and what is being flushed is not what is there."""
+        aside = self._aside
+        if aside is None:
+            yield
+            return
+        with aside.showing:
+            aside.ends_moved_back += 1
+            yield
+
+    def _ends_at(self, end_offset: int, *, shown_until: int) -> None:
+        """The log was cut there, and is shown so far. Within ``_moving_back``."""
+        self._shown.log_end_offset = shown_until
+        if self._aside is not None:
+            self._aside.hidden = shown_until < end_offset
 
     def _note_unflushed(self, count: int, now_ms: int) -> None:
         """So many records were written and are to be brought to the disk in time, as the topic's settings say."""
@@ -163,10 +211,6 @@ class Tail:
         if settings.flush_ms is not None and not aside.flush_noted:
             aside.flush_noted = True
             self._host.flush_in_time(self._folder.key, now_ms + settings.flush_ms)
-
-    def _note_flushed(self) -> None:
-        self._unsynced, self._unsynced_bytes = False, 0
-        self._kept_aside().unflushed = 0
 
     def _kept_aside(self) -> Aside:
         if self._aside is None:
@@ -187,26 +231,46 @@ class Tail:
         if self._aside is not None:
             self._aside.names_changed += 1
 
-    def flush_beside(self) -> None:
-        """Bring to the disk what was appended by now, while the writer goes on. For one thread at a time, and any.
+    def flush_beside(self) -> bool:
+        """Bring to the disk what was written by now, and show it, while the writer goes on. Any thread.
 
-        What was closed meanwhile is there already. A segment that is gone, or was cut, is the replica's to find.
+        What was closed meanwhile is there already. False: there is no descriptor for it now; it is noted for later.
 
         Raises:
+            CorruptLogError: the file was removed under the process.
+            UnknownReplicaError: it was deleted.
             DirectoryFailedError: what was written may be lost.
         """
-        aside = self._aside
+        aside, shown = self._aside, self._shown
         if aside is None:
-            return
+            return True
         # First, so that what is appended from here on is noted anew.
         aside.flush_noted = False
-        with suppress(DamagedFileError):
+        while True:
+            with aside.showing:
+                moved_back, last = aside.ends_moved_back, shown.segments[-1]
+                end = last.next_offset
             try:
-                self._shown.segments[-1].sync()
+                last.sync()
                 self._sync_names(aside)
             except ResourceExhaustedError:
-                # No descriptor for it now.
                 self._host.flush_in_time(self._folder.key, self._wall_ms() + FLUSH_AGAIN_MS)
+                return False
+            except DamagedFileError as error:
+                if not aside.hidden and moved_back == aside.ends_moved_back and last is shown.segments[-1]:
+                    # Nobody waits for it. What is gone, or was cut, is for the writer to find.
+                    return True
+                shown.refuse_if_unusable()
+                if moved_back == aside.ends_moved_back and last is shown.segments[-1]:
+                    raise shown.damaged(error) from error
+                continue
+            with aside.showing:
+                if moved_back != aside.ends_moved_back:
+                    continue
+                if aside.hidden:
+                    shown.log_end_offset = max(shown.log_end_offset, end)
+                    aside.hidden = shown.log_end_offset < shown.segments[-1].next_offset
+            return True
 
     def _grew(self, size_bytes: int) -> None:
         self._unsynced_bytes += size_bytes
@@ -214,7 +278,7 @@ class Tail:
             self._unsynced_bytes = 0
             self._host.write_back(self._shown.segments[-1].path)
         self._producers.grew(
-            size_bytes, self._shown.log_end_offset, self._shown.segments, segment_bytes=self._settings.segment_bytes
+            size_bytes, self.written_end_offset, self._shown.segments, segment_bytes=self._settings.segment_bytes
         )
 
     def _roll(self) -> None:
@@ -242,19 +306,24 @@ class Tail:
         """Save index and snapshot. A full disk has no room for what can be made again from the batches."""
         with suppress(ResourceExhaustedError):
             self._shown.segments[-1].save_index()
-            self._producers.save(self._shown.log_end_offset, self._shown.segments, at_base=True)
+            self._producers.save(self.written_end_offset, self._shown.segments, at_base=True)
 
     def flush(self) -> None:
-        """Bring to the disk what was appended.
+        """Bring to the disk what was appended, while the writer waits.
 
         Raises:
             CorruptLogError: the file was removed under the process.
+            ResourceExhaustedError: no descriptor for it now.
             DirectoryFailedError: it failed.
         """
         if self._unsynced:
             self._shown.undamaged(self._shown.segments[-1].sync)
             self._unsynced = False
         self._shown.undamaged(self._folder.sync)
+        if (aside := self._aside) is not None and aside.hidden:
+            self._shown.undamaged(lambda: self._sync_names(aside))
+            with aside.showing:
+                self._shown.log_end_offset, aside.hidden = self.written_end_offset, False
 
     def _begin_after_all(self) -> None:
         """Begin a segment behind one that is about to go, and so need not be on the disk."""
