@@ -9,8 +9,10 @@ gates its handlers are served as those of streams: they pass the gates, then rea
 that nobody reads stays with it, but for one window of flow control (``GrpcServer``: ``unread_bytes_max``).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import grpc
@@ -27,14 +29,58 @@ OURS: Final = "/regnum."
 """How the methods of our own services begin: health and reflection pass no gate."""
 
 
-class Gate(Protocol):
-    """Decides when a call may go on. A pass that is not None is called once the call has ended."""
+READ_S_MAX: Final = 30.0
+"""Within so long after its turn has come, a call brings the one message that it has."""
 
-    async def enter(self, method: str, context: Context) -> Callable[[], None] | None:
-        """Return when the call may go on. Raises RegnumError to refuse it."""
+
+class Pass(Protocol):
+    """What a call that has passed a gate carries with it."""
+
+    def took(self, size_bytes: int) -> None:
+        """The one message of a call was read, so large on the wire. Raises RegnumError: it is thrown away."""
+
+    def leave(self) -> None:
+        """The call has ended, however it did."""
+
+
+class Gate(Protocol):
+    """Decides when a call may go on."""
+
+    async def enter(self, method: str, context: Context) -> Pass | None:
+        """Return when the call may go on; None: the gate need not hear of it again. Raises RegnumError to refuse it."""
 
     async def read(self, method: str, context: Context) -> None:
         """Return when the next message of a request stream may be read. Raises RegnumError to end the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A message, and how large it was on the wire."""
+
+    size_bytes: int
+    message: Any
+
+
+class Messages:
+    """The messages of a request stream, as a handler behind gates iterates over them."""
+
+    def __init__(self, requests: AsyncIterator[Any], before: Callable[[], Awaitable[None]]) -> None:
+        """Only assigns."""
+        self._requests: Final = requests
+        self._before: Final = before
+        self.size_bytes = 0
+        """How large the last one was on the wire."""
+
+    def __aiter__(self) -> "Messages":
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next one, once the gates let it be read."""
+        await self._before()
+        sized = await anext(self._requests)
+        self.size_bytes = sized.size_bytes
+        return sized.message
 
 
 class GateInterceptor(grpc.aio.ServerInterceptor):
@@ -54,7 +100,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or not self._gates or not method.startswith(OURS):
             return handler
-        parse, render = handler.request_deserializer, handler.response_serializer
+        parse, render = _sized(handler.request_deserializer), handler.response_serializer
         if handler.request_streaming and handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
                 self._streaming(method, handler.stream_stream, many=True), parse, render
@@ -72,27 +118,43 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
         )
 
     @asynccontextmanager
-    async def _passed(self, method: str, context: Context) -> AsyncIterator[None]:
-        async with AsyncExitStack() as passes:
+    async def _passed(self, method: str, context: Context) -> AsyncIterator[list[Pass]]:
+        passes: list[Pass] = []
+        with ExitStack() as leaving:
             for gate in self._gates:
-                leave = await gate.enter(method, context)
-                if leave is not None:
-                    passes.callback(leave)
-            yield
+                found = await gate.enter(method, context)
+                if found is not None:
+                    passes.append(found)
+                    leaving.callback(found.leave)
+            yield passes
+
+    async def _request(
+        self, method: str, requests: AsyncIterator[Any], context: Context, passes: Sequence[Pass], *, many: bool
+    ) -> Any:
+        """What the handler gets: one message, or an iterator of them."""
+        if many:
+            return Messages(requests, lambda: self._before_a_message(method, context))
+        async with asyncio.timeout(READ_S_MAX):
+            sized = await _only(requests)
+        for one in passes:
+            one.took(sized.size_bytes)
+        return sized.message
+
+    async def _before_a_message(self, method: str, context: Context) -> None:
+        for gate in self._gates:
+            await gate.read(method, context)
 
     def _single(self, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
-            async with self._passed(method, context):
-                request = self._read(method, requests, context) if many else await _only(requests)
-                return await behaviour(request, context)
+            async with self._passed(method, context) as passes:
+                return await behaviour(await self._request(method, requests, context, passes, many=many), context)
 
         return call
 
     def _streaming(self, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> None:
-            async with self._passed(method, context):
-                request = self._read(method, requests, context) if many else await _only(requests)
-                responses = behaviour(request, context)
+            async with self._passed(method, context) as passes:
+                responses = behaviour(await self._request(method, requests, context, passes, many=many), context)
                 if not isinstance(responses, AsyncIterator):
                     await responses
                     return
@@ -102,15 +164,10 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    async def _read(self, method: str, requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        while True:
-            for gate in self._gates:
-                await gate.read(method, context)
-            try:
-                request = await anext(requests)
-            except StopAsyncIteration:
-                return
-            yield request
+
+def _sized(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Sized]:
+    parsed = parse or bytes
+    return lambda data: Sized(len(data), parsed(data))
 
 
 async def _only(requests: AsyncIterator[Any]) -> Any:

@@ -94,6 +94,22 @@ class _Line:
         self.turn: Final = asyncio.Lock()
 
 
+class _Turn:
+    """The pass of a call whose turn it is."""
+
+    def __init__(self, line: _Line, left: Callable[[], None]) -> None:
+        self._line: Final = line
+        self._left: Final = left
+
+    def took(self, size_bytes: int) -> None:
+        """Its message was read: that is as well."""
+
+    def leave(self) -> None:
+        """The next in line may go on."""
+        self._line.turn.release()
+        self._left()
+
+
 class Muting:
     """A gate (see ``gates``) for the calls of muted connections. Belongs to one event loop."""
 
@@ -139,7 +155,7 @@ class Muting:
         """Seconds for which its calls are still held."""
         return self._mutes.left_s(connection, self._clock.monotonic())
 
-    async def enter(self, method: str, context: Context) -> Callable[[], None] | None:
+    async def enter(self, method: str, context: Context) -> "_Turn | None":
         """Return when the call's connection may go on. Raises RegnumError when too many wait."""
         if not self._mutes and not self._lines:
             return None
@@ -147,19 +163,14 @@ class Muting:
         if not self._applies(method) or not self._is_held_up(connection):
             return None
         line = await self._wait_in_line(connection, context)
-
-        def leave() -> None:
-            line.turn.release()
-            self._leave(connection, line)
-
-        return leave
+        return _Turn(line, lambda: self._leave(connection, line))
 
     async def read(self, method: str, context: Context) -> None:
         """Return when a further message of a stream may be read."""
-        leave = await self.enter(method, context)
-        if leave is not None:
+        turn = await self.enter(method, context)
+        if turn is not None:
             # The messages of one stream follow one another by themselves.
-            leave()
+            turn.leave()
 
     def _is_held_up(self, connection: str) -> bool:
         if connection in self._lines or self.left_s(connection) > 0.0:

@@ -26,6 +26,9 @@ class Caller:
         """What came with the call besides the request: nothing."""
         return ()
 
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Nobody hangs up, and nothing is sent."""
+
     def peer(self) -> str:
         """Who calls."""
         return "ipv4:127.0.0.1:1"

@@ -38,13 +38,14 @@ from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.offset_map import BYTES_FOR_KEY
 from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.gauges import show_broker
+from regnum_broker.gauges import show_broker, show_limits
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.groups.decisions.state import GroupLimits
 from regnum_broker.groups.offsets_topic import OffsetsTopic
 from regnum_broker.groups.topic_lives import TopicLives
+from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
@@ -116,6 +117,9 @@ class Broker:
         self.replicas: Final = Replicas(self._id)
         self._throttle: Final = ReplicationThrottle(clock)
         self._fresh: Final = FreshAppends()
+        self._limits: Final = ClientLimits(
+            held_max=settings.queued_max_request_bytes, connection_held_max=settings.connection_queued_max_bytes
+        )
         self._sessions: Final = Sessions(open_session, clock)
         self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
 
@@ -170,8 +174,10 @@ class Broker:
         offline = OfflineReplicas(replicas=replicas, fetchers=fetchers, storage=storage, report=lifeline.report_offline)
         orders = self._make_orders(fetchers, storage, lifeline)
 
-        internal = self._server(
-            "internal",
+        internal = _internal_server(
+            self._listeners["internal"],
+            supervisor,
+            self._metrics,
             ServiceRegistration(
                 name="regnum.replication.v1.ReplicaControlService",
                 servicer=ReplicaControlServicer(
@@ -193,6 +199,7 @@ class Broker:
                         fresh=self._fresh,
                     ),
                     replicas=replicas,
+                    held=self._limits.held,
                 ),
                 add_to_server=replication_pb2_grpc.add_ReplicationServiceServicer_to_server,
             ),
@@ -207,8 +214,12 @@ class Broker:
             fresh=self._fresh,
             metrics=self._metrics,
         )
-        client = self._server(
-            "client",
+        client = _client_server(
+            self._listeners["client"],
+            self._settings,
+            self._limits,
+            supervisor,
+            self._metrics,
             ServiceRegistration(
                 name="regnum.broker.v1.LogService",
                 servicer=LogServicer(
@@ -217,6 +228,7 @@ class Broker:
                     offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
                     describing=ReplicaDescriber(replicas=replicas, storage=storage),
                     deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
+                    held=self._limits.held,
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
@@ -267,7 +279,7 @@ class Broker:
         )
         supervisor.start("registration", registering.run())
         self._start_stray_watch(orders, fetchers, sessions)
-        supervisor.start("health", self._serve_when_registered(internal, client))
+        supervisor.start("health", _serve_when(self.registered, internal, client))
         shutdown = ControlledShutdown(broker=self._id, fence=fence, calls=calls, fetchers=fetchers, clock=clock)
 
         async def hand_over() -> None:
@@ -399,11 +411,6 @@ class Broker:
         self._supervisor.start("isolation watch", isolation.run())
         self._supervisor.start("contact watch", contacts.run())
 
-    def _server(self, listener: str, *services: ServiceRegistration) -> GrpcServer:
-        return GrpcServer(
-            self._listeners[listener], services, supervisor=self._supervisor, listener=listener, metrics=self._metrics
-        )
-
     def _leader_stream(self, leader: BrokerId, channels: Channels, storage: Storage, mover: StartMover) -> LeaderStream:
         return LeaderStream(
             leader,
@@ -422,21 +429,12 @@ class Broker:
             directory = await asyncio.to_thread(_opened, self._settings, self._clock.wall_ms)
         except DirectoryUnusableError as error:
             raise StartRefusedError(str(error)) from error
-        for key, reason in directory.offline.items():
-            structlog.get_logger("storage").error(
-                "replica offline", topic_id=key.topic_id, partition=key.partition, reason=str(reason)
-            )
-        for note in directory.notes:
-            structlog.get_logger("storage").error("log directory was not as it was left", note=note)
+        _log_damage(directory)
         storage = Storage(directory, clock=self._clock, metrics=self._metrics)
         storage.start()
         show_broker(self._metrics, self.replicas, storage)
+        show_limits(self._metrics, self._limits)
         return storage
-
-    async def _serve_when_registered(self, *servers: GrpcServer) -> None:
-        await self.registered.wait()
-        for server in servers:
-            await server.set_serving(serving=True)
 
 
 def _opened(settings: BrokerSettings, wall_ms: Callable[[], int]) -> LogDirectory:
@@ -449,6 +447,49 @@ def _opened(settings: BrokerSettings, wall_ms: Callable[[], int]) -> LogDirector
         wall_ms=wall_ms,
         segment_bytes=settings.segment_bytes,
         reserve_bytes=settings.reserve_bytes,
+    )
+
+
+async def _serve_when(registered: asyncio.Event, *servers: GrpcServer) -> None:
+    await registered.wait()
+    for server in servers:
+        await server.set_serving(serving=True)
+
+
+def _log_damage(directory: LogDirectory) -> None:
+    """Say what was found when it was opened."""
+    for key, reason in directory.offline.items():
+        structlog.get_logger("storage").error(
+            "replica offline", topic_id=key.topic_id, partition=key.partition, reason=str(reason)
+        )
+    for note in directory.notes:
+        structlog.get_logger("storage").error("log directory was not as it was left", note=note)
+
+
+def _internal_server(
+    address: Address, supervisor: Supervisor, metrics: Metrics, *services: ServiceRegistration
+) -> GrpcServer:
+    return GrpcServer(address, services, supervisor=supervisor, listener="internal", metrics=metrics)
+
+
+def _client_server(
+    address: Address,
+    settings: BrokerSettings,
+    limits: ClientLimits,
+    supervisor: Supervisor,
+    metrics: Metrics,
+    *services: ServiceRegistration,
+) -> GrpcServer:
+    """What clients take is bounded before it is read; the controller and other brokers come in by another listener."""
+    return GrpcServer(
+        address,
+        services,
+        supervisor=supervisor,
+        listener="client",
+        metrics=metrics,
+        request_bytes_max=settings.socket_request_max_bytes,
+        gates=limits.gates,
+        unread_bytes_max=settings.socket_receive_buffer_bytes,
     )
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
+from regnum_broker.limits.held_bytes import Purpose
+from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.storage import Storage
 
@@ -30,3 +32,23 @@ def show_broker(metrics: Metrics, replicas: Replicas, storage: Storage) -> None:
     metrics.observe(instruments.REPLICAS_OFFLINE, lambda: len(storage.directory.offline))
     metrics.observe(instruments.WRITER_JOBS, lambda: storage.jobs_pending)
     metrics.observe(instruments.WRITER_BYTES, lambda: storage.bytes_pending)
+
+
+def show_limits(metrics: Metrics, limits: ClientLimits) -> None:
+    """What clients hold of this broker's memory."""
+    held, intake = limits.held, limits.intake
+
+    def by_purpose() -> Iterable[tuple[Labels, float]]:
+        for purpose in Purpose:
+            yield (purpose.value,), held.held_for(purpose)
+
+    def refused() -> Iterable[tuple[Labels, float]]:
+        for purpose, count in held.refused.items():
+            if purpose is not Purpose.REPLICATION:
+                yield (purpose.value,), count
+
+    metrics.observe_all(instruments.CLIENT_BYTES_HELD, by_purpose)
+    metrics.observe_all(instruments.CLIENT_THROTTLED, refused)
+    metrics.observe(instruments.CLIENT_BYTES_HELD_PEAK, lambda: held.total_peak)
+    metrics.observe(instruments.CLIENT_BYTES_MAX, lambda: held.total_max)
+    metrics.observe(instruments.CALLS_UNREAD, lambda: intake.calls)

@@ -29,6 +29,32 @@ class BrokerSettings(ServiceSettings):
     message_bytes_max: int = Field(
         default=1_048_588, ge=1_024, le=32 * 1024 * 1024, description="Largest record batch accepted, in bytes."
     )
+    queued_max_request_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=64 * 1024 * 1024,
+        description="Bytes of requests that wait for their answers, and of answers that wait to be sent, of all "
+        "clients together; what comes beyond is answered THROTTLING_QUOTA_EXCEEDED, and kept nowhere (Kafka: "
+        "queued.max.request.bytes).",
+    )
+    connection_queued_max_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="The same for one connection; it gets less when little is left for others.",
+    )
+    socket_request_max_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1024 * 1024,
+        le=64 * 1024 * 1024,
+        description="Largest message that the client listener takes (Kafka: socket.request.max.bytes). With the number "
+        "of produce streams it bounds what comes in before it can be counted.",
+    )
+    socket_receive_buffer_bytes: int = Field(
+        default=65_535,
+        ge=16_384,
+        le=16 * 1024 * 1024,
+        description="Bytes of each call that clients may send before it is read, in HTTP/2's window (Kafka: "
+        "socket.receive.buffer.bytes). More for large batches over long lines.",
+    )
     replica_lag_s: float = Field(
         default=10.0, gt=0.0, description="Seconds after which a follower that is behind leaves the ISR."
     )

@@ -9,14 +9,18 @@ import grpc
 import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes
+from regnum_broker.limits.shares import Shares
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.servicers.produce_stream import REQUESTS_MAX, ProduceStream
 from regnum_model.ids import BrokerId
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
+from regnum_service.gates import Messages, Sized
 from regnum_service.status import from_status
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld
+from regnum_testing.clock import settle
 from regnum_testing.waiting import eventually, within
 
 Stream = Any
@@ -169,7 +173,7 @@ async def test_whoever_sends_more_than_is_carried_out_is_read_no_further() -> No
     await eventually(full)
     for _ in range(50):
         await asyncio.sleep(0)
-    assert requests.read == REQUESTS_MAX + 1, "one stands at the door"
+    assert requests.read == REQUESTS_MAX, "the next one stays with its sender"
     assert requests.begun == REQUESTS_MAX
     requests.gate.set()
     await within(first)
@@ -199,3 +203,77 @@ async def test_what_waits_is_given_up_with_the_stream() -> None:
 async def _write(stream: Stream, messages: list[Any]) -> None:
     for one in messages:
         await stream.write(one)
+
+
+class Handler:
+    """Stands for what appends: a request is answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.let_go = asyncio.Event()
+
+    async def produce(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
+        self.begun.append(request.timeout_ms)
+        await self.let_go.wait()
+        return log_pb2.ProduceResponse()
+
+
+def requests_of(*sizes: int) -> Messages:
+    """Requests as gates hand them on, each with its size on the wire."""
+
+    async def coming() -> AsyncIterator[Any]:
+        for number, size in enumerate(sizes):
+            one = log_pb2.ProduceStreamRequest(correlation_id=number)
+            one.request.timeout_ms = number
+            yield Sized(size, one)
+
+    async def at_once() -> None:
+        return
+
+    return Messages(coming(), at_once)
+
+
+async def test_what_there_is_no_memory_for_is_answered_so_at_once_and_not_kept() -> None:
+    held, handler = HeldBytes(Shares(total_max=100, connection_max=100)), Handler()
+    answers = ProduceStream(handler.produce, held=held, connection="a").answers(requests_of(40, 40, 10))
+    first = await within(anext(answers))
+    assert first.correlation_id == 1
+    error = from_status(first.error)
+    assert error is not None
+    assert (error.code, error.retry_after_ms) == (errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, RETRY_MS)
+    await settle()
+    assert (handler.begun, held.of("a")) == ([0, 2], 50)
+    handler.let_go.set()
+    assert {(await within(anext(answers))).correlation_id for _ in range(2)} == {0, 2}
+    assert held.total == 0
+    await answers.aclose()
+
+
+async def test_a_stream_that_ends_early_leaves_nothing_held() -> None:
+    held, handler = HeldBytes(Shares(total_max=100, connection_max=100)), Handler()
+    answers = ProduceStream(handler.produce, held=held, connection="a").answers(requests_of(40, 90))
+    await within(anext(answers))
+    assert held.of("a") == 40
+    await answers.aclose()
+
+    async def nothing_held() -> bool:
+        return held.total == 0
+
+    await eventually(nothing_held)
+
+
+async def test_of_a_producer_that_never_reads_no_more_is_read() -> None:
+    handler, seen = Handler(), 0
+
+    async def endless() -> AsyncIterator[log_pb2.ProduceStreamRequest]:
+        nonlocal seen
+        while True:
+            seen += 1
+            yield log_pb2.ProduceStreamRequest(correlation_id=seen)
+
+    handler.let_go.set()
+    answers = ProduceStream(handler.produce).answers(endless())
+    await within(anext(answers))
+    await settle(2_000)
+    assert seen == REQUESTS_MAX
+    await answers.aclose()

@@ -106,6 +106,6 @@ async def test_more_bytes_than_a_broker_may_hold_are_refused(tmp_path):
             go_on.set()
         await holding
         codes = [(await task).results[0].error_code for task in produced]
-        assert codes.count(errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR) == 16
+        assert codes.count(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED) == 16
         assert codes.count(errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE) == 24
         assert leading.storage.takes(WRITE_BYTES_HELD_MAX)

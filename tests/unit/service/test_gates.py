@@ -1,7 +1,9 @@
 """Gates of a real server: what passes, what waits, and what is not read meanwhile."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -48,16 +50,22 @@ class Turnstile:
         self.methods: list[str] = []
         self.inside = 0
         self.reads = 0
+        self.sizes: list[int] = []
+        self.bytes_max = 1_000
 
-    async def enter(self, method, context) -> Callable[[], None]:
+    async def enter(self, method, context) -> Turnstile:
         self.methods.append(method)
         await self.open.wait()
         self.inside += 1
+        return self
 
-        def leave() -> None:
-            self.inside -= 1
+    def took(self, size_bytes: int) -> None:
+        self.sizes.append(size_bytes)
+        if size_bytes > self.bytes_max:
+            raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "too much", retry_after_ms=70)
 
-        return leave
+    def leave(self) -> None:
+        self.inside -= 1
 
     async def read(self, method, context) -> None:
         self.reads += 1
@@ -140,6 +148,17 @@ async def connection_of(channel, muting) -> str:
 async def test_a_call_passes_its_gate_and_leaves_it(channel, gate):
     assert (await ask(channel, 7)).remaining_partitions == 7
     assert gate.methods == [SHUTDOWN]
+    assert gate.inside == 0
+
+
+async def test_a_gate_hears_how_large_a_message_is_and_may_throw_it_away(channel, gate, controller):
+    await ask(channel, 7)
+    assert gate.sizes == [controller_pb2.ControlledShutdownRequest(broker_id=7).ByteSize()]
+    gate.bytes_max = 1
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ask(channel, 8)
+    assert from_rpc_error(caught.value).retry_after_ms == 70
+    assert controller.seen == [7]
     assert gate.inside == 0
 
 

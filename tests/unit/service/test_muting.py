@@ -42,7 +42,7 @@ class Calls:
 
     async def _call(self, number, caller, lasts_s, mutes_s):
         try:
-            leave = await self.muting.enter(METHOD, caller)
+            turn = await self.muting.enter(METHOD, caller)
         except RegnumError as error:
             self.refused.append(error)
             return
@@ -51,8 +51,8 @@ class Calls:
             await self.clock.sleep(lasts_s)
         if mutes_s:
             self.muting.mute(caller.peer(), mutes_s)
-        if leave is not None:
-            leave()
+        if turn is not None:
+            turn.leave()
 
 
 @pytest.fixture

@@ -71,6 +71,33 @@ BATCHES_REFUSED: Final = DEFINED.counter(
     kafka="kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec",
 )
 
+CLIENT_BYTES_HELD: Final = DEFINED.gauge(
+    "regnum.broker.client.held",
+    "By",
+    "Bytes held by purpose: produce (requests until they are answered), fetch and replication (answers until they are"
+    " sent)",
+    labels=("purpose",),
+)
+
+CLIENT_BYTES_HELD_PEAK: Final = DEFINED.gauge(
+    "regnum.broker.client.held.peak", "By", "The most bytes held at any time since the start, of all purposes"
+)
+
+CLIENT_BYTES_MAX: Final = DEFINED.gauge(
+    "regnum.broker.client.held.max", "By", "Bytes that may be held: --queued-max-request-bytes"
+)
+
+CLIENT_THROTTLED: Final = DEFINED.counter(
+    "regnum.broker.client.throttled",
+    "{requests}",
+    "Requests answered THROTTLING_QUOTA_EXCEEDED because their client, or all, held as much as they may; by purpose",
+    labels=("purpose",),
+)
+
+CALLS_UNREAD: Final = DEFINED.gauge(
+    "regnum.broker.client.unread", "{calls}", "Calls of clients whose messages are being read, or wait to be read"
+)
+
 BYTES_OUT: Final = DEFINED.counter(
     "regnum.broker.fetched",
     "By",

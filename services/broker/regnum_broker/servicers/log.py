@@ -11,6 +11,7 @@ from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
+from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX
@@ -37,7 +38,10 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         offsets: OffsetsHandler,
         describing: ReplicaDescriber,
         deleting: DeleteRecordsHandler,
+        held: HeldBytes,
     ) -> None:
+        """Only assigns; ``held`` is where the bytes of answers and of streamed requests are counted."""
+        self._held: Final = held
         self._producing: Final = producing
         self._fetching: Final = fetching
         self._offsets: Final = offsets
@@ -60,10 +64,11 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     async def ProduceStream(  # noqa: N802 - gRPC's name
         self,
         request_iterator: AsyncIterator[log_pb2.ProduceStreamRequest],
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """Append, request after request."""
-        async with contextlib.aclosing(ProduceStream(self._producing.produce).answers(request_iterator)) as answers:
+        stream = ProduceStream(self._producing.produce, held=self._held, connection=context.peer())
+        async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
             async for answer in answers:
                 yield answer
 
@@ -73,7 +78,10 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.FetchResponse:
         """Read."""
-        return await self._fetching.fetch(request, waitable_s=waitable_s(context))
+        holding = Holding(self._held, context.peer(), Purpose.FETCH)
+        # Until the answer has left, and not only until it is there.
+        context.add_done_callback(lambda _: holding.close())
+        return await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding)
 
     async def Consume(  # noqa: N802 - gRPC's name
         self,
@@ -81,8 +89,10 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
-        async for response in self._fetching.consume(request, waitable_s=waitable_s(context)):
-            yield response
+        holding = Holding(self._held, context.peer(), Purpose.FETCH)
+        with contextlib.closing(holding):
+            async for response in self._fetching.consume(request, waitable_s=waitable_s(context), holding=holding):
+                yield response
 
     async def ListOffsets(  # noqa: N802 - gRPC's name
         self,

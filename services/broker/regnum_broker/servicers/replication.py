@@ -10,6 +10,7 @@ from regnum_model.ids import NO_EPOCH, BrokerId, LeaderEpoch, PartitionKey, Topi
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import slices
 
+from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_broker.log.epochs import UNDEFINED_OFFSET
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.replicas import Replicas
@@ -28,23 +29,31 @@ Context = Any
 class ReplicationServicer(replication_pb2_grpc.ReplicationServiceServicer):
     """One fetch session for each stream."""
 
-    def __init__(self, *, make_session: Callable[[], FetchSession], replicas: Replicas) -> None:
+    def __init__(self, *, make_session: Callable[[], FetchSession], replicas: Replicas, held: HeldBytes) -> None:
+        """Only assigns; ``held`` is where the bytes of answers are counted. Nobody is refused for them."""
+        self._held: Final = held
         self._make_session: Final = make_session
         self._replicas: Final = replicas
 
     async def FetchReplica(  # noqa: N802 - gRPC's name
         self,
         request_iterator: AsyncIterator[replication_pb2.FetchReplicaRequest],
-        context: Context,  # noqa: ARG002
+        context: Context,
     ) -> AsyncIterator[replication_pb2.FetchReplicaResponse]:
         """A fetch session."""
         session = self._make_session()
+        holding = Holding(self._held, context.peer(), Purpose.REPLICATION)
         receiver = asyncio.create_task(self._receive(session, request_iterator), name="fetch session: receive")
         try:
             while (answer := await session.next_answer()) is not None:
+                holding.become(session.answer_bytes)
                 yield answer
+                # Else a follower at rest would keep its last answer here.
+                del answer
+                holding.become(0)
             await receiver
         finally:
+            holding.close()
             receiver.cancel()
             session.close()
 

@@ -46,7 +46,9 @@ TIMEOUT_MS_MAX: Final = 300_000
 SLICE: Final = 200
 """Partitions looked at between two turns of the event loop (safety rule S22), and of one job of the writer."""
 
-_BUSY: Final = "more waits to be written here than this broker has memory for; nothing was appended: try again"
+_BUSY: Final = (
+    "more waits to be written here than this broker has memory for; nothing was appended: wait, and try again"
+)
 _DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
 _DEPOSED_AFTER_APPEND: Final = (
     "this broker was replaced as leader, or may have been, after it had appended the records; they may be committed:"
@@ -233,7 +235,7 @@ class ProduceHandler:
         sizes = [item.message.ByteSize() for item in admitted]
         if not self._storage.takes(sum(sizes)):
             for item in admitted:
-                _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, _BUSY)
+                _refuse(results[item.index], errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
             return
         appending: list[tuple[tuple[_Item, ...], asyncio.Future[list[_Outcome]]]] = []
         together: list[tuple[_Item, int]] = []

@@ -112,6 +112,8 @@ class FetchSession:
         self._held_back: dict[PartitionKey, None] = {}
         """New replicas for which there was no room."""
         self._held_since_s = 0.0
+        self.answer_bytes = 0
+        """Bytes of records in the last answer."""
         arrivals.attach(self._wake)
 
     def push(self, request: replication_pb2.FetchReplicaRequest) -> None:
@@ -202,7 +204,8 @@ class FetchSession:
         self._attentive = False
         self._add_watermarks(answer)
         answer.requests_taken = self._window.requests
-        self._window.answered(sum(len(item.records) for item in answer.partitions), now_s=self._clock.monotonic())
+        self.answer_bytes = sum(len(item.records) for item in answer.partitions)
+        self._window.answered(self.answer_bytes, now_s=self._clock.monotonic())
         return answer
 
     async def _take_positions(self, request: replication_pb2.FetchReplicaRequest, stream: FollowerStream) -> None:

@@ -19,6 +19,7 @@ from regnum_service.slices import Turns, slices
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
+from regnum_broker.limits.held_bytes import Holding
 from regnum_broker.log.epochs import EpochEnd
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.partition import Partition, Role
@@ -36,6 +37,9 @@ FETCH_BYTES_MAX: Final = 32 * 1024 * 1024
 
 CONSUME_BYTES: Final = 1024 * 1024
 """About how many bytes of batches one step of a stream carries."""
+
+GRANTED_BYTES_MIN: Final = 1024 * 1024
+"""An answer becomes smaller where there is not enough memory, and with less than this it is not begun."""
 
 WAIT_S_MAX: Final = 60.0
 SLICE: Final = 500
@@ -94,11 +98,18 @@ class FetchHandler:
         self._nearby: Final = nearby
         self._storage: Final = storage
 
-    async def fetch(self, request: log_pb2.FetchRequest, *, waitable_s: float = math.inf) -> log_pb2.FetchResponse:
+    async def fetch(
+        self, request: log_pb2.FetchRequest, *, waitable_s: float = math.inf, holding: Holding | None = None
+    ) -> log_pb2.FetchResponse:
         """Read; wait for ``min_bytes`` as long as ``max_wait_ms`` says, and ``waitable_s`` at most.
 
+        Args:
+            request: what is wanted.
+            waitable_s: how long its caller waits for the answer.
+            holding: counts the bytes of the answer, which its caller lets go of once it is sent; None: nobody does.
+
         Raises:
-            RegnumError: the request contradicts itself.
+            RegnumError: the request contradicts itself, or there is no memory for the answer.
         """
         began_s = self._clock.monotonic()
         check(request)
@@ -135,7 +146,7 @@ class FetchHandler:
         signals = [item.partition.committed for item in wanted.values()]
         with LongPoll(signals, wait_s=wait_s) as poll:
             while True:
-                read = await self._read(wanted, results, form=request.form, total_max=total_max)
+                read = await self._read(wanted, results, form=request.form, total_max=total_max, holding=holding)
                 if read.failed or read.size_bytes >= request.min_bytes or not wait_s or not await poll.moved():
                     break
         self._count(read)
@@ -166,11 +177,12 @@ class FetchHandler:
         self._records.add(found.records)
 
     async def consume(
-        self, request: log_pb2.ConsumeRequest, *, waitable_s: float = math.inf
+        self, request: log_pb2.ConsumeRequest, *, waitable_s: float = math.inf, holding: Holding | None = None
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """The records of one partition from an offset on, until an error ends the stream or ``waitable_s`` are over.
 
-        A caller who gave a deadline and for whom nothing came gets one answer without records.
+        A caller who gave a deadline and for whom nothing came gets one answer without records. ``holding`` counts the
+        bytes of each answer until the next is asked for; a stream for which there is no memory waits.
         """
         check_form(request.form)
         offset, answered, came = request.offset, False, True
@@ -192,14 +204,23 @@ class FetchHandler:
                 # Nothing comes also where compaction has left no record up to the high watermark.
                 if wanted.offset >= wanted.partition.high_watermark or not came:
                     await poll.moved()
-            next_offset = await self._step(wanted, result, form=request.form)
+            if holding is not None and offset < wanted.partition.high_watermark:
+                await holding.wait_for(CONSUME_BYTES)
+            next_offset = await self._step(wanted, result, form=request.form, holding=holding)
             self._leaders.complete(result)
             came = next_offset > offset
             if result.error_code or came or (not answered and now_s() >= until_s):
                 answered = True
-                yield log_pb2.ConsumeResponse(result=result)
-            if result.error_code:
-                return
+                failed = bool(result.error_code)
+                response = log_pb2.ConsumeResponse(result=result)
+                # A reader that is slow has one copy waiting, and not two.
+                result.Clear()
+                yield response
+                if failed:
+                    return
+                del response
+            if holding is not None:
+                holding.become(0)
             offset = next_offset
 
     async def _read(
@@ -209,6 +230,7 @@ class FetchHandler:
         *,
         form: log_pb2.RecordForm.ValueType,
         total_max: int,
+        holding: Holding | None = None,
     ) -> Found:
         """Read everything that is wanted."""
         reads: list[Read] = []
@@ -234,11 +256,24 @@ class FetchHandler:
                 )
         if not reads:
             return Found()
-        return await self._storage.read(lambda: read_logs(reads, form=form, total_max=total_max))
+        if holding is not None and holding.size < total_max:
+            holding.become(0)
+            total_max = holding.grant(total_max, min(total_max, GRANTED_BYTES_MIN))
+        found = await self._storage.read(lambda: read_logs(reads, form=form, total_max=total_max))
+        if holding is not None:
+            holding.become(found.size_bytes)
+        return found
 
-    async def _step(self, wanted: _Wanted, result: log_pb2.FetchResult, *, form: log_pb2.RecordForm.ValueType) -> int:
+    async def _step(
+        self,
+        wanted: _Wanted,
+        result: log_pb2.FetchResult,
+        *,
+        form: log_pb2.RecordForm.ValueType,
+        holding: Holding | None,
+    ) -> int:
         """One read of a stream; returns the offset to go on from."""
-        self._count(await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max))
+        self._count(await self._read({0: wanted}, [result], form=form, total_max=wanted.bytes_max, holding=holding))
         if result.records:
             return result.records[-1].offset + 1
         if result.record_batches:

@@ -1,0 +1,144 @@
+"""How many messages are read at once, and how much of what was read is kept.
+
+Goals: what clients send stays with them until there is memory for it; a connection that sends a thousand requests does
+not keep another from sending one.
+
+Algorithm: a call passes before its message is read (see ``regnum_service.gates``): so many messages of one connection
+are read at once, and so many of produce requests in all; the others wait in line, and too many in line are refused.
+Nothing is read while not even a byte could be kept. What was read is kept if its connection's share allows it, until
+its call ends; else it is thrown away and its sender told when to come again.
+
+Requests that carry no records and are small are not counted: they are what clients need to get out of trouble.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from regnum_broker.limits.held_bytes import HeldBytes, Purpose, refusal
+
+BULKY: Final = frozenset({"/regnum.broker.v1.LogService/Produce"})
+"""Calls that carry records and have one message. (ProduceStream keeps its own account.)"""
+READ_AT_ONCE: Final = 64
+"""Messages of produce requests that are read at once."""
+READ_OF_CONNECTION: Final = 8
+"""Messages of one connection that are read at once."""
+WAITING_OF_CONNECTION: Final = 100
+"""Calls of one connection that wait for their messages to be read."""
+WAITING_MAX: Final = 2_000
+"""Calls of all connections that do. Each may take 22 KiB, and a window of what it brings."""
+SMALL_BYTES: Final = 64 * 1024
+"""A message of any other call is counted when it is larger than this."""
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class _Connection:
+    """A connection of which messages are being read."""
+
+    __slots__ = ("calls", "reading")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        """Calls that read or wait for it."""
+        self.reading: Final = asyncio.Semaphore(READ_OF_CONNECTION)
+
+
+class Intake:
+    """A gate (see ``regnum_service.gates``) for what clients send. Belongs to the event loop."""
+
+    def __init__(self, held: HeldBytes) -> None:
+        """Only assigns."""
+        self._held: Final = held
+        self._reading: Final = asyncio.Semaphore(READ_AT_ONCE)
+        self._connections: Final[dict[str, _Connection]] = {}
+        self._calls = 0
+
+    @property
+    def calls(self) -> int:
+        """Calls whose messages are read, or wait for that."""
+        return self._calls
+
+    async def enter(self, method: str, context: Context) -> "_Reading":
+        """Return when the message may be read. Raises RegnumError when too many wait, or nothing could be kept."""
+        name, bulky = context.peer(), method in BULKY
+        if bulky and self._held.is_full:
+            self._held.refused[Purpose.PRODUCE] += 1
+            raise refusal()
+        connection = self._connections.get(name)
+        if connection is None:
+            connection = self._connections[name] = _Connection()
+        if connection.calls >= READ_OF_CONNECTION + WAITING_OF_CONNECTION or (bulky and self._calls >= WAITING_MAX):
+            self._held.refused[Purpose.PRODUCE] += 1
+            raise refusal()
+        reading = _Reading(self, name, bulky=bulky)
+        self._calls += 1
+        connection.calls += 1
+        try:
+            await connection.reading.acquire()
+            reading.turns.append(connection.reading)
+            if bulky:
+                await self._reading.acquire()
+                reading.turns.append(self._reading)
+        except asyncio.CancelledError:
+            reading.ended()
+            raise
+        return reading
+
+    async def read(self, method: str, context: Context) -> None:
+        """The messages of streams are the handlers' to count: only they know which answer belongs to which."""
+
+    def take(self, connection: str, size: int, *, bulky: bool) -> int:
+        """Keep a message; returns how many bytes are counted. Raises RegnumError where that is more than its share."""
+        if not bulky and size <= SMALL_BYTES:
+            return 0
+        if not self._held.take(connection, size, Purpose.PRODUCE):
+            raise refusal()
+        return size
+
+    def let_go(self, connection: str, size: int) -> None:
+        """Its call has ended."""
+        self._held.let_go(connection, size, Purpose.PRODUCE)
+
+    def read_one(self, name: str) -> None:
+        """A message is read no more: it was, or never will be."""
+        self._calls -= 1
+        connection = self._connections[name]
+        connection.calls -= 1
+        if not connection.calls:
+            del self._connections[name]
+
+
+class _Reading:
+    """The pass of one call."""
+
+    __slots__ = ("_bulky", "_connection", "_ended", "_intake", "_size", "turns")
+
+    def __init__(self, intake: Intake, connection: str, *, bulky: bool) -> None:
+        self._intake: Final = intake
+        self._connection: Final = connection
+        self._bulky: Final = bulky
+        self._size = 0
+        self._ended = False
+        self.turns: Final[list[asyncio.Semaphore]] = []
+        """What is given back once the message is read."""
+
+    def took(self, size_bytes: int) -> None:
+        """The message was read."""
+        self.ended()
+        self._size = self._intake.take(self._connection, size_bytes, bulky=self._bulky)
+
+    def leave(self) -> None:
+        """The call has ended."""
+        self.ended()
+        self._intake.let_go(self._connection, self._size)
+        self._size = 0
+
+    def ended(self) -> None:
+        """Nothing is read any more."""
+        if self._ended:
+            return
+        self._ended = True
+        for turn in self.turns:
+            turn.release()
+        self._intake.read_one(self._connection)

@@ -1,0 +1,133 @@
+"""The account of what is held: what is let go is given to those who wait, and nothing is left over."""
+
+import asyncio
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Holding, Purpose
+from regnum_broker.limits.shares import Shares
+from regnum_service.errors import RegnumError
+from regnum_testing.clock import settle
+
+A, B, C = "ipv4:10.0.0.1:1", "ipv4:10.0.0.2:1", "ipv4:10.0.0.3:1"
+
+
+@pytest.fixture
+def held() -> HeldBytes:
+    return HeldBytes(Shares(total_max=100, connection_max=60))
+
+
+def waiter(held: HeldBytes, connection: str, size: int) -> asyncio.Task[None]:
+    return asyncio.create_task(held.wait_for(connection, size, Purpose.FETCH))
+
+
+def test_what_is_refused_is_counted_and_not_held(held):
+    assert held.take(A, 50, Purpose.PRODUCE)
+    assert not held.take(A, 1, Purpose.PRODUCE)
+    assert (held.total, held.of(A), held.refused[Purpose.PRODUCE]) == (50, 50, 1)
+
+
+async def test_nothing_is_remembered_of_a_connection_that_holds_nothing(held):
+    held.take(A, 50, Purpose.PRODUCE)
+    held.hold(A, 30, Purpose.REPLICATION)
+    held.let_go(A, 50, Purpose.PRODUCE)
+    held.let_go(A, 30, Purpose.REPLICATION)
+    assert (held.total, held.connections, held.total_peak) == (0, 0, 80)
+    assert [held.held_for(purpose) for purpose in Purpose] == [0, 0, 0]
+
+
+def test_followers_are_counted_and_never_refused(held):
+    held.hold(A, 500, Purpose.REPLICATION)
+    assert held.is_full
+    assert held.held_for(Purpose.REPLICATION) == 500
+    assert not held.take(B, 1, Purpose.PRODUCE)
+
+
+async def test_who_waits_gets_in_when_another_lets_go(held):
+    held.hold(A, 100, Purpose.FETCH)
+    waiting = waiter(held, B, 20)
+    await settle()
+    assert not waiting.done()
+    held.let_go(A, 20, Purpose.FETCH)
+    await settle()
+    assert waiting.done()
+    assert held.of(B) == 20
+
+
+async def test_those_of_one_connection_wait_in_line_and_others_are_not_behind_them(held):
+    held.hold(A, 100, Purpose.FETCH)
+    large, small, other = waiter(held, B, 90), waiter(held, B, 5), waiter(held, C, 10)
+    held.let_go(A, 20, Purpose.FETCH)
+    await settle()
+    assert (large.done(), small.done(), other.done()) == (False, False, True)
+    held.let_go(A, 80, Purpose.FETCH)
+    held.let_go(C, 10, Purpose.FETCH)
+    await settle()
+    assert (large.done(), small.done()) == (True, False)
+    held.let_go(B, 90, Purpose.FETCH)
+    await settle()
+    assert small.done()
+    assert (held.total, held.of(B)) == (5, 5)
+
+
+async def test_one_release_lets_in_all_that_fit(held):
+    held.hold(A, 100, Purpose.FETCH)
+    waiting = [waiter(held, f"c{number}", 10) for number in range(10)]
+    await settle()
+    held.let_go(A, 100, Purpose.FETCH)
+    await settle()
+    assert all(task.done() for task in waiting)
+
+
+async def test_who_gives_up_waiting_holds_nothing_and_blocks_nobody(held):
+    held.hold(A, 100, Purpose.FETCH)
+    first, second = waiter(held, B, 50), waiter(held, B, 5)
+    await settle()
+    first.cancel()
+    await settle()
+    held.let_go(A, 10, Purpose.FETCH)
+    await settle()
+    assert second.done()
+    assert held.of(B) == 5
+
+
+async def test_who_gives_up_in_the_moment_it_gets_in_holds_nothing(held):
+    held.hold(A, 100, Purpose.FETCH)
+    waiting = waiter(held, B, 50)
+    await settle()
+    held.let_go(A, 100, Purpose.FETCH)
+    asyncio.get_running_loop().call_soon(waiting.cancel)
+    await settle()
+    assert (held.total, held.connections) == (0, 0)
+
+
+async def test_an_answer_becomes_smaller_where_there_is_less_memory(held):
+    holding = Holding(held, A, Purpose.FETCH)
+    assert holding.grant(80, 10) == 80
+    holding.become(30)
+    assert held.of(A) == 30
+    second = Holding(held, B, Purpose.FETCH)
+    assert second.grant(60, 10) == 60
+    third = Holding(held, C, Purpose.FETCH)
+    assert third.grant(40, 10) == 10
+    assert held.refused[Purpose.FETCH] == 0
+
+
+async def test_with_less_than_the_least_it_is_not_begun(held):
+    held.hold(A, 95, Purpose.PRODUCE)
+    holding = Holding(held, B, Purpose.FETCH)
+    with pytest.raises(RegnumError) as caught:
+        holding.grant(80, 10)
+    assert caught.value.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+    assert caught.value.retry_after_ms == RETRY_MS
+    assert (held.of(B), held.refused[Purpose.FETCH]) == (0, 1)
+
+
+async def test_what_turned_out_larger_is_counted_and_closing_lets_go_of_it(held):
+    holding = Holding(held, A, Purpose.FETCH)
+    await holding.wait_for(10)
+    holding.become(500)
+    assert held.total == 500
+    holding.close()
+    holding.close()
+    assert (held.total, held.connections) == (0, 0)
