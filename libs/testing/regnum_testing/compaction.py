@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from regnum_broker.compaction.work import Work, look, prepare
+from regnum_broker.compaction.work import Noting, Work, look
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_records.build import CodecName, build_batch
 from regnum_records.header import iterate
@@ -39,7 +39,10 @@ def prepared(log: ReplicaLog, *, now_ms: int, high_watermark: int | None = None,
     closed, found = look(log, high_watermark=committed, now_ms=now_ms)
     if not found.is_due:
         return None
-    return prepare(log, closed, found, now_ms=now_ms, keys_max=keys_max, went_on=_nothing)
+    noting = Noting(log, closed, found, keys_max=keys_max)
+    while not noting.step(went_on=_nothing):
+        pass
+    return noting.work(now_ms=now_ms)
 
 
 def compact(

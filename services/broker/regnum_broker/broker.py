@@ -1,6 +1,7 @@
 """All parts of a broker, put together and started in order."""
 
 import asyncio
+import random
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -361,7 +362,14 @@ class Broker:
         supervisor.start("log starts", mover.run())
         supervisor.start("retention", watch.run())
         keys_max = self._settings.log_cleaner_dedupe_buffer_bytes // BYTES_FOR_KEY
-        cleaner = LogCleaner(replicas=replicas, storage=storage, keys_max=keys_max, clock=clock)
+        cleaner = LogCleaner(
+            replicas=replicas,
+            storage=storage,
+            keys_max=keys_max,
+            clock=clock,
+            chance=random.SystemRandom(),
+            metrics=self._metrics,
+        )
         supervisor.start("log cleaner", cleaner.run())
         supervisor.start("log flusher", LogFlusher(storage=storage, clock=clock).run())
         return mover, fetchers

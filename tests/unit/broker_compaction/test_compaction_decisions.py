@@ -1,9 +1,12 @@
 """Which segments are compacted, what is known of keys in little memory, and since when."""
 
+import time
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 from regnum_broker.compaction.cleanable import AGAIN_MS, SegmentFacts, cleanable, grouped
-from regnum_broker.compaction.offset_map import UNKNOWN, OffsetMap, digest
+from regnum_broker.compaction.offset_map import SALT_MAX, UNKNOWN, OffsetMap, digest
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.replica.cleaned import (
     MARKS_MAX,
@@ -47,6 +50,23 @@ def test_a_full_map_still_tells_what_it_has_and_what_it_has_not() -> None:
     assert found.room == 0
     assert all(found.get(digest(b"%d" % key)) == key for key in range(5_000))
     assert all(found.get(digest(b"%d" % key)) == UNKNOWN for key in range(5_000, 6_000))
+
+
+def test_keys_that_were_made_to_share_a_slot_do_not_when_chance_spreads_them() -> None:
+    """What it costs, as a ratio: each of these keys has to be passed by all that come after it, or by none."""
+    keys_max = 3_000
+    slots = keys_max * 4 // 3 + 1
+    made = [(7 + slots * number).to_bytes(8, "little") + bytes(8) for number in range(keys_max)]
+
+    def cost(salt: int) -> float:
+        began_s = time.process_time()
+        found = OffsetMap(keys_max=keys_max, salt=salt)
+        for offset, one in enumerate(made):
+            found.put(one, offset)
+        assert all(found.get(one) == offset for offset, one in enumerate(made))
+        return time.process_time() - began_s
+
+    assert cost(Random(3).randint(1, SALT_MAX)) * 20 < cost(1)
 
 
 def test_the_example_of_the_decision_is_right() -> None:

@@ -1,6 +1,7 @@
 """When logs are compacted, beside a broker that serves them."""
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,8 +11,11 @@ from regnum_broker.compaction.cleanable import AGAIN_MS
 from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.pace import REST, CompactionStoppedError, Pace
 from regnum_broker.log.replica.replica import ReplicaLog
-from regnum_model.configs import CLEANUP_COMPACT, ReplicaSettings
+from regnum_model.configs import CLEANUP_COMPACT, CLEANUP_DELETE, ReplicaSettings
 from regnum_model.ids import LeaderEpoch
+from regnum_telemetry.instruments import broker as instruments
+from regnum_telemetry.instruments.definition import Instrument
+from regnum_telemetry.metrics import Metrics
 from regnum_testing.clock import FakeClock
 from regnum_testing.compaction import keyed_batch, records_of
 from regnum_testing.leading_replicas import LeadingReplicas
@@ -19,6 +23,7 @@ from regnum_testing.waiting import eventually
 
 VALUE = b"v" * 300_000
 """Three of these make a segment of a megabyte."""
+SMALL_BYTES = 10 * 1024 * 1024
 COMPACT = ReplicaSettings(cleanup_policy=CLEANUP_COMPACT)
 
 
@@ -37,7 +42,21 @@ class Cleaned:
     def __init__(self, leader: LeadingReplicas, clock: FakeClock) -> None:
         self.leader = leader
         self.clock = clock
-        self.cleaner = LogCleaner(replicas=leader.replicas, storage=leader.storage, keys_max=1000, clock=clock)
+        self.metrics = Metrics()
+        self.cleaner = LogCleaner(
+            replicas=leader.replicas,
+            storage=leader.storage,
+            keys_max=1000,
+            clock=clock,
+            chance=random.Random(1),
+            metrics=self.metrics,
+            small_bytes=SMALL_BYTES,
+        )
+
+    def shown(self, instrument: Instrument) -> float:
+        """A metric as it is now."""
+        ((_, value),) = next(one.numbers for one in self.metrics.read() if one.instrument is instrument)
+        return value
 
     def log(self, number: int = 0) -> ReplicaLog:
         return self.leader.partition(number).log
@@ -45,10 +64,10 @@ class Cleaned:
     def configure(self, settings: ReplicaSettings = COMPACT, number: int = 0) -> None:
         self.leader.replicas.configure(self.leader.partition(number), settings)
 
-    async def write(self, count: int, number: int = 0, *, committed: bool = True) -> None:
+    async def write(self, count: int, number: int = 0, *, committed: bool = True, keys: int = 1) -> None:
         log = self.log(number)
         for _ in range(count):
-            batch = keyed_batch((b"k", VALUE))
+            batch = keyed_batch((b"k%d" % (log.log_end_offset % keys), VALUE))
             await self.leader.storage.write(
                 lambda batch=batch: log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))  # type: ignore[misc]
             )
@@ -141,6 +160,67 @@ async def test_a_log_with_a_damaged_batch_is_left_alone_and_the_others_are_compa
     assert cleaned.log().size_bytes == size_bytes
     assert cleaned.log().fault is None
     assert len(cleaned.offsets(1)) == 2
+    assert cleaned.shown(instruments.CLEANER_UNCLEANABLE) == 1
+    cleaned.leader.replicas.remove(cleaned.log().key)
+    await cleaned.cleaner.look()
+    assert cleaned.shown(instruments.CLEANER_UNCLEANABLE) == 0, "it is another log, if it comes again"
+
+
+async def test_a_log_that_takes_long_does_not_hold_up_those_that_do_not(cleaned: Cleaned) -> None:
+    cleaned.configure()
+    await cleaned.write(120)
+    looking = asyncio.create_task(cleaned.cleaner.look())
+    await until(lambda: cleaned.shown(instruments.CLEANER_READ) > 0)
+    for number in (1, 2):
+        cleaned.configure(number=number)
+        await cleaned.write(10, number)
+    await until(lambda: all(cleaned.log(number).cleaned for number in (1, 2)))
+    assert not cleaned.log().cleaned, "the large one is still under way"
+    assert [len(cleaned.offsets(number)) for number in (1, 2)] == [2, 2]
+    await looking
+    assert cleaned.log().cleaned
+
+
+async def test_large_logs_wait_for_one_another_the_dirtiest_first(cleaned: Cleaned) -> None:
+    cleaned.configure(ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=100))
+    for number, count in ((0, 120), (1, 60)):
+        cleaned.configure(ReplicaSettings(cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=100), number)
+        await cleaned.write(count, number, keys=1000)
+    await cleaned.cleaner.look()
+    marks = [cleaned.log(number).cleaned for number in (0, 1)]
+    await cleaned.write(30, 0, keys=1000)
+    await cleaned.write(60, 1, keys=1000)
+    looking = asyncio.create_task(cleaned.cleaner.look())
+    await until(lambda: cleaned.log(1).cleaned != marks[1])
+    assert cleaned.log(0).cleaned == marks[0], "more of the other was new"
+    assert cleaned.shown(instruments.CLEANER_WAITING) >= 1
+    await looking
+    assert cleaned.log(0).cleaned != marks[0]
+    assert cleaned.shown(instruments.CLEANER_WAITING) == 0
+
+
+async def test_what_was_read_and_written_is_shown_and_when_the_cleaner_ran_last(cleaned: Cleaned) -> None:
+    cleaned.configure()
+    await cleaned.write(10)
+    closed_bytes = sum(segment.size_bytes for segment in cleaned.log().segments[:-1])
+    await cleaned.cleaner.look()
+    left_bytes = sum(segment.size_bytes for segment in cleaned.log().segments[:-1])
+    assert cleaned.shown(instruments.CLEANER_READ) == 2 * closed_bytes, "once to learn, and once to rewrite"
+    assert cleaned.shown(instruments.CLEANER_WRITTEN) == left_bytes
+    assert cleaned.shown(instruments.CLEANER_LAST_RUN) == 0
+    cleaned.clock.skip(100.0)
+    assert cleaned.shown(instruments.CLEANER_LAST_RUN) == 100
+
+
+async def test_a_log_whose_policy_changes_meanwhile_is_left_as_it_is(cleaned: Cleaned) -> None:
+    cleaned.configure()
+    await cleaned.write(120)
+    looking = asyncio.create_task(cleaned.cleaner.look())
+    await until(lambda: cleaned.shown(instruments.CLEANER_WRITTEN) > 0)
+    cleaned.configure(ReplicaSettings(cleanup_policy=CLEANUP_DELETE))
+    await looking
+    assert not cleaned.log().cleaned
+    assert len(cleaned.offsets()) > 2, "the rest of it was not gone through"
 
 
 async def test_readers_go_on_while_segments_are_swapped(cleaned: Cleaned) -> None:

@@ -125,6 +125,46 @@ FETCH_DURATION: Final = DEFINED.histogram(
     kafka="kafka.network:type=RequestMetrics,name=TotalTimeMs,request=FetchConsumer",
 )
 
+CLEANER_WAITING: Final = DEFINED.gauge(
+    "regnum.broker.log_cleaner.waiting",
+    "{partitions}",
+    "Logs that wait for compaction, or are being compacted",
+)
+
+CLEANER_DIRTIEST: Final = DEFINED.gauge(
+    "regnum.broker.log_cleaner.max_dirty",
+    "1",
+    "Largest part that is not compacted yet of a log that waits for compaction, by bytes: 0 to 1",
+    kafka="kafka.log:type=LogCleanerManager,name=max-dirty-percent",
+)
+
+CLEANER_UNCLEANABLE: Final = DEFINED.gauge(
+    "regnum.broker.log_cleaner.uncleanable",
+    "{partitions}",
+    "Logs that are not compacted any more, because a batch of theirs cannot be read: they grow",
+    kafka="kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
+)
+
+CLEANER_LAST_RUN: Final = DEFINED.gauge(
+    "regnum.broker.log_cleaner.last_run",
+    "s",
+    "Time since the log cleaner began with a segment, or found nothing to do: at rest it looks every 60 s",
+    kafka="kafka.log:type=LogCleanerManager,name=time-since-last-run-ms",
+)
+
+CLEANER_READ: Final = DEFINED.counter(
+    "regnum.broker.log_cleaner.read",
+    "By",
+    "Bytes of segments that compaction has gone through; those that are not compacted yet are gone through twice",
+)
+
+CLEANER_WRITTEN: Final = DEFINED.counter(
+    "regnum.broker.log_cleaner.written",
+    "By",
+    "Bytes of segments that compaction has written in place of others",
+    kafka="kafka.log:type=LogCleaner,name=cleaner-recopy-percent: this by what was read",
+)
+
 WRITER_JOBS: Final = DEFINED.gauge(
     "regnum.broker.log.writer.jobs",
     "{jobs}",

@@ -53,8 +53,12 @@ class Cleanable:
     """Up to here it may be."""
     dirty_ratio: float
     """Part of it that is dirty, by bytes: 0 to 1."""
+    size_bytes: int
+    """Bytes of all of it."""
     is_due: bool
     """Whether it is to be compacted now."""
+    is_overdue: bool
+    """Whether that is because something in it is ``max.compaction.lag.ms`` old."""
     again_ms: int | None
     """When to look again, milliseconds since 1970, if nothing is written until then; None: not then."""
 
@@ -102,7 +106,9 @@ def cleanable(
         dirty_offset=dirty_offset,
         end_offset=within[-1].next_offset if within else 0,
         dirty_ratio=dirty_bytes / all_bytes if all_bytes else 0.0,
+        size_bytes=all_bytes,
         is_due=by_ratio or by_age,
+        is_overdue=by_age,
         again_ms=again_ms,
     )
 

@@ -1,30 +1,33 @@
-"""Compacts the logs of this broker that want it, one after another, and looks at no others.
+"""Compacts the logs of this broker that want it, the dirtiest first, and looks at no others.
 
 A log is looked at when its topic's settings change, when it closes a segment, and when what it waits for (that records
 are committed, or old enough) may have come. Every replica does it by itself, the leader's and the followers' alike.
 
-What takes long runs on a thread of its own, at a pace (``pace``); what changes the log is short jobs of the writer, one
-for each segment. What is given up in the middle, by a stop or a truncation, has changed nothing but what is whole.
+What takes long runs on a thread of its own, at a pace (``pace``), and in steps of a segment (``passes``). Two logs are
+gone through at a time, in turns, of which only one may be a large one (``dirty_logs``).
 """
 
 import asyncio
 import contextlib
-from functools import partial
+import random
+from enum import Enum
 from typing import Final
 
 import structlog
 from regnum_model.ids import PartitionKey
-from regnum_records.errors import CorruptBatchError
 from regnum_service.clock import Clock
+from regnum_service.slices import Turns
+from regnum_telemetry.instruments import broker as instruments
+from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.compaction.cleanable import AGAIN_MS
+from regnum_broker.compaction.dirty_logs import SMALL_BYTES, DirtyLogs
+from regnum_broker.compaction.offset_map import SALT_MAX
 from regnum_broker.compaction.pace import CompactionStoppedError, Pace
-from regnum_broker.compaction.work import Work, look, prepare
-from regnum_broker.log.disk.disk import DamagedFileError
+from regnum_broker.compaction.passes import Ended, Pass
+from regnum_broker.compaction.work import look
 from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError, UnknownReplicaError
 from regnum_broker.log.replica.replica import ReplicaLog
-from regnum_broker.log.replica.segment import Segment
-from regnum_broker.log.replica.swapping import CleanedSegment
 from regnum_broker.replication.replicas import Replicas
 from regnum_broker.retention.due import DueIndex
 from regnum_broker.storage import Storage
@@ -32,30 +35,74 @@ from regnum_broker.storage import Storage
 PAUSE_S_MAX: Final = 60.0
 """Longest pause between two looks at the clock, which people may set."""
 
+SLICE: Final = 2_000
+"""Segments of logs looked at between two turns of the event loop (safety rule S22); a log counts for SEGMENTS_MIN."""
+
+SEGMENTS_MIN: Final = 40
+"""So many segments take as long as what a look at any log takes besides."""
+
+
+class Place(Enum):
+    """One of the logs that are gone through at a time."""
+
+    ANY = "any"
+    """For any log."""
+    SMALL = "small"
+    """For small ones."""
+
+
+SHARES: Final = {Place.ANY: 3, Place.SMALL: 1}
+"""Parts of four of the memory for keys."""
+
 
 class LogCleaner:
     """Belongs to the event loop."""
 
-    def __init__(self, *, replicas: Replicas, storage: Storage, keys_max: int, clock: Clock) -> None:
-        """Only assigns.
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        storage: Storage,
+        keys_max: int,
+        clock: Clock,
+        chance: random.Random,
+        metrics: Metrics | None = None,
+        small_bytes: int = SMALL_BYTES,
+    ) -> None:
+        """Registers gauges, and else only assigns.
 
         Args:
             replicas: whose logs.
             storage: has the threads.
             keys_max: so many keys are kept in memory; a log with more new ones is gone through several times.
             clock: source of time.
+            chance: spreads the keys in memory; nobody may foresee it.
+            metrics: where the numbers go.
+            small_bytes: a log with at most so many bytes to go through does not wait for larger ones.
         """
         self._replicas: Final = replicas
         self._storage: Final = storage
         self._keys_max: Final = keys_max
         self._clock: Final = clock
+        self._chance: Final = chance
         self._pace: Final = Pace(clock, storage.wait_for_stop)
         self._due: Final[DueIndex[PartitionKey]] = DueIndex()
+        self._dirty: Final[DirtyLogs[PartitionKey]] = DirtyLogs(small_bytes=small_bytes)
+        self._passes: Final[dict[Place, Pass]] = {}
+        """Those under way."""
         self._uncleanable: Final[dict[PartitionKey, ReplicaLog]] = {}
         """Logs with damaged segments; one that is copied anew is another log."""
+        self._ran_s = clock.monotonic()
         self._log: Final = structlog.get_logger("log cleaner")
         self.looked_at = 0
         """Logs looked at so far."""
+        shown = metrics or Metrics()
+        self._read_bytes: Final = shown.counter(instruments.CLEANER_READ)
+        self._written_bytes: Final = shown.counter(instruments.CLEANER_WRITTEN)
+        shown.observe(instruments.CLEANER_WAITING, lambda: len(self._dirty) + len(self._passes))
+        shown.observe(instruments.CLEANER_DIRTIEST, lambda: self._dirty.dirtiest)
+        shown.observe(instruments.CLEANER_UNCLEANABLE, lambda: len(self._uncleanable))
+        shown.observe(instruments.CLEANER_LAST_RUN, lambda: clock.monotonic() - self._ran_s)
 
     async def run(self) -> None:
         """Compact for ever; a task of the supervisor."""
@@ -71,99 +118,90 @@ class LogCleaner:
                     await wake.wait()
 
     async def look(self) -> None:
-        """Look at the logs that are due, and compact those whose time it is, each once."""
+        """Look at the logs that are due, and compact those whose time it is, until none is left."""
+        while True:
+            await self._take_in()
+            self._begin_passes()
+            if not self._passes:
+                return
+            try:
+                for place, under_way in tuple(self._passes.items()):
+                    await self._go_on(place, under_way)
+            except CompactionStoppedError:
+                self._passes.clear()
+                return
+
+    async def _take_in(self) -> None:
+        """Have those logs wait that are due and whose time it is."""
         now_ms = self._clock.wall_ms()
+        self._ran_s = self._clock.monotonic()
+        for key in [key for key, log in self._uncleanable.items() if self._log_of(key) is not log]:
+            del self._uncleanable[key]
         closed = self._storage.directory.segments_closed
         for key in self._replicas.take_unclean():
             self._due.set(key, now_ms)
         while closed:
             self._due.set(closed.popleft(), now_ms)
+        turns = Turns(SLICE)
+        under_way = {one.log.key for one in self._passes.values()}
         for key in self._due.take(now_ms, count_max=len(self._due)):
-            await self._look_at(key)
+            # One that is under way is looked at when it ends.
+            if key not in under_way:
+                await turns.took(SEGMENTS_MIN + self._look_at(key, now_ms))
 
-    async def _look_at(self, key: PartitionKey) -> None:
+    def _log_of(self, key: PartitionKey) -> ReplicaLog | None:
         partition = self._replicas.get(key)
-        if partition is None or not partition.log.settings.is_compacted or self._uncleanable.get(key) is partition.log:
-            return
+        return None if partition is None else partition.log
+
+    def _look_at(self, key: PartitionKey, now_ms: int) -> int:
+        """Returns how many segments it has looked at."""
+        partition = self._replicas.get(key)
+        if partition is None or not partition.log.settings.is_compacted or key in self._uncleanable:
+            self._dirty.discard(key)
+            return 0
         self.looked_at += 1
         log = partition.log
+        _, found = look(log, high_watermark=partition.high_watermark, now_ms=now_ms)
+        if found.is_due:
+            self._dirty.put(
+                key, is_overdue=found.is_overdue, dirty_ratio=found.dirty_ratio, size_bytes=found.size_bytes
+            )
+        else:
+            self._dirty.discard(key)
+            self._due.set(key, found.again_ms)
+        return len(log.segments)
+
+    def _begin_passes(self) -> None:
+        for place, share in SHARES.items():
+            while place not in self._passes and (key := self._dirty.take(small=place is Place.SMALL)) is not None:
+                partition = self._replicas.get(key)
+                if partition is not None:
+                    self._passes[place] = Pass(
+                        partition.log,
+                        high_watermark=partition.high_watermark,
+                        keys_max=max(1, self._keys_max * share // sum(SHARES.values())),
+                        salt=self._chance.randint(1, SALT_MAX),
+                        storage=self._storage,
+                        pace=self._pace,
+                        clock=self._clock,
+                    )
+
+    async def _go_on(self, place: Place, under_way: Pass) -> None:
+        log, ended = under_way.log, None
+        read_bytes, written_bytes = under_way.read_bytes, under_way.written_bytes
         try:
-            self._due.set(key, await self._clean(log, partition.high_watermark))
-        except CompactionStoppedError:
-            return
+            ended = await under_way.step()
         except (UnknownReplicaError, CorruptLogError):
             # It is gone, or offline by itself.
-            self._uncleanable.pop(key, None)
+            ended = Ended(again_ms=None)
         except ResourceExhaustedError as error:
-            self._log.warning("log not compacted", topic=log.topic, partition=key.partition, reason=str(error))
-            self._due.set(key, self._clock.wall_ms() + AGAIN_MS)
-
-    async def _clean(self, log: ReplicaLog, high_watermark: int) -> int | None:
-        """Compact a log, if it is time; returns when to look again, milliseconds since 1970."""
-        storage, now_ms = self._storage, self._clock.wall_ms()
-        work = await storage.clean(partial(self._prepared, log, high_watermark, now_ms))
-        if not isinstance(work, Work):
-            return work
-        after = 0
-        for group in work.groups:
-            made = await storage.clean(partial(self._rewritten, work, group))
-            if isinstance(made, CleanedSegment):
-                if not await storage.write(partial(log.swap, group, made, cuts=work.cuts)):
-                    return now_ms + AGAIN_MS
-                after += made.summary.size_bytes
-            elif made:
-                after += sum(segment.size_bytes for segment in group)
-            else:
-                return None if log.key in self._uncleanable else now_ms + AGAIN_MS
-        if storage.directory.files_left:
-            storage.remove_files()
-        # Here, and not where appends wait for it.
-        await storage.clean(log.sync_swapped)
-        await storage.write(partial(log.note_cleaned, work.until, now_ms=self._clock.wall_ms(), cuts=work.cuts))
-        self._log.info(
-            "log compacted",
-            topic=log.topic,
-            partition=log.key.partition,
-            until=work.until,
-            bytes_before=work.size_bytes,
-            bytes_after=after,
-        )
-        # There may be more than there was memory for, or more by now.
-        return self._clock.wall_ms()
-
-    def _prepared(self, log: ReplicaLog, high_watermark: int, now_ms: int) -> Work | int | None:
-        """On the cleaner's thread: what is to be done, or when to look again."""
-        closed, found = look(log, high_watermark=high_watermark, now_ms=now_ms)
-        if not found.is_due:
-            return found.again_ms
-        self._pace.begin()
-        try:
-            return prepare(log, closed, found, now_ms=now_ms, keys_max=self._keys_max, went_on=self._pace.went_on)
-        except (DamagedFileError, CorruptBatchError) as error:
-            return None if self._is_damaged(log, closed, error) else now_ms + AGAIN_MS
-
-    def _rewritten(self, work: Work, group: tuple[Segment, ...]) -> CleanedSegment | bool:
-        """On the cleaner's thread: what takes the place of some segments; True: they stay; False: given up."""
-        self._pace.begin()
-        if not work.log.is_made_of(group):
-            return False
-        try:
-            return work.rewrite(group, went_on=self._pace.went_on) or True
-        except (DamagedFileError, CorruptBatchError) as error:
-            self._is_damaged(work.log, group, error)
-            return False
-
-    def _is_damaged(self, log: ReplicaLog, segments: tuple[Segment, ...], error: Exception) -> bool:
-        """Whether segments that cannot be read are in the log still: it is not compacted any more then."""
-        if not log.is_made_of(segments):
-            # They were truncated, or deleted, while they were read.
-            return False
-        self._uncleanable[log.key] = log
-        self._log.error(
-            "log cannot be compacted",
-            topic=log.topic,
-            partition=log.key.partition,
-            reason=str(error),
-            effect="it grows; delete the replica's folder while the broker is stopped, and it is copied anew",
-        )
-        return True
+            self._log.warning("log not compacted", topic=log.topic, partition=log.key.partition, reason=str(error))
+            ended = Ended(again_ms=self._clock.wall_ms() + AGAIN_MS)
+        self._read_bytes.add(under_way.read_bytes - read_bytes)
+        self._written_bytes.add(under_way.written_bytes - written_bytes)
+        if ended is None:
+            return
+        del self._passes[place]
+        if ended.is_damaged:
+            self._uncleanable[log.key] = log
+        self._due.set(log.key, ended.again_ms)

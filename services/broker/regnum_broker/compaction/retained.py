@@ -58,15 +58,16 @@ def keyed_records(batch: bytes, header: BatchHeader) -> Sequence[Keyed]:
 class Newest:
     """The newest records of the dirty part of a log: by key, and batches by producer."""
 
-    def __init__(self, *, begin: int, keys_max: int, producers: Mapping[int, ProducerEntry]) -> None:
+    def __init__(self, *, begin: int, keys_max: int, producers: Mapping[int, ProducerEntry], salt: int = 1) -> None:
         """Nothing is known yet.
 
         Args:
             begin: offset where the dirty part begins.
             keys_max: so many keys fit in.
             producers: who is known at the end of the log.
+            salt: of the map of keys.
         """
-        self._offsets: Final = OffsetMap(keys_max=keys_max)
+        self._offsets: Final = OffsetMap(keys_max=keys_max, salt=salt)
         self._producers: Final = producers
         self._batches: Final[dict[int, tuple[int, int]]] = {}
         self._begin: Final = begin

@@ -21,20 +21,18 @@ WRITE_BYTES: Final = 1024 * 1024
 """Bytes of batches in one write, or one batch."""
 
 
-def note_newest(newest: Newest, segments: Sequence[Segment], *, begin: int, went_on: Callable[[], None]) -> None:
-    """Note what is in segments from an offset on, as far as there is room.
+def note_newest(newest: Newest, segment: Segment, *, begin: int, went_on: Callable[[], None]) -> bool:
+    """Note what is in a segment from an offset on; returns whether there was room for all of it.
 
     Raises:
         CorruptBatchError: a batch cannot be read.
         DamagedFileError: a file is not what it was.
     """
-    for segment in segments:
-        if segment.next_offset <= begin:
-            continue
-        for header, batch in segment.batches():
-            if header.next_offset > begin and not newest.note(header, keyed_records(batch, header)):
-                return
-            went_on()
+    for header, batch in segment.batches():
+        if header.next_offset > begin and not newest.note(header, keyed_records(batch, header)):
+            return False
+        went_on()
+    return True
 
 
 def rewrite(

@@ -1,7 +1,9 @@
 """One compaction of one log, in the steps that the cleaner's thread does: what is newest, and each segment anew."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from regnum_records.errors import CorruptBatchError
 
@@ -50,50 +52,85 @@ def look(log: ReplicaLog, *, high_watermark: int, now_ms: int) -> tuple[tuple[Se
     return closed[: found.count], found
 
 
-def prepare(
-    log: ReplicaLog,
-    closed: tuple[Segment, ...],
-    found: Cleanable,
-    *,
-    now_ms: int,
-    keys_max: int,
-    went_on: Callable[[], None],
-) -> Work:
-    """Go through what is not compacted yet, and say what is to be done.
+class Noting:
+    """What is newest in the part of a log that is not compacted yet, learned from one segment after another."""
 
-    Args:
-        log: which.
-        closed: its segments that may be compacted.
-        found: what is known of them.
-        now_ms: milliseconds since 1970.
-        keys_max: so many keys are kept in memory.
-        went_on: called after each batch.
+    def __init__(
+        self, log: ReplicaLog, closed: tuple[Segment, ...], found: Cleanable, *, keys_max: int, salt: int = 1
+    ) -> None:
+        """Nothing is known yet.
 
-    Raises:
-        CorruptBatchError: a batch cannot be read, or has more records than there is memory for.
-        DamagedFileError: a file is not what it was.
-    """
-    begin, settings, cuts = found.dirty_offset, log.settings, log.cuts
-    newest = Newest(begin=begin, keys_max=min(keys_max, found.end_offset - begin), producers=log.producers.entries)
-    if closed and not log.is_made_of(closed):
-        raise DamagedSegmentError("segments were cut before they were read")
-    note_newest(newest, closed, begin=begin, went_on=went_on)
-    if newest.end <= begin:
-        raise CorruptBatchError(f"the batch at offset {begin} has more records than there is memory for")
-    within = [segment for segment in closed if segment.base_offset < newest.end]
-    groups: list[tuple[Segment, ...]] = []
-    for count in grouped([_facts(segment) for segment in within], size_bytes_max=settings.segment_bytes):
-        groups.append(tuple(within[:count]))
-        del within[:count]
-    done = deletions_done_until(log.cleaned, now_ms=now_ms, delete_retention_ms=settings.delete_retention_ms)
-    return Work(
-        log=log,
-        groups=tuple(groups),
-        retention=Retention(newest, deletions_done=done),
-        until=newest.end,
-        size_bytes=sum(segment.size_bytes for group in groups for segment in group),
-        cuts=cuts,
-    )
+        Args:
+            log: which.
+            closed: its segments that may be compacted.
+            found: what is known of them.
+            keys_max: so many keys are kept in memory.
+            salt: of the map of keys.
+
+        Raises:
+            DamagedFileError: the segments are not those of the log any more.
+        """
+        begin = found.dirty_offset
+        self.closed: Final = closed
+        """What may be compacted."""
+        self._log: Final = log
+        self._begin: Final = begin
+        self._cuts: Final = log.cuts
+        if closed and not log.is_made_of(closed):
+            raise DamagedSegmentError("segments were cut before they were read")
+        self._newest: Final = Newest(
+            begin=begin,
+            keys_max=min(keys_max, found.end_offset - begin),
+            producers=log.producers.entries,
+            salt=salt,
+        )
+        self._left: Final = deque(segment for segment in closed if segment.next_offset > begin)
+
+    @property
+    def next_bytes(self) -> int:
+        """Bytes of the segment that is next; 0: there is none."""
+        return self._left[0].size_bytes if self._left else 0
+
+    def step(self, *, went_on: Callable[[], None]) -> bool:
+        """Go through the next segment; returns whether all is known, or as much as there is room for.
+
+        Args:
+            went_on: called after each batch.
+
+        Raises:
+            CorruptBatchError: a batch cannot be read.
+            DamagedFileError: a file is not what it was.
+        """
+        if self._left and not note_newest(self._newest, self._left.popleft(), begin=self._begin, went_on=went_on):
+            self._left.clear()
+        return not self._left
+
+    def work(self, *, now_ms: int) -> Work:
+        """What is to be done by what is known.
+
+        Args:
+            now_ms: milliseconds since 1970.
+
+        Raises:
+            CorruptBatchError: a batch has more records than there is memory for.
+        """
+        log, newest, settings = self._log, self._newest, self._log.settings
+        if newest.end <= self._begin:
+            raise CorruptBatchError(f"the batch at offset {self._begin} has more records than there is memory for")
+        within = [segment for segment in self.closed if segment.base_offset < newest.end]
+        groups: list[tuple[Segment, ...]] = []
+        for count in grouped([_facts(segment) for segment in within], size_bytes_max=settings.segment_bytes):
+            groups.append(tuple(within[:count]))
+            del within[:count]
+        done = deletions_done_until(log.cleaned, now_ms=now_ms, delete_retention_ms=settings.delete_retention_ms)
+        return Work(
+            log=log,
+            groups=tuple(groups),
+            retention=Retention(newest, deletions_done=done),
+            until=newest.end,
+            size_bytes=sum(segment.size_bytes for group in groups for segment in group),
+            cuts=self._cuts,
+        )
 
 
 def _facts(segment: Segment) -> SegmentFacts:

@@ -1,0 +1,172 @@
+"""One log's compaction, a segment at a time: between two of them others have their turn.
+
+What takes long is a job of the cleaner's thread, and what changes the log a short job of the writer, one for each
+segment. What is given up in the middle has changed nothing but what is whole.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+from regnum_records.errors import CorruptBatchError
+from regnum_service.clock import Clock
+
+from regnum_broker.compaction.cleanable import AGAIN_MS
+from regnum_broker.compaction.pace import Pace
+from regnum_broker.compaction.work import Noting, Work, look
+from regnum_broker.log.disk.disk import DamagedFileError
+from regnum_broker.log.replica.replica import ReplicaLog
+from regnum_broker.log.replica.segment import Segment
+from regnum_broker.log.replica.swapping import CleanedSegment
+from regnum_broker.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a pass ended."""
+
+    again_ms: int | None
+    """When to look at the log again, milliseconds since 1970; None: when something is written."""
+    is_damaged: bool = False
+    """A batch of it cannot be read: it is not compacted any more."""
+
+
+class Pass:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self,
+        log: ReplicaLog,
+        *,
+        high_watermark: int,
+        keys_max: int,
+        salt: int,
+        storage: Storage,
+        pace: Pace,
+        clock: Clock,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            log: which.
+            high_watermark: everything below is committed.
+            keys_max: so many keys are kept in memory.
+            salt: of the map of keys.
+            storage: has the threads.
+            pace: of the cleaner's.
+            clock: source of time.
+        """
+        self.log: Final = log
+        """Which."""
+        self.read_bytes = self.written_bytes = 0
+        """Bytes of segments gone through so far, and of what was made of them."""
+        self._high_watermark: Final = high_watermark
+        self._keys_max: Final = keys_max
+        self._salt: Final = salt
+        self._storage: Final = storage
+        self._pace: Final = pace
+        self._clock: Final = clock
+        self._noting: Noting | None = None
+        self._work: Work | None = None
+        self._groups: Final[deque[tuple[Segment, ...]]] = deque()
+        self._after_bytes = 0
+        self._log: Final = structlog.get_logger("log cleaner")
+
+    async def step(self) -> Ended | None:
+        """Go through the next segment, or those that become one; None: there is more to do.
+
+        Raises:
+            CompactionStoppedError: the broker stops.
+            UnknownReplicaError: the log was deleted.
+            CorruptLogError: it cannot be used any more.
+            ResourceExhaustedError: no room for what is made of it.
+            DirectoryFailedError: the disk failed.
+        """
+        if not self.log.settings.is_compacted:
+            return Ended(again_ms=None)
+        if self._work is None:
+            ended = await self._storage.clean(self._noted)
+            if self._work is not None:
+                self._groups.extend(self._work.groups)
+            return ended
+        if self._groups:
+            return await self._rewrite(self._work, self._groups.popleft())
+        return await self._finish(self._work)
+
+    def _noted(self) -> Ended | None:
+        """On the cleaner's thread."""
+        log, now_ms = self.log, self._clock.wall_ms()
+        self._pace.begin()
+        closed: tuple[Segment, ...] = ()
+        try:
+            if self._noting is None:
+                closed, found = look(log, high_watermark=self._high_watermark, now_ms=now_ms)
+                if not found.is_due:
+                    return Ended(again_ms=found.again_ms)
+                self._noting = Noting(log, closed, found, keys_max=self._keys_max, salt=self._salt)
+            closed = self._noting.closed
+            self.read_bytes += self._noting.next_bytes
+            if self._noting.step(went_on=self._pace.went_on):
+                self._work = self._noting.work(now_ms=now_ms)
+        except (DamagedFileError, CorruptBatchError) as error:
+            return self._given_up(closed, error)
+        return None
+
+    async def _rewrite(self, work: Work, group: tuple[Segment, ...]) -> Ended | None:
+        made = await self._storage.clean(partial(self._rewritten, work, group))
+        if isinstance(made, Ended):
+            return made
+        size_bytes = sum(segment.size_bytes for segment in group)
+        self.read_bytes += size_bytes
+        if made is None:
+            self._after_bytes += size_bytes
+            return None
+        self.written_bytes += made.summary.size_bytes
+        self._after_bytes += made.summary.size_bytes
+        if not await self._storage.write(partial(self.log.swap, group, made, cuts=work.cuts)):
+            return Ended(again_ms=self._clock.wall_ms() + AGAIN_MS)
+        return None
+
+    def _rewritten(self, work: Work, group: tuple[Segment, ...]) -> CleanedSegment | Ended | None:
+        """On the cleaner's thread: what takes the place of some segments; None: they stay."""
+        self._pace.begin()
+        if not self.log.is_made_of(group):
+            return Ended(again_ms=self._clock.wall_ms() + AGAIN_MS)
+        try:
+            return work.rewrite(group, went_on=self._pace.went_on)
+        except (DamagedFileError, CorruptBatchError) as error:
+            return self._given_up(group, error)
+
+    async def _finish(self, work: Work) -> Ended:
+        storage, log = self._storage, self.log
+        if storage.directory.files_left:
+            storage.remove_files()
+        # Here, and not where appends wait for it.
+        await storage.clean(log.sync_swapped)
+        await storage.write(partial(log.note_cleaned, work.until, now_ms=self._clock.wall_ms(), cuts=work.cuts))
+        self._log.info(
+            "log compacted",
+            topic=log.topic,
+            partition=log.key.partition,
+            until=work.until,
+            bytes_before=work.size_bytes,
+            bytes_after=self._after_bytes,
+        )
+        # There may be more than there was memory for, or more by now.
+        return Ended(again_ms=self._clock.wall_ms())
+
+    def _given_up(self, segments: tuple[Segment, ...], error: Exception) -> Ended:
+        """Segments could not be read: they are not in the log any more, or the log is not compacted any more."""
+        if not segments or not self.log.is_made_of(segments):
+            # They were truncated, or deleted, while they were read.
+            return Ended(again_ms=self._clock.wall_ms() + AGAIN_MS)
+        self._log.error(
+            "log cannot be compacted",
+            topic=self.log.topic,
+            partition=self.log.key.partition,
+            reason=str(error),
+            effect="it grows; delete the replica's folder while the broker is stopped, and it is copied anew",
+        )
+        return Ended(again_ms=None, is_damaged=True)
