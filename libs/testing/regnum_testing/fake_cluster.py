@@ -268,6 +268,10 @@ class FakeBroker(
         """Metadata that this broker answers in place of the truth."""
         self.cut_off_at: dict[tuple[str, int], int] | None = None
         """Since it was cut off from all but clients: log ends by partition that it led then."""
+        self.throttles: deque[int] = deque()
+        """Throttle times, in milliseconds, of the next answers to Produce and Fetch."""
+        self.fetch_refusals: deque[RegnumError] = deque()
+        """What the next calls of Fetch fail with."""
         self.names_the_leader = False
         """Refusals say who leads."""
 
@@ -384,6 +388,8 @@ class FakeBroker(
         if cluster.before_produce is not None:
             await cluster.before_produce(self, request)
         answer = log_pb2.ProduceResponse()
+        if self.throttles:
+            answer.throttle_time_ms = self.throttles.popleft()
         if self.cut_off_at is not None:
             await asyncio.sleep(request.timeout_ms / 1000)
             raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "nobody confirmed it")
@@ -432,6 +438,8 @@ class FakeBroker(
         cluster = self.cluster
         cluster.calls["Fetch"] += 1
         await self._answering()
+        if self.fetch_refusals:
+            raise self.fetch_refusals.popleft()
         answer = self._fetch(request)
         if not any(
             result.record_batches or result.error_code or result.HasField("diverging_epoch")
@@ -446,6 +454,8 @@ class FakeBroker(
             for task in waiting:
                 task.cancel()
             answer = self._fetch(request)
+        if self.throttles:
+            answer.throttle_time_ms = self.throttles.popleft()
         return answer
 
     def _fetch(self, request: log_pb2.FetchRequest) -> log_pb2.FetchResponse:

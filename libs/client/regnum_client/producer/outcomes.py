@@ -31,6 +31,8 @@ class Outcomes:
         self._event: Final = asyncio.Event()
         self.batches_split = 0
         """Batches in whose place two others went."""
+        self.batches_throttled = 0
+        """Times that a leader had no room for a batch, and it was sent again."""
 
     @property
     def failure(self) -> BaseException | None:

@@ -270,6 +270,19 @@ class Producer:
         """
         return self._outcomes.batches_split
 
+    @property
+    def batches_throttled(self) -> int:
+        """Times that a leader had no room for a batch (THROTTLING_QUOTA_EXCEEDED), and it was sent again later.
+
+        Nothing is lost or doubled by it, and order is kept.
+        """
+        return self._outcomes.batches_throttled
+
+    @property
+    def throttle_time_s(self) -> float:
+        """Seconds for which leaders asked this producer to wait, for their memory or for a quota, all added up."""
+        return 0.0 if self._sender is None else self._sender.throttles.told_s
+
     def _choose(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
         if partition is not None:
             if not 0 <= partition < partitions:

@@ -24,12 +24,14 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, reason_of
+from regnum_service.status import from_status
 from regnum_telemetry import tracing
 
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.hints import hints_of
 from regnum_client.cluster.leaderless import Leaderless
 from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.lane import Batch
@@ -93,6 +95,8 @@ class Sender:
         self._calls: dict[ProduceCall, None] = {}
         self._calls_to: Counter[BrokerId] = Counter()
         self._unreachable: Final = UnreachableLeaders()
+        self.throttles: Final = Throttles()
+        """Leaders that asked for time."""
         self._expire_at_s = float("-inf")
         self._produce_calls: Final = ProduceCalls(
             connections,
@@ -202,10 +206,13 @@ class Sender:
         """When a leader takes a batch besides those gathered for it; infinity: when a call to it has ended."""
         if self._calls_to[leader] >= self._in_flight_max or gathered_bytes >= CALL_BYTES_MAX:
             return float("inf")
+        throttled_until_s = self.throttles.until_s(leader)
         out_of_reach_until_s = self._unreachable.pause_until_s(leader, view.incarnation_of(leader))
         if out_of_reach_until_s is None:
-            return float("-inf")
-        return float("inf") if gathered_bytes or self._calls_to[leader] else out_of_reach_until_s
+            return throttled_until_s
+        if gathered_bytes or self._calls_to[leader]:
+            return float("inf")
+        return max(out_of_reach_until_s, throttled_until_s)
 
     def _next_batch(self, partition: TopicPartition, route: Route, term: LeaderTerm) -> Batch[Receipt] | None:
         lane = route.lane
@@ -320,18 +327,27 @@ class Sender:
                     now_s=self._clock.monotonic(),
                     chance=self._chance.random(),
                 )
+            self._throttled(under_way, error)
             self._settle_all(items, code, error.message)
         else:
             self._unreachable.answered(under_way.leader)
+            self.throttles.answered(under_way.leader, response.throttle_time_ms, now_s=self._clock.monotonic())
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
             for place, (item, result) in enumerate(answered):
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
+                if result.error_code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+                    self._throttled(under_way, from_status(result.status))
                 self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
         finally:
             del self._calls[under_way]
             self._calls_to[under_way.leader] -= 1
             self._outcomes.wake()
+
+    def _throttled(self, under_way: ProduceCall, error: RegnumError | None) -> None:
+        """Wait as long as the leader says; it kept nothing, so the same batch goes again, with the same numbers."""
+        if error is not None:
+            self.throttles.refused(under_way.leader, error, now_s=self._clock.monotonic(), chance=self._chance.random())
 
     def _note_acknowledgement(self, item: Item, base_offset: int, cause: str, error: str) -> None:
         batch = item.batch
@@ -364,6 +380,10 @@ class Sender:
                 error = self._outages.recovered(item.partition)
                 # Right after the callbacks of the records' futures: the moment that the caller sees.
                 asyncio.get_running_loop().call_soon(self._note_acknowledgement, item, base_offset, cause, error)
+        elif code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+            # The leader is well, and says itself when to come again.
+            self._outcomes.batches_throttled += 1
+            route.trouble.last_answer = message
         elif code != errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER:
             # (A batch that came too early needs no pause: it waits for the one before it.)
             route.trouble.failed(

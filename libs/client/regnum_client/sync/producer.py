@@ -103,6 +103,16 @@ class Producer(Face[AsyncProducer]):
         """As ``batches_split`` of the async producer."""
         return self.bridge.client.batches_split
 
+    @property
+    def batches_throttled(self) -> int:
+        """As ``batches_throttled`` of the async producer."""
+        return self.bridge.client.batches_throttled
+
+    @property
+    def throttle_time_s(self) -> float:
+        """As ``throttle_time_s`` of the async producer."""
+        return self.bridge.client.throttle_time_s
+
     def close(self, *, wait_s: float | None = None) -> None:
         """Send what was handed over, wait for it (``wait_s`` at most), close the connections.
 

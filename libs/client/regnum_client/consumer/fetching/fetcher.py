@@ -28,6 +28,7 @@ from regnum_client.cluster.hints import hints_of
 from regnum_client.cluster.leaderless import Leaderless
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.offsets import OffsetLookup
+from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.arrivals import Arrivals
 from regnum_client.consumer.cursor import Chunk, Cursor
@@ -110,6 +111,7 @@ class Fetcher:
         self._looked_with = ClusterView()
         self._departures: Final = Departures[Cursor]()
         self._leaderless: Final = Leaderless()
+        self._throttles: Final = Throttles()
         self._silence: Final = Silence(quiet_s=QUIET_S)
         self._task: asyncio.Task[None] | None = None
 
@@ -206,7 +208,8 @@ class Fetcher:
             self._metadata.ask_about(
                 self._leaderless.take(now_s, still=departures.lacks_news, chance=self._chance.random())
             )
-        lines = [(leader, line) for leader, line in departures.lines() if self._polls_to[leader] < POLLS_MAX]
+        lines = [(leader, line) for leader, line in departures.lines() if self._may_be_asked(leader, now_s)]
+        again_s = min([again_s, *self._throttles.endings_s(now_s)])
         if lines:
             unread_bytes = self.arrivals.unread_bytes
             polled = {leader for leader, polls in self._polls_to.items() if polls}
@@ -219,6 +222,9 @@ class Fetcher:
             [again_s, departures.next_pause_s, self._leaderless.next_s, *(poll.look_s for poll in self._polls)]
         )
         return max(0.0, again_s - now_s)
+
+    def _may_be_asked(self, leader: BrokerId, now_s: float) -> bool:
+        return self._polls_to[leader] < POLLS_MAX and now_s >= self._throttles.until_s(leader)
 
     def _gathered(self, line: Place[Cursor], view: ClusterView) -> list[tuple[Cursor, int, LeaderTerm]]:
         """All partitions in line, with the leaderships to ask; from now on they wait for the answer."""
@@ -340,6 +346,7 @@ class Fetcher:
                 if not poll.abandoned or task is None or task.uncancel():
                     raise
             else:
+                self._throttles.answered(poll.leader, answer.throttle_time_ms, now_s=self._clock.monotonic())
                 answered = list(zip(poll.asked, answer.results, strict=True))
                 self._metadata.take_leaders(
                     hints_of((cursor.partition, term, result) for (cursor, _, term), result in answered)
@@ -365,9 +372,11 @@ class Fetcher:
             self._departures.enter(cursor.partition, cursor, answered=True)
 
     def _poll_failed(self, poll: Poll, error: RegnumError) -> None:
+        now_s = self._clock.monotonic()
         if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
             self._metadata.suspect(poll.address)
-        poll.leave_replica(self._clock.monotonic())
+        self._throttles.refused(poll.leader, error, now_s=now_s, chance=self._chance.random())
+        poll.leave_replica(now_s)
         for cursor, generation, term in poll.asked:
             if cursor.generation == generation and not poll.is_elsewhere(term):
                 self._intake.failed(cursor, term, error.code, error.message, whole_call=True)

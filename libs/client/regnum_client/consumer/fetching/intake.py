@@ -134,7 +134,8 @@ class Intake:
             where = f"{cursor.partition.topic}-{cursor.partition.partition}"
             self.give_up(cursor, code, f"{where}: {message}")
             return
-        refresh = traits.refresh_metadata or whole_call
+        throttled = code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+        refresh = traits.refresh_metadata or (whole_call and not throttled)
         now_s = self._clock.monotonic()
         cursor.trouble.failed(term, message, refresh=refresh, now_s=now_s, chance=self._chance.random())
         self._tell(cursor, code, message, now_s)
