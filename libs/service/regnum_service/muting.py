@@ -155,6 +155,11 @@ class Muting:
         """Seconds for which its calls are still held."""
         return self._mutes.left_s(connection, self._clock.monotonic())
 
+    async def until_over(self, connection: str) -> None:
+        """Return when the connection is not muted, however often it is muted meanwhile; for calls behind the gate."""
+        while (left_s := self.left_s(connection)) > 0.0:
+            await self._clock.sleep(left_s)
+
     async def enter(self, method: str, context: Context) -> "_Turn | None":
         """Return when the call's connection may go on. Raises RegnumError when too many wait."""
         if not self._mutes and not self._lines:
@@ -190,8 +195,7 @@ class Muting:
             try:
                 await line.turn.acquire()
                 undo.callback(line.turn.release)
-                while (left_s := self.left_s(connection)) > 0.0:
-                    await self._clock.sleep(left_s)
+                await self.until_over(connection)
             finally:
                 line.held -= 1
             remaining_s = context.time_remaining()

@@ -5,6 +5,7 @@ import random
 import uuid
 from collections.abc import Mapping
 from functools import partial
+from typing import Final
 
 import structlog
 from regnum.admin.v1 import admin_pb2_grpc, events_pb2_grpc
@@ -23,6 +24,7 @@ from regnum_service.detection import HealthWatchDetector, connect
 from regnum_service.errors import ExitStatus, StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
+from regnum_service.muting import Muting
 from regnum_service.poller import quiet_poller
 from regnum_service.server import CONTROL_BYTES_MAX, GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -43,7 +45,7 @@ from regnum_election.failpoints.channel import FailpointChannel
 from regnum_election.failpoints.failpoint import FailpointError
 from regnum_election.failpoints.store import FailpointStore
 from regnum_election.failpoints.trigger import FailpointTrigger, end_or_stop
-from regnum_election.health.gauges import show_controller
+from regnum_election.health.gauges import show_controller, show_muting
 from regnum_election.health.watch import Limits
 from regnum_election.history.log import EventLog
 from regnum_election.history.segments import folder_of
@@ -57,6 +59,9 @@ from regnum_election.settings import ElectionSettings
 from regnum_election.standby.channel import follow_events, follow_state
 from regnum_election.standby.event_follower import EventFollower
 from regnum_election.standby.follower import Follower
+
+UNREAD_BYTES_MAX: Final = 256 * 1024
+"""What gRPC takes of an admin call's message before somebody reads it: of calls that are held, 25 MiB a connection."""
 
 
 class ElectionService:
@@ -95,13 +100,16 @@ class ElectionService:
         self._log = structlog.get_logger("election").bind(election_id=settings.election_id)
         failpoint = settings.failpoint_file
         self._failpoints = None if failpoint is None else FailpointTrigger(failpoint, end_or_stop)
+        self._muting = Muting(clock)
+        admin = AdminServicer(self._role, muting=self._muting)
+        show_muting(self._metrics, self._muting, lambda: admin.held)
         self._servers = (
             GrpcServer(
                 Address.parse(settings.client_listen),
                 [
                     ServiceRegistration(
                         name="regnum.admin.v1.AdminService",
-                        servicer=AdminServicer(self._role),
+                        servicer=admin,
                         add_to_server=admin_pb2_grpc.add_AdminServiceServicer_to_server,
                     ),
                     ServiceRegistration(
@@ -112,6 +120,8 @@ class ElectionService:
                 ],
                 supervisor=supervisor,
                 request_bytes_max=CONTROL_BYTES_MAX,
+                gates=(self._muting,),
+                unread_bytes_max=UNREAD_BYTES_MAX,
                 listener="client",
                 metrics=self._metrics,
             ),

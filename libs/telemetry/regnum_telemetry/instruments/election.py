@@ -129,6 +129,25 @@ ADMISSIONS: Final = DEFINED.counter(
     labels=("decision", "by"),
 )
 
+MUTED_CONNECTIONS: Final = DEFINED.gauge(
+    "regnum.controller.muted.connections",
+    "{connections}",
+    "Connections of clients that are over their quota of mutations: their further calls are held",
+    kafka="kafka.server:type=ControllerMutation,attribute queue-size",
+)
+
+HELD_CALLS: Final = DEFINED.gauge(
+    "regnum.controller.held.calls",
+    "{calls}",
+    "Calls of muted connections that wait",
+)
+
+HELD_CALLS_REFUSED: Final = DEFINED.counter(
+    "regnum.controller.held.calls.refused",
+    "{calls}",
+    "Calls of muted connections that were refused: 100 of that connection waited, or the deadline had passed",
+)
+
 EVENTS_WRITTEN: Final = DEFINED.counter(
     "regnum.event.log.written",
     "{events}",

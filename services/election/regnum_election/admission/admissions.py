@@ -125,6 +125,12 @@ class Admissions:
         """Whether no quota process answers at present."""
         return self._stand_in.is_acting
 
+    def may_throttle(self, account: Account) -> bool:
+        """Whether a quota counts for a caller, or may, for all that is known before the quotas are read."""
+        if not self._book.is_read:
+            return True
+        return bool(limits_on(self._book.table.limits, account.user, account.client_id))
+
     async def applies_to(self, account: Account) -> bool:
         """Whether any quota counts for a caller; waits until the quotas are read."""
         table = await self._book.known()

@@ -79,6 +79,11 @@ class QuotaBook:
         """Newest change that was read or written."""
         return self._change
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the quotas were read."""
+        return self._read.is_set()
+
     def has_seen(self, announcement: str) -> bool:
         """Whether the quotas were read since somebody announced a change under that name."""
         return announcement in self._announced

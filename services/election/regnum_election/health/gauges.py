@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from regnum_service.clock import Clock
+from regnum_service.muting import Muting
 from regnum_telemetry.instruments import election as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
@@ -100,3 +101,10 @@ def show_controller(metrics: Metrics, reigning: Callable[[], Reigning | None], c
 def _oldest_first(health: HealthWatch) -> list[BrokerOrders]:
     """Where there are more than are shown, the oldest are."""
     return sorted(health.orders, key=lambda orders: orders.oldest_s)
+
+
+def show_muting(metrics: Metrics, muting: Muting, held: Callable[[], int]) -> None:
+    """Let the metrics read which connections have to wait, and how many calls wait with them (``held``)."""
+    metrics.observe(instruments.MUTED_CONNECTIONS, lambda: muting.connections)
+    metrics.observe(instruments.HELD_CALLS, held)
+    metrics.observe(instruments.HELD_CALLS_REFUSED, lambda: muting.refused)

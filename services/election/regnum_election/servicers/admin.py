@@ -5,31 +5,19 @@ from typing import Any, Final
 
 import grpc
 from regnum.admin.v1 import admin_pb2
-from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerId
-from regnum_service.errors import RegnumError
-from regnum_service.item_errors import item_status
-from regnum_service.slices import Turns, slices
+from regnum_service.slices import Turns
 
-from regnum_election.admission.quota_changes import EntityChange
-from regnum_election.admission.quota_messages import (
-    ENTITIES_MAX,
-    entity_change,
-    entity_message,
-    entity_of,
-    page_of_quotas,
-)
 from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
-from regnum_election.decisions.rejection import Rejection
 from regnum_election.health.messages import describe_health, partitions_named
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
 from regnum_election.reassignment import messages as reassignment_messages
 from regnum_election.reassignment.calls import PARTITIONS_MAX as REASSIGNED_MAX
 from regnum_election.reassignment.calls import ReassignmentRequest
 from regnum_election.recovery.messages import recovery_request, recovery_response
-from regnum_election.servicers.callers import account_of, wait_s, who_asks
-from regnum_election.servicers.mending import MendingServicer
+from regnum_election.servicers.callers import ITEMS_PER_TURN, account_of, check_count, wait_s, who_asks
+from regnum_election.servicers.quotas import QuotaAdminServicer
 from regnum_election.servicers.topic_results import creation_results, deletion_results, partitions_results
 from regnum_election.topics.requests import PARTITIONS_MAX, DeletionRequest, TopicRequest
 
@@ -45,38 +33,39 @@ CREATE_PARTITIONS_STRICT_SINCE: Final = 3
 TOPICS_MAX: Final = 10_000
 """Topics of one call."""
 
-ITEMS_PER_TURN: Final = 2_000
-"""Topics, entities or replicas put into other words between two turns of the event loop (safety rule S22)."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class AdminServicer(MendingServicer):
-    """Changes to topics, partitions, quotas and settings, and what the room next door serves."""
+class AdminServicer(QuotaAdminServicer):
+    """Changes to topics, partitions and settings, and what the modules next door serve."""
 
     async def CreateTopics(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.CreateTopicsRequest, context: Context
     ) -> admin_pb2.CreateTopicsResponse:
         """Create topics, each on its own."""
         controller = await self._role.controller()
-        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        check_count(len(request.topics), TOPICS_MAX, "topics")
         turns = Turns(ITEMS_PER_TURN)
         requests = [await _topic_request(topic, turns) for topic in request.topics]
-        answered = await controller.topics.create(
-            requests,
-            validate_only=request.validate_only,
-            wait_s=wait_s(request.timeout_ms, context),
-            account=account_of(request.header, strict_since=CREATE_STRICT_SINCE),
-        )
+        account = account_of(request.header, strict_since=CREATE_STRICT_SINCE)
+        async with self._in_turn(controller, account, context):
+            answered = await controller.topics.create(
+                requests,
+                validate_only=request.validate_only,
+                wait_s=wait_s(request.timeout_ms, context),
+                account=account,
+            )
+            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         results = await creation_results(request.topics, answered, turns)
-        return admin_pb2.CreateTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
+        return admin_pb2.CreateTopicsResponse(results=results, throttle_time_ms=throttle_ms)
 
     async def DeleteTopics(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.DeleteTopicsRequest, context: Context
     ) -> admin_pb2.DeleteTopicsResponse:
         """Delete topics, each on its own."""
         controller = await self._role.controller()
-        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        check_count(len(request.topics), TOPICS_MAX, "topics")
         requests: list[DeletionRequest] = []
         turns = Turns(ITEMS_PER_TURN)
         for topic in request.topics:
@@ -84,20 +73,23 @@ class AdminServicer(MendingServicer):
                 DeletionRequest(name=topic.name, topic_id=topic.topic_id, mutation=topic.mutation_id or None)
             )
             await turns.took()
-        answered = await controller.topics.delete(
-            requests,
-            wait_s=wait_s(request.timeout_ms, context),
-            account=account_of(request.header, strict_since=DELETE_STRICT_SINCE),
-        )
+        account = account_of(request.header, strict_since=DELETE_STRICT_SINCE)
+        async with self._in_turn(controller, account, context):
+            answered = await controller.topics.delete(
+                requests,
+                wait_s=wait_s(request.timeout_ms, context),
+                account=account,
+            )
+            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         results = await deletion_results(request.topics, answered, turns)
-        return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=_throttle_ms(answered.throttle_ms))
+        return admin_pb2.DeleteTopicsResponse(results=results, throttle_time_ms=throttle_ms)
 
     async def CreatePartitions(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.CreatePartitionsRequest, context: Context
     ) -> admin_pb2.CreatePartitionsResponse:
         """Add partitions, to each topic on its own."""
         controller = await self._role.controller()
-        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        check_count(len(request.topics), TOPICS_MAX, "topics")
         turns = Turns(ITEMS_PER_TURN)
         requests = [
             AdditionRequest(
@@ -108,16 +100,19 @@ class AdminServicer(MendingServicer):
             )
             for topic in request.topics
         ]
-        answered = await controller.partitions.add(
-            requests,
-            validate_only=request.validate_only,
-            wait_s=wait_s(request.timeout_ms, context),
-            account=account_of(request.header, strict_since=CREATE_PARTITIONS_STRICT_SINCE),
-            who=who_asks(request.header, context),
-        )
+        account = account_of(request.header, strict_since=CREATE_PARTITIONS_STRICT_SINCE)
+        async with self._in_turn(controller, account, context):
+            answered = await controller.partitions.add(
+                requests,
+                validate_only=request.validate_only,
+                wait_s=wait_s(request.timeout_ms, context),
+                account=account,
+                who=who_asks(request.header, context),
+            )
+            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         return admin_pb2.CreatePartitionsResponse(
             results=await partitions_results(request.topics, answered, turns),
-            throttle_time_ms=_throttle_ms(answered.throttle_ms),
+            throttle_time_ms=throttle_ms,
         )
 
     async def DeletePartitions(  # noqa: N802 - the name in the proto
@@ -125,11 +120,11 @@ class AdminServicer(MendingServicer):
     ) -> admin_pb2.DeletePartitionsResponse:
         """Remove partitions, of each topic on its own."""
         controller = await self._role.controller()
-        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        check_count(len(request.topics), TOPICS_MAX, "topics")
         turns = Turns(ITEMS_PER_TURN)
         requests: list[RemovalRequest] = []
         for topic in request.topics:
-            _check_count(len(topic.partitions), PARTITIONS_MAX, "partitions of one topic")
+            check_count(len(topic.partitions), PARTITIONS_MAX, "partitions of one topic")
             numbers = tuple(topic.partitions)
             requests.append(
                 RemovalRequest(
@@ -137,59 +132,20 @@ class AdminServicer(MendingServicer):
                 )
             )
             await turns.took(1 + len(numbers))
-        answered = await controller.partitions.remove(
-            requests,
-            validate_only=request.validate_only,
-            wait_s=wait_s(request.timeout_ms, context),
-            account=account_of(request.header, strict_since=0),
-            who=who_asks(request.header, context),
-        )
+        account = account_of(request.header, strict_since=0)
+        async with self._in_turn(controller, account, context):
+            answered = await controller.partitions.remove(
+                requests,
+                validate_only=request.validate_only,
+                wait_s=wait_s(request.timeout_ms, context),
+                account=account,
+                who=who_asks(request.header, context),
+            )
+            throttle_ms = self._told_to_wait(answered.throttle_ms, context)
         return admin_pb2.DeletePartitionsResponse(
             results=await partitions_results(request.topics, answered, turns),
-            throttle_time_ms=_throttle_ms(answered.throttle_ms),
+            throttle_time_ms=throttle_ms,
         )
-
-    async def AlterClientQuotas(  # noqa: N802 - the name in the proto
-        self, request: admin_pb2.AlterClientQuotasRequest, context: Context
-    ) -> admin_pb2.AlterClientQuotasResponse:
-        """Set and remove quotas, each entity on its own."""
-        controller = await self._role.controller()
-        _check_count(len(request.alterations), ENTITIES_MAX, "entities")
-        changes: list[EntityChange | Rejection] = []
-        turns = Turns(ITEMS_PER_TURN)
-        for alteration in request.alterations:
-            changes.append(entity_change(alteration))
-            await turns.took(1 + len(alteration.operations))
-        outcomes = await controller.quota_calls.alter(
-            changes, validate_only=request.validate_only, wait_s=wait_s(0, context)
-        )
-        response = admin_pb2.AlterClientQuotasResponse()
-        for alteration, refused in zip(request.alterations, outcomes, strict=True):
-            response.results.add(
-                entity=alteration.entity,
-                error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
-                error_message="" if refused is None else refused.message,
-                status=None if refused is None else item_status(refused.code, refused.message),
-            )
-            await turns.took()
-        return response
-
-    async def DescribeClientQuotas(  # noqa: N802 - the name in the proto
-        self, request: admin_pb2.DescribeClientQuotasRequest, context: Context
-    ) -> admin_pb2.DescribeClientQuotasResponse:
-        """All quotas, or those of one entity."""
-        controller = await self._role.controller()
-        entity = entity_of(request.entity) if request.HasField("entity") else None
-        if isinstance(entity, Rejection):
-            raise RegnumError(entity.code, entity.message)
-        found = await controller.quota_calls.describe(entity, wait_s=wait_s(0, context))
-        page, following = await page_of_quotas(found, token=request.page_token, size=request.page_size)
-        response = admin_pb2.DescribeClientQuotasResponse(next_page_token=following)
-        async for some in slices(page, ITEMS_PER_TURN):
-            response.quotas.extend(
-                admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in some
-            )
-        return response
 
     async def RecoverPartitions(  # noqa: N802 - the name in the proto
         self, request: admin_pb2.RecoverPartitionsRequest, context: Context
@@ -206,7 +162,7 @@ class AdminServicer(MendingServicer):
     ) -> admin_pb2.AlterPartitionReassignmentsResponse:
         """Move partitions, each on its own."""
         controller = await self._role.controller()
-        _check_count(len(request.partitions), REASSIGNED_MAX, "partitions")
+        check_count(len(request.partitions), REASSIGNED_MAX, "partitions")
         wanted = await reassignment_messages.requests_of(request)
         done = iter(
             await controller.reassignments.alter(
@@ -226,7 +182,7 @@ class AdminServicer(MendingServicer):
     ) -> admin_pb2.ListPartitionReassignmentsResponse:
         """Partitions that move, and how far they are."""
         controller = await self._role.controller()
-        _check_count(len(request.topics), TOPICS_MAX, "topics")
+        check_count(len(request.topics), TOPICS_MAX, "topics")
         found = await controller.reassignments.ongoing(request.topics, token=request.page_token, size=request.page_size)
         return await reassignment_messages.list_response(found, controller.picture)
 
@@ -252,7 +208,7 @@ class AdminServicer(MendingServicer):
     ) -> admin_pb2.IncrementalAlterConfigsResponse:
         """Change settings, each resource on its own."""
         controller = await self._role.controller()
-        _check_count(len(request.alterations), RESOURCES_MAX, "resources")
+        check_count(len(request.alterations), RESOURCES_MAX, "resources")
         outcomes = await controller.configs.alter(
             [alteration_of(alteration) for alteration in request.alterations],
             validate_only=request.validate_only,
@@ -267,7 +223,7 @@ class AdminServicer(MendingServicer):
     ) -> bytes:
         """Settings as they are in force: a DescribeConfigsResponse."""
         controller = await self._role.controller()
-        _check_count(len(request.resources), RESOURCES_MAX, "resources")
+        check_count(len(request.resources), RESOURCES_MAX, "resources")
         found = await controller.configs.describe(
             [resource_of(resource) for resource in request.resources],
             token=request.page_token,
@@ -283,16 +239,6 @@ class AdminServicer(MendingServicer):
         """What is wrong with the cluster."""
         controller = await self._role.controller()
         return await describe_health(controller.health, most=partitions_named(request))
-
-
-def _check_count(count: int, count_max: int, what: str) -> None:
-    if count > count_max:
-        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {count_max} {what}: split the request")
-
-
-def _throttle_ms(throttle_ms: int) -> int:
-    """What the message can carry: at most 24 days."""
-    return min(throttle_ms, 2**31 - 1)
 
 
 async def _topic_request(topic: admin_pb2.NewTopic, turns: Turns) -> TopicRequest:

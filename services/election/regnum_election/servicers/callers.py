@@ -16,6 +16,9 @@ DEFAULT_WAIT_S: Final = 30.0
 CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
 """Characters of a client id that count: with so many it can have no quota of its own."""
 
+ITEMS_PER_TURN: Final = 2_000
+"""Topics, entities or replicas put into other words between two turns of the event loop (safety rule S22)."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -42,3 +45,9 @@ def who_asks(header: types_pb2.RequestHeader, context: Context) -> str:
     """Who asks, for the log."""
     account = account_of(header, strict_since=0)
     return f"user {account.user}, client id {account.client_id!r}, at {context.peer()}"
+
+
+def check_count(count: int, count_max: int, what: str) -> None:
+    """Raise RegnumError INVALID_REQUEST for more than a call may bring."""
+    if count > count_max:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"more than {count_max} {what}: split the request")

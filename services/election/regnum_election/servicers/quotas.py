@@ -1,0 +1,100 @@
+"""AdminService, the part about quotas: what is set, who uses what, and connections that have to wait."""
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Final
+
+from regnum.admin.v1 import admin_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import RegnumError
+from regnum_service.item_errors import item_status
+from regnum_service.muting import Muting
+from regnum_service.slices import Turns, slices
+
+from regnum_election.admission.quota_changes import EntityChange
+from regnum_election.admission.quota_messages import (
+    ENTITIES_MAX,
+    entity_change,
+    entity_message,
+    entity_of,
+    page_of_quotas,
+)
+from regnum_election.admission.stand_in import Account
+from regnum_election.candidacy.role import ControllerRole
+from regnum_election.controller import Controller
+from regnum_election.decisions.rejection import Rejection
+from regnum_election.servicers.callers import ITEMS_PER_TURN, check_count, wait_s
+from regnum_election.servicers.leaders import Context
+from regnum_election.servicers.mending import MendingServicer
+from regnum_election.servicers.turns import ConnectionTurns
+
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""Longest throttle time that an answer can carry: 24 days."""
+
+
+class QuotaAdminServicer(MendingServicer):
+    """Quotas."""
+
+    def __init__(self, role: ControllerRole, *, muting: Muting | None = None) -> None:
+        """Only assigns. ``muting``: holds up connections that have to wait; None: none is held up."""
+        super().__init__(role)
+        self._muting: Final = muting
+        self._turns: Final = None if muting is None else ConnectionTurns(muting)
+
+    @property
+    def held(self) -> int:
+        """Calls that wait because their connections have to."""
+        return 0 if self._muting is None or self._turns is None else self._muting.held + self._turns.waiting
+
+    def _in_turn(self, controller: Controller, account: Account, context: Context) -> AbstractAsyncContextManager[None]:
+        """What a change runs within: its turn, where it can be throttled and not be refused."""
+        if account.strict or self._turns is None or not controller.quotas.admissions.may_throttle(account):
+            return nullcontext()
+        return self._turns.of(context.peer())
+
+    def _told_to_wait(self, throttle_ms: int, context: Context) -> int:
+        """What the answer says of a throttle time; the further calls of its connection are held for so long."""
+        if throttle_ms > 0 and self._muting is not None:
+            self._muting.mute(context.peer(), throttle_ms / 1000)
+        return min(throttle_ms, THROTTLE_MS_MAX)
+
+    async def AlterClientQuotas(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.AlterClientQuotasRequest, context: Context
+    ) -> admin_pb2.AlterClientQuotasResponse:
+        """Set and remove quotas, each entity on its own."""
+        controller = await self._role.controller()
+        check_count(len(request.alterations), ENTITIES_MAX, "entities")
+        changes: list[EntityChange | Rejection] = []
+        turns = Turns(ITEMS_PER_TURN)
+        for alteration in request.alterations:
+            changes.append(entity_change(alteration))
+            await turns.took(1 + len(alteration.operations))
+        outcomes = await controller.quota_calls.alter(
+            changes, validate_only=request.validate_only, wait_s=wait_s(0, context)
+        )
+        response = admin_pb2.AlterClientQuotasResponse()
+        for alteration, refused in zip(request.alterations, outcomes, strict=True):
+            response.results.add(
+                entity=alteration.entity,
+                error_code=errors_pb2.ERROR_CODE_NONE if refused is None else refused.code,
+                error_message="" if refused is None else refused.message,
+                status=None if refused is None else item_status(refused.code, refused.message),
+            )
+            await turns.took()
+        return response
+
+    async def DescribeClientQuotas(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DescribeClientQuotasRequest, context: Context
+    ) -> admin_pb2.DescribeClientQuotasResponse:
+        """All quotas, or those of one entity."""
+        controller = await self._role.controller()
+        entity = entity_of(request.entity) if request.HasField("entity") else None
+        if isinstance(entity, Rejection):
+            raise RegnumError(entity.code, entity.message)
+        found = await controller.quota_calls.describe(entity, wait_s=wait_s(0, context))
+        page, following = await page_of_quotas(found, token=request.page_token, size=request.page_size)
+        response = admin_pb2.DescribeClientQuotasResponse(next_page_token=following)
+        async for some in slices(page, ITEMS_PER_TURN):
+            response.quotas.extend(
+                admin_pb2.QuotaDescription(entity=entity_message(one), values=values) for one, values in some
+            )
+        return response
