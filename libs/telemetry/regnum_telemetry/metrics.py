@@ -93,7 +93,7 @@ class Metrics:
     def __init__(self) -> None:
         self._counters: Final[dict[Instrument, dict[Labels, Counter]]] = {}
         self._histograms: Final[dict[Instrument, dict[Labels, Histogram]]] = {}
-        self._reads: Final[dict[Instrument, tuple[Read, ...]]] = {}
+        self._reads: Final[dict[Instrument, tuple[tuple[Read, int], ...]]] = {}
 
     def counter(self, instrument: Instrument, *labels: str) -> Counter:
         """The counter with these labels; made when there is none. Raises ValueError for another kind or number."""
@@ -123,15 +123,15 @@ class Metrics:
             value = read()
             return () if value is None else (((), value),)
 
-        self._reads[instrument] = (readings,)
+        self._reads[instrument] = ((readings, 1),)
 
-    def observe_all(self, instrument: Instrument, read: Read) -> None:
-        """The same with labels; of more than SERIES_MAX the first are shown."""
-        self._reads[instrument] = (read,)
+    def observe_all(self, instrument: Instrument, read: Read, *, most: int = SERIES_MAX) -> None:
+        """The same with labels; of more than ``most`` the first are shown."""
+        self._reads[instrument] = ((read, most),)
 
     def observe_also(self, instrument: Instrument, read: Read) -> None:
         """The same, besides what is observed there already: of several parts of a process that show other labels."""
-        self._reads[instrument] = (*self._reads.get(instrument, ()), read)
+        self._reads[instrument] = (*self._reads.get(instrument, ()), (read, SERIES_MAX))
 
     def read(self) -> list[Reading]:
         """Everything as of now, in no order. Any thread; raises what a gauge raises."""
@@ -151,7 +151,7 @@ class Metrics:
         readings.extend(
             Reading(
                 instrument=instrument,
-                numbers=tuple(islice(chain.from_iterable(look() for look in looks), SERIES_MAX)),
+                numbers=tuple(chain.from_iterable(islice(look(), most) for look, most in looks)),
             )
             for instrument, looks in tuple(self._reads.items())
         )

@@ -42,6 +42,7 @@ TITLES: Final = {
     "metadata": "Metadata",
     "quota": "Quota",
     "broker": "Broker",
+    "topics": "Broker, by topic",
     "groups": "Broker: consumer groups",
 }
 """Titles of the modules that define metrics."""

@@ -23,6 +23,7 @@ from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.cluster.contacts import ContactWatch
@@ -39,7 +40,7 @@ from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.offset_map import BYTES_FOR_KEY
 from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.gauges import show_broker, show_limits
+from regnum_broker.gauges import show_broker, show_limits, show_standing
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from regnum_broker.groups.decisions.offsets import OffsetLimits
@@ -50,6 +51,7 @@ from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
+from regnum_broker.log_sizes import LogSizing
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
 from regnum_broker.replication.follower import Fetchers, LeaderStream
 from regnum_broker.replication.isr_writer import IsrWriter
@@ -78,6 +80,7 @@ from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.serving.producer_ids import ProducerIds
 from regnum_broker.serving.replica_descriptions import ReplicaDescriber
+from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.settings import BrokerSettings
 from regnum_broker.storage import Storage
 
@@ -121,6 +124,7 @@ class Broker:
         self._limits: Final = ClientLimits(
             held_max=settings.queued_max_request_bytes, connection_held_max=settings.connection_queued_max_bytes
         )
+        self._traffic: Final = TopicTraffic(topics_max=settings.metrics_topics_max, clock=clock, metrics=self._metrics)
         self._sessions: Final = Sessions(open_session, clock)
         self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
 
@@ -198,6 +202,7 @@ class Broker:
                         clock=clock,
                         throttle=self._throttle.sending,
                         fresh=self._fresh,
+                        sent_bytes=self._metrics.counter(instruments.REPLICATION_BYTES_OUT),
                     ),
                     replicas=replicas,
                     held=self._limits.held,
@@ -214,6 +219,7 @@ class Broker:
             supervisor=supervisor,
             fresh=self._fresh,
             metrics=self._metrics,
+            traffic=self._traffic,
         )
         client = _client_server(
             self._listeners["client"],
@@ -225,7 +231,9 @@ class Broker:
                 name="regnum.broker.v1.LogService",
                 servicer=LogServicer(
                     producing=producing,
-                    fetching=_fetching(self._settings, replicas, leaders, storage, fetchers, clock, self._metrics),
+                    fetching=_fetching(
+                        self._settings, replicas, leaders, storage, fetchers, clock, self._metrics, self._traffic
+                    ),
                     offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
                     describing=ReplicaDescriber(replicas=replicas, storage=storage),
                     deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
@@ -258,7 +266,7 @@ class Broker:
         supervisor.start("session", sessions.run())
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
-        supervisor.start("loop lag", LoopLag(clock, period_s=LOOP_LAG_PERIOD_S, metrics=self._metrics).run())
+        show_standing(self._metrics, fence, cache, lambda: lifeline.is_open)
         self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
         self._start_upkeep(checkpointing, offline, storage)
         registering = Registrar(
@@ -405,8 +413,10 @@ class Broker:
         self._supervisor.start("strays", strays.run())
 
     def _start_watches(self, *, sessions: Sessions, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
-        """What looks by the clock at who is heard, and who is not."""
+        """What looks by the clock at who is heard, who is not, and how late this process is."""
         replicas, clock, lag_s = self.replicas, self._clock, self._settings.replica_lag_s
+        loop_lag = LoopLag(clock, period_s=LOOP_LAG_PERIOD_S, metrics=self._metrics)
+        self._supervisor.start("loop lag", loop_lag.run())
         isolation = IsolationWatch(
             replicas=replicas,
             session_lost=lambda: sessions.store is None,
@@ -430,6 +440,7 @@ class Broker:
             clock=self._clock,
             move_start=mover.ask,
             throttle=self._throttle.taking,
+            received_bytes=self._metrics.counter(instruments.REPLICATION_BYTES_IN),
         )
 
     async def _open_storage(self) -> Storage:
@@ -442,6 +453,7 @@ class Broker:
         storage.start()
         show_broker(self._metrics, self.replicas, storage)
         show_limits(self._metrics, self._limits)
+        LogSizing(storage, self._traffic, self._clock).show(self._metrics)
         return storage
 
 
@@ -509,6 +521,7 @@ def _fetching(
     fetchers: Fetchers,
     clock: Clock,
     metrics: Metrics,
+    traffic: TopicTraffic,
 ) -> FetchHandler:
     nearby = NearbyReplicas(
         replicas,
@@ -518,5 +531,11 @@ def _fetching(
         clock=clock,
     )
     return FetchHandler(
-        replicas=replicas, leaders=leaders, storage=storage, nearby=nearby, clock=clock, metrics=metrics
+        replicas=replicas,
+        leaders=leaders,
+        storage=storage,
+        nearby=nearby,
+        clock=clock,
+        metrics=metrics,
+        traffic=traffic,
     )

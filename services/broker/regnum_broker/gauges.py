@@ -1,13 +1,15 @@
 """What a broker shows of itself: numbers that are there, read by the thread that somebody asks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Labels, Metrics
 
+from regnum_broker.cluster.fence import Fence
 from regnum_broker.limits.held_bytes import Purpose
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.replication.replicas import Replicas
+from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.storage import Storage
 
 
@@ -52,3 +54,11 @@ def show_limits(metrics: Metrics, limits: ClientLimits) -> None:
     metrics.observe(instruments.CLIENT_BYTES_HELD_PEAK, lambda: held.total_peak)
     metrics.observe(instruments.CLIENT_BYTES_MAX, lambda: held.total_max)
     metrics.observe(instruments.CALLS_UNREAD, lambda: intake.calls)
+
+
+def show_standing(metrics: Metrics, fence: Fence, cache: MetadataCache, lifeline_open: Callable[[], bool]) -> None:
+    """Let the metrics read how a broker stands with the controller: registered, heard, and told what."""
+    metrics.observe(instruments.REGISTERED, lambda: 0 if fence.identity is None else 1)
+    metrics.observe(instruments.LIFELINE_OPEN, lambda: 1 if lifeline_open() else 0)
+    metrics.observe(instruments.METADATA_EPOCH, lambda: cache.position.epoch or None)
+    metrics.observe(instruments.METADATA_APPLIED, lambda: cache.position.number or None)

@@ -83,6 +83,13 @@ class BrokerSettings(ServiceSettings):
         ge=1.0,
         description="Seconds without an answer to one operation after which the disk hangs, and the broker ends.",
     )
+    metrics_topics_max: int = Field(
+        default=100,
+        ge=0,
+        le=1_000,
+        description="Topics that metrics show by name: those that had traffic first; the rest is shown together. With "
+        "0, metrics say no names.",
+    )
     reserve_bytes: int = Field(
         default=16 * 1024 * 1024,
         ge=0,

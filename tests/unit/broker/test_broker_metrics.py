@@ -10,19 +10,21 @@ from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
 from regnum_broker.gauges import show_broker
+from regnum_broker.log_sizes import LogSizing
 from regnum_broker.replication.partition import Following
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 from regnum_broker.writer_times import WriterTimes, name_of
 from regnum_model.ids import LeaderEpoch
 from regnum_records.header import count_records
 from regnum_service.supervisor import Supervisor
-from regnum_telemetry.instruments import Instrument
+from regnum_telemetry.instruments import Instrument, topics
 from regnum_telemetry.instruments import broker as instruments
-from regnum_telemetry.metrics import Labels, Metrics
+from regnum_telemetry.metrics import OTHER, Labels, Metrics
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.leading_replicas import FOLLOWER, LEADER, LeadingReplicas
@@ -35,6 +37,9 @@ class Broker:
     def __init__(self, leading: LeadingReplicas) -> None:
         self.metrics = Metrics()
         self.leading = leading
+        self.traffic = TopicTraffic(topics_max=2, clock=leading.clock, metrics=self.metrics)
+        self.sizing = LogSizing(leading.storage, self.traffic, leading.clock)
+        self.sizing.show(self.metrics)
         leaders = CurrentLeaders(leading.replicas, MetadataCache(Fence(), leading.replicas.learn_listeners))
         self.producing = ProduceHandler(
             replicas=leading.replicas,
@@ -44,9 +49,14 @@ class Broker:
             batch_bytes_max=1 << 20,
             supervisor=Supervisor("test"),
             metrics=self.metrics,
+            traffic=self.traffic,
         )
         self.fetching = FetchHandler(
-            replicas=leading.replicas, leaders=leaders, storage=leading.storage, metrics=self.metrics
+            replicas=leading.replicas,
+            leaders=leaders,
+            storage=leading.storage,
+            metrics=self.metrics,
+            traffic=self.traffic,
         )
         show_broker(self.metrics, leading.replicas, leading.storage)
 
@@ -94,6 +104,9 @@ async def test_what_is_appended_is_counted_once_and_what_is_refused_is_not(broke
     ]
     assert broker.numbers(instruments.RECORDS_IN) == {(): 5}
     assert broker.numbers(instruments.BATCHES_REFUSED) == {(): 2}
+    assert broker.numbers(instruments.PRODUCE_ERRORS) == {("CORRUPT_MESSAGE",): 1, ("UNKNOWN_TOPIC_OR_PARTITION",): 1}
+    assert broker.numbers(topics.TOPIC_RECORDS_IN) == {(OTHER,): 0, ("t",): 5}
+    assert broker.numbers(topics.TOPIC_BYTES_IN)["t",] == broker.numbers(instruments.BYTES_IN)[()]
     assert broker.count(instruments.PRODUCE_DURATION) == 2
 
 
@@ -107,6 +120,37 @@ async def test_what_consumers_get_is_counted_in_either_form(broker: Broker) -> N
         assert broker.numbers(instruments.RECORDS_OUT) == {(): records}
     assert broker.numbers(instruments.BYTES_OUT)[()] > len(batch)
     assert broker.count(instruments.FETCH_DURATION) == 2
+    assert broker.numbers(topics.TOPIC_RECORDS_OUT) == {(OTHER,): 0, ("t",): 6}
+    assert broker.numbers(topics.TOPIC_BYTES_OUT)["t",] == broker.numbers(instruments.BYTES_OUT)[()]
+    nowhere = log_pb2.FetchPartition(topic="elsewhere", partition=0, offset=0)
+    beyond = log_pb2.FetchPartition(topic="t", partition=0, offset=99)
+    await broker.fetching.fetch(log_pb2.FetchRequest(partitions=[nowhere, beyond]))
+    assert broker.numbers(instruments.FETCH_ERRORS) == {
+        ("UNKNOWN_TOPIC_OR_PARTITION",): 1,
+        ("OFFSET_OUT_OF_RANGE",): 1,
+    }
+
+
+async def test_a_consumer_that_is_streamed_to_counts_as_one_that_asks(broker: Broker) -> None:
+    batch = batch_of(b"a", b"b")
+    await broker.produce(batch)
+    stream = broker.fetching.consume(log_pb2.ConsumeRequest(topic="t", partition=0, offset=0))
+    await anext(stream)
+    assert broker.numbers(topics.TOPIC_RECORDS_OUT)["t",] == broker.numbers(instruments.RECORDS_OUT)[()] == 2
+    await stream.aclose()
+    refused = broker.fetching.consume(log_pb2.ConsumeRequest(topic="elsewhere", partition=0, offset=0))
+    assert len([answer async for answer in refused]) == 1
+    assert broker.numbers(instruments.FETCH_ERRORS) == {("UNKNOWN_TOPIC_OR_PARTITION",): 1}
+
+
+async def test_what_logs_take_is_added_up_once_for_all_that_ask(broker: Broker) -> None:
+    batch = batch_of(b"a", b"b", b"c")
+    await broker.produce(batch, batch)
+    broker.metrics.read()
+    assert broker.numbers(instruments.LOG_SIZE) == {(): 2 * len(batch)}
+    assert broker.numbers(instruments.LOG_SEGMENTS) == {(): 2}
+    assert broker.numbers(topics.TOPIC_LOG_SIZE) == {(OTHER,): 0, ("t",): 2 * len(batch)}
+    assert broker.sizing.walks == 1
 
 
 async def test_replicas_are_shown_by_role_and_incomplete_ones_by_what_they_lack(broker: Broker) -> None:

@@ -7,7 +7,7 @@ record what another service shows.
 
 Labels are of bounded size: kinds of things that the code knows; ids of brokers, of which only those that have something
 to show are shown, and at most ``regnum_telemetry.metrics.SERIES_MAX``; and names of topics, as many as a setting says
-(``regnum_telemetry.places``); users and client ids, of the buckets of quotas that were used last, as many as a setting
+; users and client ids, of the buckets of quotas that were used last, as many as a setting
 of the quota process says. Partitions are never labels: whoever wants to know *which*
 partition asks `regnum status`.
 """
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from regnum_telemetry.instruments import broker, election, groups, metadata, process, quota
+from regnum_telemetry.instruments import broker, election, groups, metadata, process, quota, topics
 from regnum_telemetry.instruments.definition import ALL_SERVICES, Instrument, Kind
 
 __all__ = ["ALL_SERVICES", "BY_MODULE", "INSTRUMENTS", "Instrument", "Kind"]
@@ -24,7 +24,7 @@ __all__ = ["ALL_SERVICES", "BY_MODULE", "INSTRUMENTS", "Instrument", "Kind"]
 BY_MODULE: Final[Mapping[str, tuple[Instrument, ...]]] = MappingProxyType(
     {
         module.__name__.rpartition(".")[2]: tuple(module.DEFINED)
-        for module in (process, election, metadata, quota, broker, groups)
+        for module in (process, election, metadata, quota, broker, topics, groups)
     }
 )
 """What each module defines, in its order."""

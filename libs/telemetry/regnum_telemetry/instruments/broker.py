@@ -188,3 +188,73 @@ WRITER_RUN: Final = DEFINED.histogram(
     "s",
     "Time that the log writer worked on a job; more than 0.1 s is a line in the log",
 )
+
+PRODUCE_ERRORS: Final = DEFINED.counter(
+    "regnum.broker.produce.errors",
+    "{batches}",
+    "Batches that were answered with an error, by its code",
+    labels=("error",),
+    kafka="kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Produce",
+)
+
+FETCH_ERRORS: Final = DEFINED.counter(
+    "regnum.broker.fetch.errors",
+    "{partitions}",
+    "Partitions in fetches of consumers that were answered with an error, by its code",
+    labels=("error",),
+    kafka="kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Fetch",
+)
+
+REPLICATION_BYTES_OUT: Final = DEFINED.counter(
+    "regnum.broker.replication.sent",
+    "By",
+    "Bytes of records sent to followers",
+    kafka="kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesOutPerSec",
+)
+
+REPLICATION_BYTES_IN: Final = DEFINED.counter(
+    "regnum.broker.replication.received",
+    "By",
+    "Bytes of records fetched from leaders",
+    kafka="kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesInPerSec",
+)
+
+LOG_SIZE: Final = DEFINED.gauge(
+    "regnum.broker.log.size",
+    "By",
+    "Bytes of the segments of all replicas here",
+    kafka="kafka.log:type=Log,name=Size",
+)
+
+LOG_SEGMENTS: Final = DEFINED.gauge(
+    "regnum.broker.log.segments",
+    "{segments}",
+    "Segments of all replicas here",
+    kafka="kafka.log:type=Log,name=NumLogSegments",
+)
+
+METADATA_EPOCH: Final = DEFINED.gauge(
+    "regnum.broker.metadata.controller.epoch",
+    "{epochs}",
+    "Controller epoch of the newest metadata that this broker has applied",
+)
+
+METADATA_APPLIED: Final = DEFINED.gauge(
+    "regnum.broker.metadata.version",
+    "{versions}",
+    "Version of that metadata within its controller epoch; the controller's own less this is how far it lags",
+    kafka="kafka.server:type=broker-metadata-metrics,attribute last-applied-record-offset",
+)
+
+REGISTERED: Final = DEFINED.gauge(
+    "regnum.broker.registered",
+    "{brokers}",
+    "1 while this broker has a registration that it knows not to be over",
+    kafka="kafka.server:type=KafkaServer,name=BrokerState",
+)
+
+LIFELINE_OPEN: Final = DEFINED.gauge(
+    "regnum.broker.lifeline.open",
+    "{streams}",
+    "1 while the lifeline to the controller is open",
+)

@@ -26,8 +26,8 @@ ALL_SERVICES: Final = (ELECTION, METADATA, QUOTA, BROKER)
 LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Bounds for what usually takes milliseconds, in seconds."""
 
-SUFFIXES: Final = {"s": "_seconds", "By": "_bytes"}
-"""Units that Prometheus has in a name."""
+SUFFIXES: Final = {"s": "_seconds", "By": "_bytes", "By/s": "_bytes_per_second"}
+"""Units that Prometheus has in a name; of other things a second it has only that they are by the second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +54,8 @@ class Instrument:
     @property
     def prometheus(self) -> str:
         """Its name in the text that Prometheus reads; a histogram's series add ``_bucket``, ``_sum`` and ``_count``."""
-        name = self.name.replace(".", "_") + SUFFIXES.get(self.unit, "")
+        by_second = "_per_second" if self.unit.endswith("/s") else ""
+        name = self.name.replace(".", "_") + SUFFIXES.get(self.unit, by_second)
         return name + "_total" if self.kind is Kind.COUNTER else name
 
     @property

@@ -35,6 +35,7 @@ from regnum_service.errors import Code, reason_of
 from regnum_service.slices import Turns, slices
 from regnum_service.status import from_rpc_error
 from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Counter
 
 from regnum_broker.identity import Identity
 from regnum_broker.log.replica.replica import ReplicaLog
@@ -100,6 +101,7 @@ class LeaderStream:
         clock: Clock,
         move_start: Callable[[PartitionKey, int], None],
         throttle: Meter | None = None,
+        received_bytes: Counter | None = None,
     ) -> None:
         """Only assigns.
 
@@ -113,7 +115,9 @@ class LeaderStream:
             clock: source of time.
             move_start: has the log of a replica begin later, soon.
             throttle: how fast new replicas may be filled.
+            received_bytes: where what comes is counted.
         """
+        self._received_bytes: Final = received_bytes or Counter()
         self._move_start: Final = move_start
         self._throttle: Final = throttle or Meter(clock)
         self._leader: Final = leader
@@ -366,7 +370,9 @@ class LeaderStream:
             with directory.many_appends():
                 return [store(directory, followed, answer) for followed, answer in work]
 
-        storing = await self._storage.write_later(append, size_bytes=sum(len(answer.records) for _, answer in work))
+        size_bytes = sum(len(answer.records) for _, answer in work)
+        self._received_bytes.add(size_bytes)
+        storing = await self._storage.write_later(append, size_bytes=size_bytes)
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
         storing.add_done_callback(take_truncations)
         outcomes = await asyncio.shield(storing)

@@ -71,6 +71,11 @@ class MetadataCache:
         """Version of the picture, for clients: controller epoch and change number grow together."""
         return (self._position.epoch << 32) + self._position.number
 
+    @property
+    def position(self) -> PictureVersion:
+        """Version of the picture and the controller epoch that it is of. Any thread."""
+        return self._position
+
     def knows(self, topic: str, partition: int) -> bool:
         """Whether a partition exists as far as this broker has heard."""
         view = self.topics.get(topic)

@@ -12,7 +12,7 @@ what was not appended, because a producer may send that under another producer i
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -38,7 +38,9 @@ from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.error_counts import ErrorCounts
 from regnum_broker.serving.produce_requests import batch_in, check_request, wrong_in
+from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
@@ -113,9 +115,12 @@ class ProduceHandler:
         supervisor: Supervisor,
         fresh: FreshAppends | None = None,
         metrics: Metrics | None = None,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self._fresh: Final = fresh or FreshAppends()
         counted = metrics or Metrics()
+        self._traffic: Final = traffic or TopicTraffic()
+        self._errors: Final = ErrorCounts(counted, instruments.PRODUCE_ERRORS)
         self._bytes: Final = counted.counter(instruments.BYTES_IN)
         self._records: Final = counted.counter(instruments.RECORDS_IN)
         self._refused: Final = counted.counter(instruments.BATCHES_REFUSED)
@@ -159,7 +164,9 @@ class ProduceHandler:
         async for part in slices(results, SLICE):
             for result in part:
                 self._leaders.complete(result)
-                refused += result.error_code != errors_pb2.ERROR_CODE_NONE
+                if result.error_code != errors_pb2.ERROR_CODE_NONE:
+                    refused += 1
+                    self._errors.add(result.error_code)
         self._refused.add(refused)
         self._durations.record(self._clock.monotonic() - began_s)
         return log_pb2.ProduceResponse(results=results)
@@ -308,7 +315,7 @@ class ProduceHandler:
             raise error
         now_s = self._clock.monotonic()
         outcomes = appending.result()
-        self._count(outcomes)
+        self._count(admitted, outcomes)
         for item, outcome in zip(admitted, outcomes, strict=True):
             leadership = item.leadership
             if not isinstance(outcome, _Done) or leadership.partition.role is not leadership:
@@ -323,13 +330,15 @@ class ProduceHandler:
                     )
                 leadership.appended(outcome.base_offset, now_s=now_s)
 
-    def _count(self, outcomes: Iterable[_Outcome]) -> None:
-        """What was appended, added up for the whole job: nothing is done for each of its batches but two additions."""
+    def _count(self, admitted: Sequence[_Item], outcomes: Sequence[_Outcome]) -> None:
+        """What was appended: all together once for the job, and for each batch only its topic's two additions."""
         records = size = 0
-        for outcome in outcomes:
+        for item, outcome in zip(admitted, outcomes, strict=True):
             if isinstance(outcome, _Done) and not outcome.duplicate:
-                records += outcome.last_offset - outcome.base_offset + 1
-                size += len(outcome.batch)
+                added, added_bytes = outcome.last_offset - outcome.base_offset + 1, len(outcome.batch)
+                self._traffic.of(item.leadership.partition.topic).appended(added, added_bytes)
+                records += added
+                size += added_bytes
         self._records.add(records)
         self._bytes.add(size)
 

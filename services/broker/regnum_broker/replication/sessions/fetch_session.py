@@ -24,6 +24,7 @@ from regnum_model.ids import PartitionKey, TopicId
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns
+from regnum_telemetry.metrics import Counter
 
 from regnum_broker.replication.decisions.window import Window
 from regnum_broker.replication.leader import FollowerStream, Leadership
@@ -83,8 +84,10 @@ class FetchSession:
         clock: Clock,
         throttle: Meter | None = None,
         fresh: FreshAppends | None = None,
+        sent_bytes: Counter | None = None,
     ) -> None:
         self._fresh: Final = fresh or FreshAppends()
+        self._sent_bytes: Final = sent_bytes or Counter()
         self._allowance: Final = Allowance(throttle or Meter(clock))
         self._find: Final = find
         self._arrivals: Final = arrivals
@@ -389,6 +392,7 @@ class FetchSession:
                     self._follow_up(read, data.end_offset)
             else:
                 self._refuse(answer, position, partition, data)
+        self._sent_bytes.add(bytes_max - left)
         return left
 
     def _follow_up(self, read: Read, end_offset: int) -> None:

@@ -26,9 +26,11 @@ from regnum_broker.replication.partition import Partition, Role
 from regnum_broker.replication.purgatory import LongPoll
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.error_counts import ErrorCounts
 from regnum_broker.serving.fetching.admission import Admission, check, check_form
 from regnum_broker.serving.fetching.nearby import NearbyReplicas
 from regnum_broker.serving.fetching.reading import Found, Read, read_logs
+from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 
 FETCH_BYTES_DEFAULT: Final = 8 * 1024 * 1024
@@ -77,6 +79,7 @@ class FetchHandler:
         nearby: NearbyReplicas | None = None,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         """Only assigns.
 
@@ -87,8 +90,11 @@ class FetchHandler:
             nearby: sends consumers to replicas near them, and serves those who were sent; None: only leaders serve.
             clock: times the calls; the machine's when None.
             metrics: where they are counted; None: nobody asks.
+            traffic: where what they send is counted by topic; None: nobody asks.
         """
         counted = metrics or Metrics()
+        self._traffic: Final = traffic or TopicTraffic()
+        self._errors: Final = ErrorCounts(counted, instruments.FETCH_ERRORS)
         self._clock: Final = clock or SystemClock()
         self._bytes: Final = counted.counter(instruments.BYTES_OUT)
         self._records: Final = counted.counter(instruments.RECORDS_OUT)
@@ -152,7 +158,7 @@ class FetchHandler:
         self._count(read)
         async for part in slices(results, SLICE):
             for result in part:
-                self._leaders.complete(result)
+                self._complete(result)
         self._durations.record(self._clock.monotonic() - began_s)
         return response
 
@@ -172,7 +178,15 @@ class FetchHandler:
             return None
         return self._nearby.preferred(found, item, client_rack=client_rack)
 
+    def _complete(self, result: log_pb2.FetchResult) -> None:
+        """What an answer says besides what was read."""
+        self._leaders.complete(result)
+        if result.error_code:
+            self._errors.add(result.error_code)
+
     def _count(self, found: Found) -> None:
+        for topic, records, size_bytes in found.by_topic:
+            self._traffic.of(topic).sent(records, size_bytes)
         self._bytes.add(found.size_bytes)
         self._records.add(found.records)
 
@@ -196,7 +210,7 @@ class FetchHandler:
             found = self._admission.admit(item)
             if isinstance(found, NotHere):
                 result.error_code, result.error_message = found.code, found.message
-                self._leaders.complete(result)
+                self._complete(result)
                 yield log_pb2.ConsumeResponse(result=result)
                 return
             wanted = _Wanted(partition=found.partition, role=found, offset=offset, bytes_max=CONSUME_BYTES)
@@ -207,7 +221,7 @@ class FetchHandler:
             if holding is not None and offset < wanted.partition.high_watermark:
                 await holding.wait_for(CONSUME_BYTES)
             next_offset = await self._step(wanted, result, form=request.form, holding=holding)
-            self._leaders.complete(result)
+            self._complete(result)
             came = next_offset > offset
             if result.error_code or came or (not answered and now_s() >= until_s):
                 answered = True

@@ -43,12 +43,15 @@ class Found:
     """Records in it; of batches as a whole, so a few before the wanted offset may be among them."""
     failed: bool = False
     """Whether there is an error among the results."""
+    by_topic: tuple[tuple[str, int, int], ...] = ()
+    """Topic, records and bytes of each log in which something was found."""
 
 
 def read_logs(reads: Sequence[Read], *, form: log_pb2.RecordForm.ValueType, total_max: int) -> Found:
     """On a reader thread: read one log after another until the answer is full; the first always gets its batch."""
     room = total_max
     size = records = 0
+    by_topic: list[tuple[str, int, int]] = []
     for index, item in enumerate(reads):
         result = item.result
         result.ClearField("records")
@@ -69,14 +72,18 @@ def read_logs(reads: Sequence[Read], *, form: log_pb2.RecordForm.ValueType, tota
         if form == log_pb2.RECORD_FORM_RECORDS:
             _decode_some(item, batches, bytes_max=min(item.bytes_max, room))
             found = result.ByteSize() if result.records else 0
-            records += len(result.records)
+            read = len(result.records)
         else:
             result.record_batches = batches
             found = len(batches)
-            records += count_records(batches)
+            read = count_records(batches)
+        if found:
+            by_topic.append((item.log.topic, read, found))
+        records += read
         room -= found
         size += found
-    return Found(size_bytes=size, records=records, failed=any(item.result.error_code for item in reads))
+    failed = any(item.result.error_code for item in reads)
+    return Found(size_bytes=size, records=records, failed=failed, by_topic=tuple(by_topic))
 
 
 def _decode_some(item: Read, batches: bytes, *, bytes_max: int) -> None:
