@@ -4,6 +4,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -290,13 +291,7 @@ class Broker:
         self._start_stray_watch(orders, fetchers, sessions)
         supervisor.start("health", _serve_when(self.registered, internal, client))
         shutdown = ControlledShutdown(broker=self._id, fence=fence, calls=calls, fetchers=fetchers, clock=clock)
-
-        async def hand_over() -> None:
-            for server in (internal, client):
-                await server.set_serving(serving=False)
-            if supervisor.failure is None:
-                await shutdown.run()
-
+        hand_over = partial(_hand_over, supervisor, shutdown, internal, client)
         supervisor.defer("leadership", hand_over, timeout_s=2 * HAND_OVER_TIMEOUT_S)
 
     def _make_groups(
@@ -468,6 +463,13 @@ def _opened(settings: BrokerSettings, wall_ms: Callable[[], int]) -> LogDirector
         segment_bytes=settings.segment_bytes,
         reserve_bytes=settings.reserve_bytes,
     )
+
+
+async def _hand_over(supervisor: Supervisor, shutdown: ControlledShutdown, *servers: GrpcServer) -> None:
+    for server in servers:
+        await server.set_serving(serving=False)
+    if supervisor.failure is None:
+        await shutdown.run()
 
 
 async def _serve_when(registered: asyncio.Event, *servers: GrpcServer) -> None:

@@ -11,9 +11,11 @@ from regnum_model.ids import BrokerEpoch, BrokerId
 from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
+from regnum_service.status import from_status
 from regnum_telemetry import conventions, propagation, tracing
 
 from regnum_client.cluster.connections import Connections, call_asking
+from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.producer.batches.lane import Batch
 from regnum_client.producer.outage_watch import OutageWatch
@@ -87,9 +89,29 @@ class ProduceCalls:
         self._outages: Final = outages
         self._clock: Final = clock
         self._chance: Final = chance
+        self.throttles: Final = Throttles()
+        """Leaders that asked for time."""
 
     async def produce(self, under_way: ProduceCall) -> ProduceResponse:
         """The answer. Raises RegnumError; BROKER_NOT_AVAILABLE when the call was abandoned."""
+        try:
+            response = await self._produce(under_way)
+        except RegnumError as error:
+            self._refused(under_way.leader, error)
+            raise
+        self.throttles.answered(under_way.leader, response.throttle_time_ms, now_s=self._clock.monotonic())
+        for result in response.results:
+            if result.error_code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+                self._refused(under_way.leader, from_status(result.status))
+                break
+        return response
+
+    def _refused(self, leader: BrokerId, error: RegnumError | None) -> None:
+        """Wait as long as the leader says; it kept nothing, so the same batch goes again, with the same numbers."""
+        if error is not None:
+            self.throttles.refused(leader, error, now_s=self._clock.monotonic(), chance=self._chance.random())
+
+    async def _produce(self, under_way: ProduceCall) -> ProduceResponse:
         deadline_s = min(item.batch.deadline_s for item in under_way.items)
         timeout_s = max(SHORTEST_TIMEOUT_S, min(self._request_timeout_s, deadline_s - self._clock.monotonic()))
         message = ProduceStreamRequest()

@@ -24,14 +24,12 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.errors import Code, RegnumError, reason_of
-from regnum_service.status import from_status
 from regnum_telemetry import tracing
 
 from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.hints import hints_of
 from regnum_client.cluster.leaderless import Leaderless
 from regnum_client.cluster.metadata import Metadata
-from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.producer.batches.accumulator import Accumulator
 from regnum_client.producer.batches.lane import Batch
@@ -95,8 +93,6 @@ class Sender:
         self._calls: dict[ProduceCall, None] = {}
         self._calls_to: Counter[BrokerId] = Counter()
         self._unreachable: Final = UnreachableLeaders()
-        self.throttles: Final = Throttles()
-        """Leaders that asked for time."""
         self._expire_at_s = float("-inf")
         self._produce_calls: Final = ProduceCalls(
             connections,
@@ -107,6 +103,7 @@ class Sender:
             clock=clock,
             chance=chance,
         )
+        self.throttles: Final = self._produce_calls.throttles
         self._identities: Final = Identities(connections, metadata, outcomes, clock=clock, chance=chance, header=header)
 
     def take_in(self, now_s: float) -> None:
@@ -327,42 +324,18 @@ class Sender:
                     now_s=self._clock.monotonic(),
                     chance=self._chance.random(),
                 )
-            self._throttled(under_way, error)
             self._settle_all(items, code, error.message)
         else:
             self._unreachable.answered(under_way.leader)
-            self.throttles.answered(under_way.leader, response.throttle_time_ms, now_s=self._clock.monotonic())
             answered = list(zip(items, response.results, strict=True))
             self._metadata.take_leaders(hints_of((item.partition, item.term, result) for item, result in answered))
             for place, (item, result) in enumerate(answered):
                 cause = under_way.causes.get(place, "") if under_way.causes else ""
-                if result.error_code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
-                    self._throttled(under_way, from_status(result.status))
                 self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
         finally:
             del self._calls[under_way]
             self._calls_to[under_way.leader] -= 1
             self._outcomes.wake()
-
-    def _throttled(self, under_way: ProduceCall, error: RegnumError | None) -> None:
-        """Wait as long as the leader says; it kept nothing, so the same batch goes again, with the same numbers."""
-        if error is not None:
-            self.throttles.refused(under_way.leader, error, now_s=self._clock.monotonic(), chance=self._chance.random())
-
-    def _note_acknowledgement(self, item: Item, base_offset: int, cause: str, error: str) -> None:
-        batch = item.batch
-        now = Acknowledgement(
-            at_unix_nano=tracing.now_unix_nano(),
-            term=item.term,
-            offset=base_offset,
-            records=len(batch.receipts),
-            tries=batch.tries,
-            waited_s=self._clock.monotonic() - batch.opened_s,
-            sent_unix_nano=batch.sent_unix_nano,
-            cause=cause,
-            error=error,
-        )
-        self._outages.acknowledged(item.partition, now)
 
     def _settle_all(self, items: list[Item], code: Code, message: str) -> None:
         for item in items:
@@ -379,7 +352,9 @@ class Sender:
             if self._outages.enabled:
                 error = self._outages.recovered(item.partition)
                 # Right after the callbacks of the records' futures: the moment that the caller sees.
-                asyncio.get_running_loop().call_soon(self._note_acknowledgement, item, base_offset, cause, error)
+                asyncio.get_running_loop().call_soon(
+                    _note_acknowledgement, self._outages, self._clock, item, base_offset, cause, error
+                )
         elif code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
             # The leader is well, and says itself when to come again.
             self._outcomes.batches_throttled += 1
@@ -430,3 +405,21 @@ def _call_code(error: RegnumError, *, idempotent: bool) -> Code:
         # numbers make a repeat safe.
         return errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
     return error.code
+
+
+def _note_acknowledgement(
+    outages: OutageWatch, clock: Clock, item: Item, base_offset: int, cause: str, error: str
+) -> None:
+    batch = item.batch
+    now = Acknowledgement(
+        at_unix_nano=tracing.now_unix_nano(),
+        term=item.term,
+        offset=base_offset,
+        records=len(batch.receipts),
+        tries=batch.tries,
+        waited_s=clock.monotonic() - batch.opened_s,
+        sent_unix_nano=batch.sent_unix_nano,
+        cause=cause,
+        error=error,
+    )
+    outages.acknowledged(item.partition, now)

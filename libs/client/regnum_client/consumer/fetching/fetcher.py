@@ -23,17 +23,16 @@ from regnum_model.ids import BrokerId
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
-from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.hints import hints_of
 from regnum_client.cluster.leaderless import Leaderless
 from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.offsets import OffsetLookup
-from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.arrivals import Arrivals
 from regnum_client.consumer.cursor import Chunk, Cursor
 from regnum_client.consumer.fetching.intake import Intake
-from regnum_client.consumer.fetching.polls import Asking, Poll
+from regnum_client.consumer.fetching.polls import Asking, FetchCalls, Poll
 from regnum_client.consumer.fetching.read_ahead import ReadAhead
 from regnum_client.consumer.fetching.silence import QUIET_S, Comparisons, Silence
 from regnum_client.consumer.positions import ResetPolicy
@@ -77,7 +76,6 @@ class Fetcher:
         request_timeout_s: float,
         client_rack: str = "",
     ) -> None:
-        self._connections: Final = connections
         self._metadata: Final = metadata
         self._clock: Final = clock
         self._chance: Final = chance
@@ -90,12 +88,12 @@ class Fetcher:
             clock=clock,
             chance=chance,
         )
-        self._asking: Final = Asking(
-            RequestHeader(client_id=client_id), wait_ms, min_bytes, partition_max_bytes, client_rack
-        )
+        asking = Asking(RequestHeader(client_id=client_id), wait_ms, min_bytes, partition_max_bytes, client_rack)
+        timeout_s = wait_ms / 1000 + request_timeout_s
+        self._calls: Final = FetchCalls(connections, asking, timeout_s=timeout_s, clock=clock, chance=chance)
+        self._throttles: Final = self._calls.throttles
         self._slow_s: Final = wait_ms / 1000 + SLOW_S
         self._read_ahead: Final = ReadAhead(buffer_bytes=buffer_bytes, poll_bytes_max=max_bytes, polls_max=POLLS_MAX)
-        self._request_timeout_s: Final = request_timeout_s
         self.cursors: Final[dict[TopicPartition, Cursor]] = {}
         """Assigned partitions."""
         self.arrivals: Final = Arrivals()
@@ -111,7 +109,6 @@ class Fetcher:
         self._looked_with = ClusterView()
         self._departures: Final = Departures[Cursor]()
         self._leaderless: Final = Leaderless()
-        self._throttles: Final = Throttles()
         self._silence: Final = Silence(quiet_s=QUIET_S)
         self._task: asyncio.Task[None] | None = None
 
@@ -196,7 +193,7 @@ class Fetcher:
         now_s = self._clock.monotonic()
         view = self._metadata.view
         self._look_at_slow_polls(now_s, view)
-        again_s = min(now_s + IDLE_S, self._compare_quiet(now_s, view))
+        again_s = min([now_s + IDLE_S, self._compare_quiet(now_s, view), *self._throttles.endings_s(now_s)])
         departures = self._departures
         for partition, cursor in departures.look_at(view, now_s, identity=False):
             term = self._term(cursor, view, now_s)
@@ -208,8 +205,11 @@ class Fetcher:
             self._metadata.ask_about(
                 self._leaderless.take(now_s, still=departures.lacks_news, chance=self._chance.random())
             )
-        lines = [(leader, line) for leader, line in departures.lines() if self._may_be_asked(leader, now_s)]
-        again_s = min([again_s, *self._throttles.endings_s(now_s)])
+        lines = [
+            (leader, line)
+            for leader, line in departures.lines()
+            if self._polls_to[leader] < POLLS_MAX and now_s >= self._throttles.until_s(leader)
+        ]
         if lines:
             unread_bytes = self.arrivals.unread_bytes
             polled = {leader for leader, polls in self._polls_to.items() if polls}
@@ -222,9 +222,6 @@ class Fetcher:
             [again_s, departures.next_pause_s, self._leaderless.next_s, *(poll.look_s for poll in self._polls)]
         )
         return max(0.0, again_s - now_s)
-
-    def _may_be_asked(self, leader: BrokerId, now_s: float) -> bool:
-        return self._polls_to[leader] < POLLS_MAX and now_s >= self._throttles.until_s(leader)
 
     def _gathered(self, line: Place[Cursor], view: ClusterView) -> list[tuple[Cursor, int, LeaderTerm]]:
         """All partitions in line, with the leaderships to ask; from now on they wait for the answer."""
@@ -332,13 +329,8 @@ class Fetcher:
 
     async def _carry(self, poll: Poll) -> None:
         try:
-            request = poll.request(self._asking, now_s=self._clock.monotonic())
             try:
-                answer = await call(
-                    self._connections.log(poll.address).Fetch,
-                    request,
-                    timeout_s=self._asking.wait_ms / 1000 + self._request_timeout_s,
-                )
+                answer = await self._calls.ask(poll)
             except RegnumError as error:
                 self._poll_failed(poll, error)
             except asyncio.CancelledError:
@@ -346,7 +338,6 @@ class Fetcher:
                 if not poll.abandoned or task is None or task.uncancel():
                     raise
             else:
-                self._throttles.answered(poll.leader, answer.throttle_time_ms, now_s=self._clock.monotonic())
                 answered = list(zip(poll.asked, answer.results, strict=True))
                 self._metadata.take_leaders(
                     hints_of((cursor.partition, term, result) for (cursor, _, term), result in answered)
@@ -372,11 +363,9 @@ class Fetcher:
             self._departures.enter(cursor.partition, cursor, answered=True)
 
     def _poll_failed(self, poll: Poll, error: RegnumError) -> None:
-        now_s = self._clock.monotonic()
         if error.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE:
             self._metadata.suspect(poll.address)
-        self._throttles.refused(poll.leader, error, now_s=now_s, chance=self._chance.random())
-        poll.leave_replica(now_s)
+        poll.leave_replica(self._clock.monotonic())
         for cursor, generation, term in poll.asked:
             if cursor.generation == generation and not poll.is_elsewhere(term):
                 self._intake.failed(cursor, term, error.code, error.message, whole_call=True)

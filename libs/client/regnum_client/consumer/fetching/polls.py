@@ -1,6 +1,7 @@
 """A fetch call under way, and whether it is still worth waiting for."""
 
 import asyncio
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -12,13 +13,18 @@ from regnum.broker.v1.log_pb2 import (
     RECORD_FORM_BATCHES,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     FetchResult,
     ReadFrom,
 )
 from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.ids import BrokerId
 from regnum_model.nodes import Address
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
 
+from regnum_client.cluster.connections import Connections, call
+from regnum_client.cluster.throttles import Throttles
 from regnum_client.cluster.view import ClusterView, LeaderTerm
 from regnum_client.consumer.cursor import Cursor
 
@@ -124,6 +130,39 @@ class Poll:
         """A partition of one of these topics (None: of any) has another leader by now."""
         asked = self._by_topic.keys() if topics is None else topics
         return any(_moved(cursor, term, view) for topic in asked for cursor, term in self._by_topic.get(topic, ()))
+
+
+class FetchCalls:
+    """Makes the calls of one consumer."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        asking: Asking,
+        *,
+        timeout_s: float,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        """Only assigns."""
+        self._connections: Final = connections
+        self._asking: Final = asking
+        self._timeout_s: Final = timeout_s
+        self._clock: Final = clock
+        self._chance: Final = chance
+        self.throttles: Final = Throttles()
+        """Brokers that asked for time."""
+
+    async def ask(self, poll: Poll) -> FetchResponse:
+        """The answer. Raises RegnumError."""
+        request, fetch = poll.request(self._asking, now_s=self._clock.monotonic()), self._connections.log(poll.address)
+        try:
+            answer: FetchResponse = await call(fetch.Fetch, request, timeout_s=self._timeout_s)
+        except RegnumError as error:
+            self.throttles.refused(poll.leader, error, now_s=self._clock.monotonic(), chance=self._chance.random())
+            raise
+        self.throttles.answered(poll.leader, answer.throttle_time_ms, now_s=self._clock.monotonic())
+        return answer
 
 
 def _moved(cursor: Cursor, term: LeaderTerm, view: ClusterView) -> bool:
