@@ -59,6 +59,8 @@ class ByteBudget:
         self._size = size
         self._free = size
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.sent = 0
+        """Bytes that streams have taken, all brokers together."""
 
     @property
     def lent(self) -> int:
@@ -125,6 +127,7 @@ async def deliver(
         for part in parts:
             async with budget.lend(len(part), for_s=patience.lend_s), asyncio.timeout(patience.write_s):
                 await stream.send(part)
+            budget.sent += len(part)
         async with asyncio.timeout(patience.answer_s):
             response = await stream.answer()
         answered = True

@@ -24,3 +24,11 @@ def show_propagation(metrics: Metrics, propagation: Propagation) -> None:
     metrics.observe(instruments.BROKERS_SERVED, lambda: len(propagation.lanes))
     metrics.observe(instruments.BROKERS_BEHIND, lambda: len(lags()))
     metrics.observe_all(instruments.BROKER_LAG, by_broker)
+    metrics.observe_all(
+        instruments.PAYLOADS, lambda: [((kind,), made.payloads) for kind, made in propagation.payloads_made.items()]
+    )
+    metrics.observe_all(
+        instruments.PAYLOAD_BYTES,
+        lambda: [((kind,), made.size_bytes) for kind, made in propagation.payloads_made.items()],
+    )
+    metrics.observe(instruments.PAYLOAD_BYTES_SENT, lambda: propagation.payload_bytes_sent)

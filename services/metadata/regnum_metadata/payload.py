@@ -81,12 +81,30 @@ class _Group:
     size_bytes: int
 
 
+FULL: Final = "full"
+"""Kind of a payload that brings any broker to an image."""
+
+INTERVAL: Final = "interval"
+"""Kind of a payload that changes what a broker has."""
+
+
+@dataclass(slots=True)
+class Made:
+    """What was made of one kind. Written by the loop, read by any thread."""
+
+    payloads: int = 0
+    size_bytes: int = 0
+    """Of all of them together."""
+
+
 class PayloadBuilder:
     """Makes payloads of one process, and keeps the bytes of topics for the next full one."""
 
     def __init__(self) -> None:
         self._groups: tuple[_Group, ...] = ()
         self._serialisations = 0
+        self.made: Final = {kind: Made() for kind in (FULL, INTERVAL)}
+        """What was made, by kind."""
 
     @property
     def serialisations(self) -> int:
@@ -141,7 +159,7 @@ class PayloadBuilder:
 
     def _payload(self, image: Image, start: int, base: PictureVersion | None, parts: Sequence[bytes]) -> Payload:
         self._serialisations += 1
-        return Payload(
+        payload = Payload(
             controller_epoch=image.controller_epoch,
             from_version=start,
             to_version=image.version,
@@ -149,6 +167,10 @@ class PayloadBuilder:
             max_broker_epoch=image.head.max_broker_epoch,
             parts=tuple(parts),
         )
+        made = self.made[INTERVAL if start else FULL]
+        made.payloads += 1
+        made.size_bytes += payload.size_bytes
+        return payload
 
     def _grouped(self, image: Image) -> Generator[None, None, tuple[_Group, ...]]:
         """All topics of an image in groups; what is the same as last time keeps its bytes."""

@@ -28,7 +28,7 @@ from regnum_metadata.image import PARTITIONS_PER_STEP, Change, Image, TopicImage
 from regnum_metadata.intervals import Intervals, WantedFull, WantedInterval
 from regnum_metadata.lane import BrokerLane, Receiver
 from regnum_metadata.ownership import owner
-from regnum_metadata.payload import Payload, PayloadBuilder, question
+from regnum_metadata.payload import Made, Payload, PayloadBuilder, question
 
 T = TypeVar("T")
 
@@ -111,6 +111,16 @@ class Propagation:
     def payload_serialisations(self) -> int:
         """Payloads made so far; not a function of the number of brokers."""
         return self._builder.serialisations
+
+    @property
+    def payloads_made(self) -> Mapping[str, Made]:
+        """The same by kind, with their sizes."""
+        return self._builder.made
+
+    @property
+    def payload_bytes_sent(self) -> int:
+        """Bytes of payloads that the streams of brokers have taken."""
+        return self._budget.sent
 
     @property
     def ownership_decisions(self) -> int:

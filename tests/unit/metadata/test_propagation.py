@@ -112,6 +112,13 @@ async def test_one_serialisation_for_a_change_whatever_the_number_of_brokers(wor
         await process.take(change(version - 1, version, topic("a", version), newest=count))
         await until(partial(world.all_at, version))
     assert process.payload_serialisations == 5
+    metrics = Metrics()
+    show_propagation(metrics, process)
+    shown = {one.instrument: dict(one.numbers) for one in metrics.read()}
+    assert shown[instruments.PAYLOADS] == {("full",): 1, ("interval",): 4}
+    made, (sent,) = shown[instruments.PAYLOAD_BYTES], shown[instruments.PAYLOAD_BYTES_SENT].values()
+    # Made once, sent to each; and a question to each at the beginning.
+    assert count * sum(made.values()) < sent < count * (sum(made.values()) + 100)
     assert all(one.leaders == {"a": {0: 5}} for one in world.brokers.values())
     # The very same object went to all of them: memory does not grow with brokers.
     assert len({id(part) for one in world.brokers.values() for parts in one.taken for part in parts}) == 6

@@ -31,3 +31,23 @@ BROKER_LAG: Final = DEFINED.gauge(
     "How many versions a broker is behind; brokers that are not are left out",
     labels=("broker",),
 )
+
+PAYLOADS: Final = DEFINED.counter(
+    "regnum.metadata.payloads",
+    "{payloads}",
+    "Changes of metadata serialised: once each, however many brokers they go to; full ones, or intervals of versions",
+    labels=("kind",),
+)
+
+PAYLOAD_BYTES: Final = DEFINED.counter(
+    "regnum.metadata.payloads.serialised",
+    "By",
+    "Bytes of these payloads; of a full one also those that were kept from the one before",
+    labels=("kind",),
+)
+
+PAYLOAD_BYTES_SENT: Final = DEFINED.counter(
+    "regnum.metadata.payloads.sent",
+    "By",
+    "Bytes of payloads that the streams of brokers have taken, whatever became of them",
+)
