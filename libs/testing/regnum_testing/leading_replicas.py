@@ -18,6 +18,7 @@ from regnum_broker.storage import Storage
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, LogId, PartitionKey, TopicId
 from regnum_model.nodes import LeaderAndIsr, Membership
 from regnum_service.clock import Clock, SystemClock
+from regnum_telemetry.metrics import Metrics
 
 from regnum_testing.batches import batch_of
 from regnum_testing.log_directories import ReopenedDirectory
@@ -33,10 +34,17 @@ class LeadingReplicas:
     """Broker 1 leads partitions of one topic, with broker 2 in sync. Use as an async context manager."""
 
     def __init__(
-        self, root: Path, *, partitions: int = 2, disk: Disk | None = None, readers: int = 2, clock: Clock | None = None
+        self,
+        root: Path,
+        *,
+        partitions: int = 2,
+        disk: Disk | None = None,
+        readers: int = 2,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.files = ReopenedDirectory(root, disk=disk)
-        self.storage = Storage(self.files.open(), readers=readers)
+        self.storage = Storage(self.files.open(), readers=readers, metrics=metrics)
         self.replicas = Replicas(LEADER)
         self.clock = SystemClock() if clock is None else clock
         self.looked_at = 0
