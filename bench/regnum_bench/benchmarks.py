@@ -12,6 +12,7 @@ from regnum_bench.load import load
 from regnum_bench.outage import outage
 from regnum_bench.propagate import propagate
 from regnum_bench.reassignment import reassignment
+from regnum_bench.retention import retention
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
 from regnum_bench.storm import storm
@@ -86,6 +87,14 @@ ALL: Final = (
         shape=Shape(brokers=4, topics=1, partitions=200, rate=200.0, repetitions=4, warm_up=0),
         options=(*_CLUSTER, *_TOPICS, "rate", "size", "size_mb", "throttle_mb_s"),
         headline=("p99_ratio", "throttle_ratio", "done_s"),
+    ),
+    Benchmark(
+        name="retention",
+        what="a topic written as fast as it goes, beside its limit: read meanwhile, followers and leaders killed",
+        measure=retention,
+        shape=Shape(topics=1, partitions=2, size=10_000, repetitions=1, warm_up=0, size_mb=64.0),
+        options=(*_CLUSTER, "partitions", "replication_factor", "size", "size_mb", "seconds"),
+        headline=("largest_ratio", "written_mb_s", "limits_written"),
     ),
     Benchmark(
         name="listing",

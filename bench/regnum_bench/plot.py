@@ -33,7 +33,8 @@ def draw(result: Result, path: Path) -> Path:
         raise PlotError('no plot without matplotlib; install it with: pip install "regnum[bench]"') from error
     stages = {name: spread for name, spread in result.figures.items() if name.removesuffix("_ms") in STAGE_NAMES}
     single = [name for name in result.figures if name not in stages][:PANELS_MAX]
-    panels = len(result.growth) or len(single) + bool(stages)
+    series = result.details.get("series")
+    panels = len(result.growth) or len(single) + bool(stages) + bool(series)
     columns = min(COLUMNS, panels)
     rows = -(-panels // columns)
     # Neither the moment nor chance is in the file: the same result gives the same bytes.
@@ -50,7 +51,9 @@ def draw(result: Result, path: Path) -> Path:
             for ax, name in zip(axes, single, strict=False):
                 _bars(ax, name, result.figures[name], theirs.get(name))
             if stages:
-                _stages(axes[-1], stages)
+                _stages(axes[len(single)], stages)
+            if series:
+                _series(axes[-1], series)
         figure.suptitle(_title(result), fontsize=9)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="svg", metadata={"Date": None})
@@ -77,6 +80,19 @@ def _stages(ax: Any, stages: Mapping[str, Spread]) -> None:
     reach.append([stages[name].most - stages[name].median for name in names])
     ax.barh(names, medians, xerr=reach, color=OURS, alpha=0.45, ecolor=OURS)
     ax.set_title("stages: median, least and most (ms)", fontsize=8)
+
+
+def _series(ax: Any, series: Mapping[str, Any]) -> None:
+    """Lines over time; what happened meanwhile as thin lines from top to bottom, a limit as a broken one."""
+    for name, values in series["lines"].items():
+        ax.plot(series["times_s"], values, label=name, linewidth=0.9)
+    ax.axhline(series["limit"], linestyle="--", color=REFERENCE, linewidth=0.9)
+    for at_s, what_happened in series["events"]:
+        ax.axvline(at_s, color=BESIDE if "kill" in what_happened else REFERENCE, linewidth=0.6, alpha=0.6)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("s")
+    ax.set_title(series["what"], fontsize=8)
+    ax.legend(fontsize=6, frameon=False)
 
 
 def _label(ax: Any, text: str, at: tuple[float, float]) -> None:

@@ -59,7 +59,10 @@ class Shape:
     batch_bytes: int = 512 * 1024
     """``produce``: bytes of a batch."""
     size_mb: float = 50.0
-    """``reassignment``: what is in all partitions together before the first move, in megabytes (10**6 bytes)."""
+    """``reassignment``: what is in all partitions together before the first move, in megabytes (10**6 bytes).
+    ``retention``: limit of each partition."""
+    seconds: float = 300.0
+    """``retention``: so long it is written."""
     throttle_mb_s: float = 3.3
     """``reassignment``: throttle of the moves, for leaders and followers alike, in megabytes a second. 0: none."""
     repetitions: int = 3

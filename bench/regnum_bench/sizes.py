@@ -50,6 +50,8 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="outage", shape=once.changed({"topics": 1, "partitions": 1, "kills": 3}))
     moved = {"brokers": 4, "topics": 1, "partitions": 60, "rate": 60.0, "size_mb": 10.0, "throttle_mb_s": 2.0}
     yield Job(benchmark="reassignment", shape=once.changed({**moved, "elections": 1, "metadata": 1, "settle_s": 1.0}))
+    kept = {"topics": 1, "partitions": 1, "size": 10_000, "size_mb": 32.0, "seconds": 20.0}
+    yield Job(benchmark="retention", shape=once.changed({**kept, "elections": 1, "metadata": 1}))
     one = {"brokers": 1, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
     yield Job(benchmark="listing", shape=once.changed({**one, "topics": 1_000, "repetitions": 3, "settle_s": 0.5}))
     small = {"brokers": 1, "elections": 1, "metadata": 1, "topics": 1, "partitions": 1_000, "replication_factor": 1}
@@ -80,6 +82,8 @@ def _full(store: str) -> Iterator[Job]:
         yield Job(benchmark="outage", label=label, shape=shape.changed(loaded))
     moved = {"brokers": 4, "topics": 1, "partitions": 200, "rate": 200.0, "repetitions": 6, "warm_up": 0}
     yield Job(benchmark="reassignment", shape=shape.changed(moved))
+    kept = {"topics": 1, "partitions": 2, "size": 10_000, "size_mb": 64.0, "repetitions": 1, "warm_up": 0}
+    yield Job(benchmark="retention", shape=shape.changed({**kept, "seconds": 300.0}))
     listed = {"brokers": 2, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
     many_topics = shape.changed({**listed, "repetitions": 5, "deadline_s": 900.0})
     yield Job(benchmark="listing", shape=many_topics, over="topics", sizes=(1_000, 5_000, 20_000, 100_000))
