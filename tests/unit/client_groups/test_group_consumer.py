@@ -325,6 +325,33 @@ async def test_a_listener_may_seek_and_commit_and_must_not_read(cluster: FakeClu
     assert cluster.groups.offset("g", "t", 0) == 7
 
 
+async def test_a_listener_never_runs_beside_what_the_caller_does_between_reads(cluster: FakeCluster) -> None:
+    """A read whose time is over while the listener acts ends when that has returned."""
+    began, go_on, ended = asyncio.Event(), asyncio.Event(), list[bool]()
+
+    class Slow(Told):
+        async def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+            await super().on_partitions_assigned(partitions)
+            began.set()
+            await go_on.wait()
+            ended.append(True)
+
+    async with member(cluster, listener=Slow()) as consumer:
+        reading = asyncio.create_task(consumer.read(timeout_s=0.01))
+        while not began.is_set():
+            if reading.done():
+                assert reading.result() == []
+                reading = asyncio.create_task(consumer.read(timeout_s=0.01))
+            await asyncio.wait([reading, asyncio.create_task(began.wait())], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([reading], timeout=0.1)
+        assert not done, "its time was over long ago"
+        go_on.set()
+        assert await within(reading) == []
+        assert ended == [True]
+        write(cluster, 0, 1)
+        assert await within(anext(consumer))
+
+
 async def test_a_read_that_is_given_up_in_a_rebalance_loses_nothing(cluster: FakeCluster) -> None:
     write(cluster, 0, 10)
     offsets: list[int] = []

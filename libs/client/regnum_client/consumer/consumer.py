@@ -208,7 +208,11 @@ class Consumer(ConsumerSession):
         return self._group
 
     async def read(self, *, records_max: int = 500, timeout_s: float = 1.0) -> list[ConsumedRecord]:
-        """The next records, of any partition, in the order of each; empty when none came in the time."""
+        """The next records, of any partition, in the order of each; empty when none came in the time.
+
+        In a group, a rebalance that has begun to take or give partitions is waited for beyond the time, with what the
+        listener does: it never runs beside what the caller does between two reads.
+        """
         deadline_s = self._clock.monotonic() + timeout_s
         records: list[ConsumedRecord] = []
         gate = self._enter()

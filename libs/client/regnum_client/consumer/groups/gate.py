@@ -68,7 +68,11 @@ class Gate:
         self._left_s = self._clock.monotonic()
 
     async def attend(self, within_s: float | None) -> bool:
-        """Let the member do what it waits for. False: the time was over first. Raises what there is to hear."""
+        """Let the member do what it waits for. False: the time was over first. Raises what there is to hear.
+
+        What has begun is waited for beyond that, as Kafka's poll does: a listener runs within a call, never beside what
+        the application does between two.
+        """
         if self._acting and asyncio.current_task() in self._tellers:
             raise RegnumError(
                 errors_pb2.ERROR_CODE_INVALID_REQUEST,
@@ -81,6 +85,9 @@ class Gate:
                     self._moved.clear()
                     await self._moved.wait()
         except TimeoutError:
+            while self._acting:
+                self._moved.clear()
+                await self._moved.wait()
             return False
         self._look()
         if self._news:
