@@ -1,6 +1,7 @@
 """A coordinator over a real log whose writes are held up: by its storage, or by too few replicas in sync."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,8 +14,10 @@ from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.coordinator import TOPICS_LOOK_S, CoordinatorLimits, GroupCoordinator
 from regnum_broker.groups.decisions.offsets import CommittedOffset, OffsetLimits, Place
 from regnum_broker.groups.decisions.state import Again, Identity, Joined, JoinRequest, SyncRequest
+from regnum_broker.groups.group_log import STALLED_S
 from regnum_broker.groups.shard import Shard
 from regnum_broker.groups.topic_lives import FORGOTTEN_S, TopicLives
+from regnum_broker.log.errors import CorruptLogError
 from regnum_broker.serving.produce import ProduceHandler
 from regnum_broker.storage import WRITE_BYTES_HELD_MAX
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
@@ -26,6 +29,7 @@ from regnum_model.topics import OFFSETS_TOPIC
 from regnum_service.errors import RegnumError
 from regnum_service.supervisor import Supervisor
 from regnum_testing.clock import FakeClock, settle
+from regnum_testing.disk import FaultyDisk
 from regnum_testing.group_partition import LIMITS, NOBODY, TopicsShown
 from regnum_testing.leading_replicas import LeadingReplicas
 from regnum_testing.waiting import eventually, within
@@ -104,9 +108,14 @@ class Held:
 
 
 @pytest.fixture
-async def held(tmp_path: Path) -> AsyncIterator[Held]:
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+@pytest.fixture
+async def held(tmp_path: Path, disk: FaultyDisk) -> AsyncIterator[Held]:
     clock = FakeClock()
-    async with LeadingReplicas(tmp_path, partitions=1, clock=clock) as leading:
+    async with LeadingReplicas(tmp_path, partitions=1, clock=clock, disk=disk) as leading:
         leading.replicas.add(leading.partition().key, OFFSETS_TOPIC, leading.partition().log)
         leading.lead(isr=(1,))
         made = Held(leading, clock)
@@ -169,6 +178,61 @@ async def test_a_storage_that_is_busy_puts_a_commit_off_and_ends_no_shard(held: 
     assert held.shard is shard, "nothing had to be read anew"
     assert shard.offsets.of("g")[Place("t", 0)].offset == 7
     assert held.leading.partition().high_watermark == 1, "it was appended once"
+
+
+async def test_a_full_disk_puts_commits_off_and_ends_no_shard(held: Held, disk: FaultyDisk) -> None:
+    shard = held.shard
+    await held.commit(6)
+    disk.fail_writes = errno.ENOSPC
+    committing = asyncio.create_task(held.commit(7))
+
+    async def put_off() -> bool:
+        await held.clock.advance(0.2)
+        return bool(shard.log.obstacle)
+
+    await eventually(put_off, what="it is handed in again")
+    await held.clock.advance(STALLED_S)
+    assert not committing.done()
+    assert held.shard is shard, "what it knows is not read anew, again and again"
+    with pytest.raises(RegnumError, match="nothing was done") as refused:
+        await held.commit(8)
+    assert refused.value.code == errors_pb2.ERROR_CODE_COORDINATOR_NOT_AVAILABLE
+    disk.fail_writes = None
+    directory = held.leading.storage.directory
+    await held.leading.storage.write(directory.make_reserve)
+
+    async def done() -> bool:
+        await held.clock.advance(0.2)
+        return committing.done()
+
+    await eventually(done, what="it is taken")
+    await committing
+    assert held.shard is shard
+    assert shard.offsets.of("g")[Place("t", 0)].offset == 7
+    assert held.leading.partition().high_watermark == 2, "each was appended once"
+
+
+async def test_a_partition_that_cannot_be_read_goes_offline_by_itself_and_is_not_read_again_and_again(
+    held: Held,
+) -> None:
+    damaged = list[CorruptLogError]()
+    held.leading.storage.directory.on_damage(damaged.append)
+    await held.commit(7)
+    log = held.leading.partition().log
+    path = Path(log.segments[0].path)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    held.leading.lead(isr=(1,), epoch=5)
+
+    async def offline() -> bool:
+        await held.clock.advance(0.3)
+        return bool(damaged)
+
+    await eventually(offline, what="the replica is damaged")
+    assert [error.key for error in damaged] == [held.leading.partition().key]
+    with pytest.raises(CorruptLogError):
+        log.read(0, bytes_max=1)
 
 
 async def test_offsets_of_a_topic_are_forgotten_when_the_store_says_so_too(held: Held) -> None:

@@ -253,6 +253,8 @@ class GroupCoordinator:
         if writes and not seat.leadership.isr_sufficient:
             seat.shard.time.stand_still()
             raise _unavailable(f"{seat.leadership.insufficiency}; nothing was done: try again")
+        if writes and seat.shard.log.is_stalled and seat.shard.log.obstacle:
+            raise _unavailable(f"{seat.shard.log.obstacle}; nothing was done: try again")
         if writes and seat.shard.log.is_full:
             raise _unavailable("more waits to be written than this coordinator takes; nothing was done: try again")
         return seat.shard

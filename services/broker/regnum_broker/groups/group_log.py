@@ -87,6 +87,8 @@ class GroupLog:
         self._busy = False
         self._over = False
         self._appending_since_s: float | None = None
+        self.obstacle = ""
+        """Why the append that is under way was put off, and is handed in again and again; empty: it was not."""
 
     @property
     def is_stalled(self) -> bool:
@@ -192,7 +194,8 @@ class GroupLog:
                 outcome = await self._append(batch)
                 if not outcome.put_off:
                     return outcome
+                self.obstacle = outcome.message
                 await self._clock.sleep(AGAIN_S)
         finally:
-            self._appending_since_s = None
+            self._appending_since_s, self.obstacle = None, ""
         return None

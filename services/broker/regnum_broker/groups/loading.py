@@ -87,6 +87,9 @@ def _portion(log: ReplicaLog, offset: int, end: int) -> tuple[list[Change], int]
                 changes.append(change_of(record))
             except UnreadableRecordError as error:
                 structlog.get_logger("groups").error("a record was passed over", reason=str(error))
-    except (CorruptBatchError, StorageError) as error:
+    except CorruptBatchError as error:
+        # Nobody reads on behind it, here. With this replica offline another one leads, which may have it whole.
+        raise NotLoadedError(str(log.found_damaged(str(error)))) from error
+    except StorageError as error:
         raise NotLoadedError(str(error)) from error
     return changes, following

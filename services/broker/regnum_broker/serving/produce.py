@@ -30,7 +30,7 @@ from regnum_telemetry import conventions, tracing
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.log.errors import DirectoryFailedError, StorageError
+from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
 from regnum_broker.log.replica.parts import Appended, AppendOutcome
 from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
 from regnum_broker.replication.leader import Leadership
@@ -73,6 +73,8 @@ class _Refused:
 
     code: Code
     message: str
+    put_off: bool = False
+    """The same may be taken later: there is no room now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +189,7 @@ class ProduceHandler:
         except StorageError as error:
             return OwnAppend(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
         if isinstance(outcome, _Refused):
-            return OwnAppend(code=outcome.code, message=outcome.message)
+            return OwnAppend(code=outcome.code, message=outcome.message, put_off=outcome.put_off)
         if await _is_committed(leadership, outcome.last_offset + 1):
             return OwnAppend(code=errors_pb2.ERROR_CODE_NONE, message="")
         return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=_DEPOSED_AFTER_APPEND)
@@ -437,7 +439,8 @@ def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
         raise
     except StorageError as error:
         # Its own partition's trouble: what was appended to the others is to be told of.
-        return _Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
+        put_off = isinstance(error, ResourceExhaustedError)
+        return _Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error), put_off=put_off)
     return _translate(outcome, batch)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
 
-from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.disk import DamagedFileError, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
 from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.replica.folder import ReplicaFolder
@@ -152,6 +152,10 @@ class ReplicaLog(Swapping):
     def size_bytes(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self._shown.segments)
+
+    def found_damaged(self, reason: str) -> CorruptLogError:
+        """Use the replica no more: somebody who has read it says that its records are damaged. For any thread."""
+        return self._shown.damaged(DamagedFileError(reason))
 
     def configure(self, settings: ReplicaSettings) -> None:
         """Keep the log by these settings from the next append on. For any thread."""
