@@ -25,7 +25,8 @@ Made from the definitions in `libs/telemetry/regnum_telemetry/instruments/` by `
 Every service shows these on `--metrics-listen` at `/metrics`, in Prometheus's text and in OpenMetrics;
 [operations.md](operations.md#metrics) says how, and what to do with them. Names and units go by OpenTelemetry's rules,
 made into Prometheus's: a counter ends in `_total`, seconds and bytes are in the name. A histogram `x` has the series
-`x_bucket` (with `le`), `x_sum` and `x_count`. Alert rules that use them are in `deploy/`.
+`x_bucket` (with `le`), `x_sum` and `x_count`. Alert rules (`deploy/prometheus`) and a dashboard for
+Grafana (`deploy/grafana`) use them.
 
 "Kafka" names the MBean that says the same or nearly the same, for whoever brings habits or dashboards along. Kafka
 shows rates and percentiles; here are counters and histograms, of which Prometheus makes them: `rate(x_total[1m])`,
