@@ -146,20 +146,33 @@ async def test_a_leader_that_cannot_assign_yet_stays_a_member(cluster: FakeClust
         await reading.stop()
 
 
-async def test_one_that_hears_nothing_of_its_coordinator_for_a_session_hands_nothing_out(cluster: FakeCluster) -> None:
+async def test_while_its_coordinator_is_away_a_member_reads_on_and_what_it_lost_meanwhile_it_is_told_afterwards(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Kafka's: a coordinator that is away for everybody must not stop everybody."""
+    heard = list[str]()
+
+    class Told(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+            heard.append("assigned")
+
+        async def on_partitions_lost(self, partitions: Iterable[TopicPartition]) -> None:
+            heard.append("lost")
+
     write(cluster, 0, 10)
-    async with member(cluster, session_timeout_s=0.5, enable_auto_commit=False) as consumer:
+    async with member(cluster, session_timeout_s=0.5, enable_auto_commit=False, listener=Told()) as consumer:
         reading = Reading(consumer)
         await until(lambda: len(reading.records) == 10)
-        let_go = hold(cluster, "Heartbeat")
         cluster.groups.coordinator = 0
-        await until(lambda: not reading.has, "others may have been given what it had")
+        await until(lambda: "nothing was heard" in caplog.text, "a session time-out is over")
+        write(cluster, 0, 5)
+        await until(lambda: len(reading.records) == 15, "it reads on")
+        assert heard == ["assigned"]
         cluster.groups.coordinator = 1
-        let_go.set()
-        await until(lambda: len(reading.has) == 4, "it is back")
-        await until(lambda: len(reading.records) == 20, "nothing was committed")
+        await until(lambda: heard == ["assigned", "lost", "assigned"], "the coordinator had thrown it out")
+        await until(lambda: len(reading.records) == 30, "nothing was committed")
         await reading.stop()
-        assert [record.offset for record in reading.records] == [*range(10), *range(10)]
+        assert [record.offset for record in reading.records] == [*range(15), *range(15)]
 
 
 async def test_a_partition_without_a_leader_keeps_neither_the_others_nor_the_group_waiting(

@@ -26,7 +26,6 @@ from regnum_client.consumer.groups.member_events import (
     Synced,
     TakenUp,
     TakeUp,
-    Unheard,
 )
 from regnum_client.consumer.groups.membership import Member, Phase, action_of, after
 from regnum_client.records import TopicPartition
@@ -206,7 +205,6 @@ EVENTS = st.one_of(
         member_id=st.sampled_from(["", "me", "former"]),
     ),
     st.just(PollExpired()),
-    st.just(Unheard()),
     st.just(Closed()),
 )
 

@@ -16,7 +16,6 @@ from regnum_client.consumer.groups.member_events import (
     Synced,
     TakenUp,
     TakeUp,
-    Unheard,
 )
 from regnum_client.consumer.groups.membership import Member, Phase, action_of, after
 from regnum_client.records import TopicPartition
@@ -99,15 +98,6 @@ def test_a_leader_beats_while_it_assigns_and_joins_again_when_that_takes_too_lon
     assert not syncing().beats, "its call is held"
     rebalance = errors_pb2.ERROR_CODE_REBALANCE_IN_PROGRESS
     assert lived(member, Refused(code=rebalance, message="", generation=1, aside=True)).phase is Phase.JOINING
-
-
-def test_one_that_hears_nothing_reads_nothing_and_joins_under_the_id_that_it_has() -> None:
-    member = lived(stable(), Unheard())
-    assert (member.readable, member.member_id, member.beats) == (frozenset(), "me", False)
-    assert lived(member, Unheard()) == member
-    assert lived(member, GivenUp()).phase is Phase.JOINING
-    assert lived(syncing(), Unheard()) == syncing(), "it has nothing that others may have been given"
-    assert lived(stable(), Closed(), Unheard(), GivenUp()).phase is Phase.ENDED
 
 
 def test_what_cannot_be_read_yet_is_taken_up_later_and_holds_no_rebalance_up() -> None:

@@ -70,11 +70,6 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Unheard:
-    """The coordinator has been silent for so long that it may have given the member's partitions to others."""
-
-
-@dataclass(frozen=True, slots=True)
 class GivenUp:
     """The application gave up what it was to."""
 
@@ -109,7 +104,6 @@ Event = (
     | SyncAgain
     | Synced
     | Refused
-    | Unheard
     | GivenUp
     | TakenUp
     | PollExpired

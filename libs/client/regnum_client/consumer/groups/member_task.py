@@ -39,7 +39,6 @@ from regnum_client.consumer.groups.member_events import (
     SyncAgain,
     Synced,
     TakeUp,
-    Unheard,
 )
 from regnum_client.consumer.groups.membership import Member, Phase, action_of, after
 from regnum_client.consumer.settings import ConsumerSettings
@@ -89,6 +88,7 @@ class MemberTask:
         self._woken: Final = asyncio.Event()
         self._going_on: tuple[Action, asyncio.Task[Event]] | None = None
         self._tasks: Final[list[asyncio.Task[None]]] = []
+        self._is_silent = False
 
     def start(self) -> None:
         """Begin."""
@@ -105,7 +105,7 @@ class MemberTask:
         if event not in self._events:
             self._events.append(event)
             self._woken.set()
-            if isinstance(event, Refused | Unheard | PollExpired) and self._tasks and not self._tasks[0].done():
+            if isinstance(event, Refused | PollExpired) and self._tasks and not self._tasks[0].done():
                 # While partitions change hands it waits, and what it says holds all the same.
                 self._gate.hold()
 
@@ -294,9 +294,9 @@ class MemberTask:
             elif not expired:
                 expired = True
                 self._expire(away_s)
-            left_s = self._hear()
+            self._note_silence()
             member = self.member
-            if not member.beats or expired or left_s <= 0:
+            if not member.beats or expired:
                 continue
             request = group_pb2.HeartbeatRequest(
                 header=self._calls.header,
@@ -306,9 +306,8 @@ class MemberTask:
                 group_instance_id=self._instance_id,
             )
             try:
-                await self._calls.ask(lambda stub: stub.Heartbeat, request, timeout_s=left_s)
+                await self._calls.ask(lambda stub: stub.Heartbeat, request, timeout_s=settings.session_timeout_s)
             except RegnumError as error:
-                self._hear()
                 if not may_pass(error):
                     self.tell(
                         Refused(
@@ -320,21 +319,22 @@ class MemberTask:
                         )
                     )
 
-    def _hear(self) -> float:
-        """For how long the coordinator cannot yet have given away what this member has, in seconds."""
-        settings, member = self._settings, self.member
-        limit_s = settings.session_timeout_s
-        if member.is_held:
-            limit_s += settings.request_timeout_s
-        left_s = self._calls.heard_s + limit_s - self._clock.monotonic()
-        if left_s <= 0 and member.owned and not member.lost and Unheard() not in self._events:
+    def _note_silence(self) -> None:
+        """Say once that a coordinator is away for long.
+
+        Reading goes on, as in Kafka: it may be away for everybody, and where others were given this member's partitions
+        meanwhile, that is a generation in which this one commits nothing.
+        """
+        silent_s, limit_s = self._clock.monotonic() - self._calls.heard_s, self._settings.session_timeout_s
+        if silent_s <= limit_s or self.member.is_held:
+            self._is_silent = False
+        elif not self._is_silent and self.member.owned:
+            self._is_silent = True
             _LOG.warning(
-                "group %s: nothing was heard of a coordinator for %.0f s: others may read what this member had",
+                "group %s: nothing was heard of a coordinator for %.0f s; reading goes on, others may read the same",
                 self._calls.group_id,
                 limit_s,
             )
-            self.tell(Unheard())
-        return left_s
 
     def _expire(self, away_s: float) -> None:
         if self.member.phase is Phase.ENDED:

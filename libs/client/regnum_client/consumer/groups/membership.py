@@ -44,7 +44,6 @@ from regnum_client.consumer.groups.member_events import (
     Synced,
     TakenUp,
     TakeUp,
-    Unheard,
 )
 
 
@@ -195,8 +194,6 @@ def after(member: Member, event: Event) -> Member:
             changed = _changed(member)
         case Refused():
             changed = _refused(member, event)
-        case Unheard():
-            changed = _unheard(member)
         case PollExpired():
             changed = _expired(member)
         case Closed():
@@ -324,12 +321,6 @@ def _thrown_out(member: Member, *, member_id: str, ends: bool = False) -> Member
     )
     # Without anything to lose there is nobody to tell.
     return lost if member.owned else _given_up(lost)
-
-
-def _unheard(member: Member) -> Member:
-    if not member.owned or member.lost or member.phase is Phase.LEAVING:
-        return member
-    return _thrown_out(member, member_id=member.member_id)
 
 
 def _expired(member: Member) -> Member:
