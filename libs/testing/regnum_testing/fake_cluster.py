@@ -33,6 +33,7 @@ from regnum_testing.fake_election import FakeElection
 from regnum_testing.fake_groups import FakeGroups
 from regnum_testing.fake_leaders import LeaderAnswers
 from regnum_testing.fake_listener import FakeMember
+from regnum_testing.fake_produce import OneByOne
 from regnum_testing.fake_quotas import FakeQuotas
 from regnum_testing.fake_reassignments import FakeReassignments
 from regnum_testing.fake_recoveries import FakeRecoveries
@@ -426,7 +427,7 @@ class FakeBroker(
         cluster.calls["ProduceStream"] += 1
         if not cluster.has_produce_streams:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "what is that?")
-        stream = ProduceStream(lambda request: self.Produce(request, context))
+        stream = ProduceStream(OneByOne(lambda request: self.Produce(request, context)))
         async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
             async for answer in answers:
                 yield answer

@@ -12,7 +12,7 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes
 from regnum_broker.limits.shares import Shares
 from regnum_broker.replication.leader import Leadership
-from regnum_broker.servicers.produce_stream import REQUESTS_MAX, ProduceStream
+from regnum_broker.servicers.produce_stream import REQUESTS_MAX, TOGETHER_MAX, ProduceStream
 from regnum_model.ids import BrokerId
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
@@ -21,6 +21,7 @@ from regnum_service.status import from_status
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.clock import settle
+from regnum_testing.fake_produce import OneByOne
 from regnum_testing.waiting import eventually, within
 
 Stream = Any
@@ -164,7 +165,7 @@ class Requests:
 
 async def test_whoever_sends_more_than_is_carried_out_is_read_no_further() -> None:
     requests = Requests()
-    answers = ProduceStream(requests.produce).answers(requests.all())
+    answers = ProduceStream(OneByOne(requests.produce)).answers(requests.all())
     first = asyncio.create_task(anext(answers))
 
     async def full() -> bool:
@@ -183,7 +184,7 @@ async def test_whoever_sends_more_than_is_carried_out_is_read_no_further() -> No
 
 async def test_what_waits_is_given_up_with_the_stream() -> None:
     requests = Requests()
-    answers = ProduceStream(requests.produce).answers(requests.all())
+    answers = ProduceStream(OneByOne(requests.produce)).answers(requests.all())
     first = asyncio.create_task(anext(answers))
 
     async def full() -> bool:
@@ -235,7 +236,7 @@ def requests_of(*sizes: int) -> Messages:
 
 async def test_what_there_is_no_memory_for_is_answered_so_at_once_and_not_kept() -> None:
     held, handler = HeldBytes(Shares(total_max=100, connection_max=100)), Handler()
-    answers = ProduceStream(handler.produce, held=held, connection="a").answers(requests_of(40, 40, 10))
+    answers = ProduceStream(OneByOne(handler.produce), held=held, connection="a").answers(requests_of(40, 40, 10))
     first = await within(anext(answers))
     assert first.correlation_id == 1
     error = from_status(first.error)
@@ -251,7 +252,7 @@ async def test_what_there_is_no_memory_for_is_answered_so_at_once_and_not_kept()
 
 async def test_a_stream_that_ends_early_leaves_nothing_held() -> None:
     held, handler = HeldBytes(Shares(total_max=100, connection_max=100)), Handler()
-    answers = ProduceStream(handler.produce, held=held, connection="a").answers(requests_of(40, 90))
+    answers = ProduceStream(OneByOne(handler.produce), held=held, connection="a").answers(requests_of(40, 90))
     await within(anext(answers))
     assert held.of("a") == 40
     await answers.aclose()
@@ -272,8 +273,110 @@ async def test_of_a_producer_that_never_reads_no_more_is_read() -> None:
             yield log_pb2.ProduceStreamRequest(correlation_id=seen)
 
     handler.let_go.set()
-    answers = ProduceStream(handler.produce).answers(endless())
+    answers = ProduceStream(OneByOne(handler.produce)).answers(endless())
     await within(anext(answers))
     await settle(2_000)
     assert seen == REQUESTS_MAX
     await answers.aclose()
+
+
+def together(*messages: Any) -> Any:
+    """Requests in one message, whose sender takes several answers in one."""
+    first = messages[0]
+    first.more.extend(messages[1:])
+    first.takes_more = True
+    return first
+
+
+async def _answers(stream: Stream, count: int) -> dict[int, Any]:
+    """So many answers by number, however they are packed."""
+    answers: dict[int, Any] = {}
+    while len(answers) < count:
+        one = await within(stream.read())
+        assert one.takes_more
+        for answer in (one, *one.more):
+            assert not (answer.more and answer is not one)
+            answers[answer.correlation_id] = answer
+    return answers
+
+
+async def test_requests_of_one_message_are_appended_in_their_order_and_each_has_its_own_answer(
+    world: BrokerWorld, stream: Stream
+) -> None:
+    wrong = message(100, batch_of(b"never"))
+    wrong.request.timeout_ms = -1
+    count = 40
+    sent = [message(number, numbered(number)) for number in range(count)]
+    await _write(stream, [together(*sent[:20], wrong, *sent[20:])])
+    answers = await _answers(stream, count + 1)
+    assert {number: answers[number].response.results[0].base_offset for number in range(count)} == {
+        number: number for number in range(count)
+    }
+    refused = from_status(answers[100].error)
+    assert refused is not None
+    assert refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert stored(world) == stored(world, 2) == [b"%d" % number for number in range(count)]
+
+
+async def test_a_producer_of_before_gets_each_answer_in_a_message_of_its_own(
+    world: BrokerWorld, stream: Stream
+) -> None:
+    await _write(stream, [message(number, numbered(number)) for number in range(20)])
+    answers = [await within(stream.read()) for _ in range(20)]
+    assert not any(answer.more for answer in answers)
+
+
+async def test_requests_that_nobody_confirms_do_not_hold_up_those_that_came_in_the_same_message(
+    tmp_path: Path,
+) -> None:
+    world = BrokerWorld(tmp_path)
+    await world.begin()
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], tell=[1])
+    stream: Stream = world.log(1).ProduceStream()
+    late = message(1, batch_of(b"a"))
+    late.request.timeout_ms = 300
+    await _write(stream, [together(late, message(2, batch_of(b"b"), acks=log_pb2.ACKS_LEADER))])
+    first = await _answers(stream, 1)
+    both = first | await _answers(stream, 1)
+    stream.cancel()
+    await world.close()
+    assert list(first) == [2]
+    assert both[1].response.results[0].error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+
+
+async def test_a_message_with_too_many_requests_or_with_nested_ones_is_refused_and_appends_nothing(
+    world: BrokerWorld, stream: Stream
+) -> None:
+    nested = together(message(1, batch_of(b"a")), together(message(2, batch_of(b"b")), message(3, batch_of(b"c"))))
+    many = together(*(message(10 + number, batch_of(b"d")) for number in range(TOGETHER_MAX + 1)))
+    await _write(stream, [nested, many, together(message(99, batch_of(b"e")))])
+    answers = await _answers(stream, 2 + TOGETHER_MAX + 1 + 1)
+    assert answers.pop(99).response.results[0].base_offset == 0
+    for answer in answers.values():
+        refused = from_status(answer.error)
+        assert refused is not None
+        assert refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert stored(world) == [b"e"]
+
+
+async def test_a_deposed_leader_says_of_each_request_that_its_outcome_is_unknown(tmp_path: Path) -> None:
+    world = BrokerWorld(tmp_path)
+    await world.begin()
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], tell=[1])
+    stream: Stream = world.log(1).ProduceStream()
+    await _write(stream, [together(*(message(number, batch_of(b"a")) for number in range(30)))])
+    leader = world.brokers[BrokerId(1)].partition()
+
+    async def waiting() -> bool:
+        return len(leader.acks) == 30
+
+    await eventually(waiting)
+    await world.elect(2, [1, 2], epoch=1)
+    answers = await _answers(stream, 30)
+    stream.cancel()
+    await world.close()
+    assert {answer.response.results[0].error_code for answer in answers.values()} == {
+        errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    }

@@ -243,3 +243,28 @@ async def test_closing_ends_what_waits_with_an_unknown_outcome(sending: Sending)
         await within(task)
     assert failed.value.code == errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE
     assert stream.cancelled
+
+
+async def test_what_stands_in_line_goes_in_one_message_once_the_broker_said_that_it_takes_that(
+    sending: Sending,
+) -> None:
+    first = sending.send()
+    stream = await sending.sent(1)
+    before = [sending.send(), sending.send()]
+    await stream.has(3)
+    assert all(message.takes_more and not message.more for message in stream.written), "nobody knows yet"
+    answered = log_pb2.ProduceStreamResponse(correlation_id=1, response=log_pb2.ProduceResponse(), takes_more=True)
+    stream.answers.put_nowait(answered)
+    await within(first)
+    stream.takes.clear()
+    held = [sending.send() for _ in range(5)]
+    await asyncio.sleep(0)
+    stream.takes.set()
+    await stream.has(4)
+    packed = [[message.correlation_id, *(more.correlation_id for more in message.more)] for message in stream.written]
+    assert packed == [[1], [2], [3], [4, 5, 6, 7, 8]]
+    together = log_pb2.ProduceStreamResponse(correlation_id=8, response=log_pb2.ProduceResponse(), takes_more=True)
+    for number in (7, 6, 5, 4, 3, 2):
+        together.more.add(correlation_id=number, response=log_pb2.ProduceResponse(throttle_time_ms=number))
+    stream.answers.put_nowait(together)
+    assert [(await within(task)).throttle_time_ms for task in (*before, *held)] == [2, 3, 4, 5, 6, 7, 0]

@@ -1,7 +1,9 @@
 """Produce requests over one stream for each broker, which cost both sides less than calls do.
 
 A broker that has no such stream, and a request that is large, get a call. Every request has its own time and its own
-outcome, as with calls; when the stream breaks, none of those that wait knows whether it was carried out.
+outcome, as with calls; when the stream breaks, none of those that wait knows whether it was carried out. What stands in
+line goes in one message, to a broker that takes several requests in one: a message costs both sides as much as many
+requests in it.
 """
 
 import asyncio
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 STREAMED_BYTES_MAX: Final = 16 * 1024 * 1024
 """A larger request goes as a call: one that is above the limit of messages would end the stream of the others."""
+TOGETHER_MAX: Final = 64
+"""Requests in one message, at most."""
+TOGETHER_BYTES_MAX: Final = 1024 * 1024
+"""About their bytes: to encode a message holds the loop, and to parse it the broker's."""
 CALLED_FOR_S: Final = 60.0
 """A broker that has no stream is not asked for one again for so long: it may be replaced by a later release."""
 
@@ -49,9 +55,10 @@ class ProduceStreams:
         self, address: Address, message: log_pb2.ProduceStreamRequest, *, timeout_s: float
     ) -> log_pb2.ProduceResponse:
         """Send a request; its number is given here. Raises RegnumError, as a call would."""
-        if message.ByteSize() <= STREAMED_BYTES_MAX and self._has_stream(address):
+        size_bytes = message.ByteSize()
+        if size_bytes <= STREAMED_BYTES_MAX and self._has_stream(address):
             try:
-                return await self._stream(address).produce(message, timeout_s=timeout_s)
+                return await self._stream(address).produce(message, size_bytes, timeout_s=timeout_s)
             except _NoStreamError:
                 self._called_until_s[address] = self._clock.monotonic() + CALLED_FOR_S
         produce = self._connections.log(address).Produce
@@ -89,7 +96,10 @@ class _Stream:
         self._stub: Final = stub
         self._count = 0
         self._waiting: Final[dict[int, asyncio.Future[log_pb2.ProduceStreamResponse]]] = {}
-        self._line: Final[deque[log_pb2.ProduceStreamRequest]] = deque()
+        self._line: Final[deque[tuple[log_pb2.ProduceStreamRequest, int]]] = deque()
+        """Requests that were not sent yet, with their bytes."""
+        self._takes_more = False
+        """Whether the broker said that it takes several requests in one message."""
         self._more: Final = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self.ended = False
@@ -99,13 +109,15 @@ class _Stream:
         """Begin; not within the span of whoever comes first."""
         self._running = asyncio.create_task(self._run(), name=name, context=contextvars.Context())
 
-    async def produce(self, message: log_pb2.ProduceStreamRequest, *, timeout_s: float) -> log_pb2.ProduceResponse:
-        """Send a request and wait for its answer, so long at most."""
+    async def produce(
+        self, message: log_pb2.ProduceStreamRequest, size_bytes: int, *, timeout_s: float
+    ) -> log_pb2.ProduceResponse:
+        """Send a request, which has so many bytes, and wait for its answer, so long at most."""
         self._count += 1
         number = message.correlation_id = self._count
         answer: asyncio.Future[log_pb2.ProduceStreamResponse] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
-        self._line.append(message)
+        self._line.append((message, size_bytes))
         self._more.set()
         try:
             async with asyncio.timeout(timeout_s):
@@ -156,9 +168,11 @@ class _Stream:
         writing = asyncio.create_task(self._write(started), name="produce stream: requests")
         try:
             while (response := await started.read()) is not grpc.aio.EOF:
-                answer = self._waiting.pop(response.correlation_id, None)
-                if answer is not None and not answer.done():
-                    answer.set_result(response)
+                self._takes_more = response.takes_more
+                for one in (response, *response.more):
+                    answer = self._waiting.pop(one.correlation_id, None)
+                    if answer is not None and not answer.done():
+                        answer.set_result(one)
         finally:
             writing.cancel()
             started.cancel()
@@ -169,13 +183,31 @@ class _Stream:
             while True:
                 await self._more.wait()
                 self._more.clear()
-                while self._line:
-                    message = self._line.popleft()
-                    if message.correlation_id in self._waiting:
-                        # (Else nobody waits for it any more: it must not be appended after its time.)
-                        await started.write(message)
+                while (message := self._next()) is not None:
+                    await started.write(message)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
+
+    def _next(self) -> log_pb2.ProduceStreamRequest | None:
+        """The next message: the first in line, and those behind it that may go with it."""
+        first: log_pb2.ProduceStreamRequest | None = None
+        together_bytes = 0
+        while self._line:
+            message, size_bytes = self._line[0]
+            if message.correlation_id not in self._waiting:
+                # Nobody waits for it any more: it must not be appended after its time.
+                self._line.popleft()
+                continue
+            together_bytes += size_bytes
+            if first is None:
+                first = message
+                first.takes_more = True
+            elif self._takes_more and together_bytes <= TOGETHER_BYTES_MAX and len(first.more) < TOGETHER_MAX - 1:
+                first.more.append(message)
+            else:
+                break
+            self._line.popleft()
+        return first
 
 
 def _broken(how: str) -> RegnumError:

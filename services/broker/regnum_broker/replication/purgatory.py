@@ -7,7 +7,8 @@ caller gives up. All of it runs on the event loop, so nothing can move between a
 import asyncio
 import enum
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol, Self
 
 
@@ -20,13 +21,17 @@ class AckOutcome(enum.Enum):
     """This broker no longer leads in the epoch of the append."""
 
 
+Told = Callable[[AckOutcome], None]
+"""Hears why a wait ended; called within the turn that ends it, so it notes that and does no more."""
+
+
 class AckQueue:
     """Waits for the high watermark of one leadership, lowest offset first."""
 
     __slots__ = ("_count", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: Final[list[tuple[int, int, asyncio.Future[AckOutcome]]]] = []
+        self._waiting: Final[list[tuple[int, int, Told]]] = []
         self._count = 0
 
     def __len__(self) -> int:
@@ -35,14 +40,18 @@ class AckQueue:
     def wait_for(self, offset: int) -> asyncio.Future[AckOutcome]:
         """A future that is completed when the high watermark reaches ``offset``. Whoever gives up cancels it."""
         future: asyncio.Future[AckOutcome] = asyncio.get_running_loop().create_future()
-        self._count += 1
-        heapq.heappush(self._waiting, (offset, self._count, future))
+        self.tell(offset, partial(_complete, future))
         return future
+
+    def tell(self, offset: int, told: Told) -> None:
+        """Call ``told`` once, when the high watermark reaches ``offset`` or the leadership is over."""
+        self._count += 1
+        heapq.heappush(self._waiting, (offset, self._count, told))
 
     def committed(self, high_watermark: int) -> None:
         """Complete what the high watermark has reached."""
         while self._waiting and self._waiting[0][0] <= high_watermark:
-            _complete(heapq.heappop(self._waiting)[2], AckOutcome.COMMITTED)
+            heapq.heappop(self._waiting)[2](AckOutcome.COMMITTED)
 
     def depose(self) -> None:
         """Complete everything: the leadership is over."""
@@ -50,8 +59,8 @@ class AckQueue:
             return
         waiting = [entry[2] for entry in self._waiting]
         self._waiting.clear()
-        for future in waiting:
-            _complete(future, AckOutcome.DEPOSED)
+        for told in waiting:
+            told(AckOutcome.DEPOSED)
 
 
 def _complete(future: asyncio.Future[AckOutcome], outcome: AckOutcome) -> None:

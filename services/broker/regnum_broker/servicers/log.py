@@ -67,7 +67,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """Append, request after request."""
-        stream = ProduceStream(self._producing.produce, held=self._held, connection=context.peer())
+        stream = ProduceStream(self._producing, held=self._held, connection=context.peer())
         async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
             async for answer in answers:
                 yield answer

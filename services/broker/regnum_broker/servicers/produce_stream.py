@@ -2,56 +2,79 @@
 
 Goals: what a request costs is its records; whoever sends more than can be taken is not read.
 
-Algorithm: each request that is read becomes a task, which begins in the order of the requests and so hands its records
-to the writer in that order; answers go out as they come about. A request is under way until its answer has been sent,
-and REQUESTS_MAX may be: then nothing more is read, and flow control holds the producer up, also one that sends and
-never reads. A request for which there is no memory is thrown away at once and answered so; those behind it may be
-taken. When the call ends, what waits for acknowledgements is given up, as with a call of its own; what was appended
-stays.
+Algorithm: what came in one message is handed on together, and in the order of the requests to the writer; answers go
+out as they come about, all that there are in one message if the producer takes that. A request is under way until its
+answer has been sent; while REQUESTS_MAX are, nothing more is read, and flow control holds the producer up, also one
+that sends and never reads. A message for which there is no memory is thrown away at once and answered so; those behind
+it may be taken. When the call ends, what waits for acknowledgements is given up, as with a call of its own; what was
+appended stays.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from functools import partial
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
 from regnum_service.errors import RegnumError
 from regnum_service.gates import Messages
 from regnum_service.status import to_status
 
 from regnum_broker.limits.held_bytes import HeldBytes, Purpose, refusal
-from regnum_broker.serving.produce import SLICE
 
 REQUESTS_MAX: Final = 64
-"""Requests of one stream that are under way at once."""
+"""Requests of one stream that are under way at once, give or take those that came in one message."""
+
+TOGETHER_MAX: Final = 64
+"""Requests, or answers, in one message."""
+
+ANSWER_PARTITIONS_MAX: Final = 400
+"""Partitions of the answers that go together: to encode a message is one turn (safety rule S22)."""
+
+Told = Callable[[int, log_pb2.ProduceResponse | RegnumError], None]
+"""Takes the answer to a request by its place among those that came together."""
+
+
+class UnderWay(Protocol):
+    """A request that is not answered yet."""
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+
+
+class Producing(Protocol):
+    """Takes requests, each of which is what a call of its own would be."""
+
+    async def take(self, requests: Sequence[log_pb2.ProduceRequest], told: Told) -> Mapping[int, UnderWay]:
+        """Returns when there is room for more: those that are not answered yet, by place. Answers may come before."""
 
 
 class ProduceStream:
     """One call of ProduceStream. Belongs to the event loop."""
 
-    def __init__(
-        self,
-        produce: Callable[[log_pb2.ProduceRequest], Awaitable[log_pb2.ProduceResponse]],
-        *,
-        held: HeldBytes | None = None,
-        connection: str = "",
-    ) -> None:
+    def __init__(self, producing: Producing, *, held: HeldBytes | None = None, connection: str = "") -> None:
         """Only assigns.
 
         Args:
-            produce: what a call of its own would do.
+            producing: takes the requests.
             held: where the bytes of requests are counted while they are under way; None: nowhere.
             connection: whose they are.
         """
-        self._produce: Final = produce
+        self._producing: Final = producing
         self._held: Final = held
         self._connection: Final = connection
-        self._under_way: Final[set[asyncio.Task[log_pb2.ProduceStreamResponse]]] = set()
-        self._ended: Final[deque[asyncio.Future[log_pb2.ProduceStreamResponse]]] = deque()
-        self._room: Final = asyncio.Semaphore(REQUESTS_MAX)
+        self._count = 0
+        self._under_way: Final[dict[int, UnderWay | None]] = {}
+        """By a number that the stream gives: correlation ids are the producer's."""
+        self._sizes: Final[dict[int, int]] = {}
+        """Bytes that they hold."""
+        self._ended: Final[deque[log_pb2.ProduceStreamResponse]] = deque()
+        self._inside = 0
+        """Requests whose answers have not been sent."""
+        self._room: Final = asyncio.Event()
         self._moved: Final = asyncio.Event()
+        self._together = False
 
     async def answers(
         self, requests: AsyncIterator[log_pb2.ProduceStreamRequest]
@@ -63,8 +86,10 @@ class ProduceStream:
             while not reading.done() or self._under_way or self._ended:
                 self._moved.clear()
                 while self._ended:
-                    yield self._ended.popleft().result()
-                    self._room.release()
+                    answer = self._next_answer()
+                    yield answer
+                    self._inside -= 1 + len(answer.more)
+                    self._room.set()
                 if reading.done() and reading.exception() is not None:
                     break
                 if self._under_way or not reading.done():
@@ -72,52 +97,94 @@ class ProduceStream:
             await reading
         finally:
             reading.cancel()
-            for task in self._under_way:
-                task.cancel()
+            for number, request in tuple(self._under_way.items()):
+                if request is not None:
+                    request.give_up()
+                self._forget(number)
+
+    def _next_answer(self) -> log_pb2.ProduceStreamResponse:
+        answer = self._ended.popleft()
+        answer.takes_more = True
+        if self._together:
+            partitions = len(answer.response.results)
+            while self._ended and len(answer.more) < TOGETHER_MAX - 1:
+                partitions += len(self._ended[0].response.results)
+                if partitions > ANSWER_PARTITIONS_MAX:
+                    break
+                answer.more.append(self._ended.popleft())
+        return answer
 
     async def _read(self, requests: AsyncIterator[log_pb2.ProduceStreamRequest]) -> None:
         coming = aiter(requests)
         while True:
-            await self._room.acquire()
+            while self._inside >= REQUESTS_MAX:
+                self._room.clear()
+                await self._room.wait()
             try:
-                request = await anext(coming)
+                message = await anext(coming)
             except StopAsyncIteration:
                 return
-            size = coming.size_bytes if isinstance(coming, Messages) else 0
-            if self._held is not None and not self._held.take(self._connection, size, Purpose.PRODUCE):
-                self._tell(_thrown_away(request))
-                continue
-            task = asyncio.create_task(self._answer(request), name="produce stream: request")
-            self._under_way.add(task)
-            task.add_done_callback(partial(self._end, size=size))
-            many = len(request.request.partitions) > SLICE
-            # Else a stream at rest would keep what it brought last.
-            del request
-            if many:
-                # It gives the loop turns before its records are handed over: another request would overtake it.
-                await asyncio.wait((task,))
+            # No name for it is left here: a stream at rest would keep what it brought last.
+            several = _requests_in(message)
+            del message
+            await self._take(several, coming.size_bytes if isinstance(coming, Messages) else 0)
+            del several
 
-    def _end(self, task: asyncio.Task[log_pb2.ProduceStreamResponse], *, size: int) -> None:
-        self._under_way.discard(task)
+    async def _take(self, several: Sequence[log_pb2.ProduceStreamRequest], size_bytes: int) -> None:
+        """Take what came in one message of so many bytes."""
+        self._together = several[0].takes_more
+        self._inside += len(several)
+        names = [request.correlation_id for request in several]
+        error = self._refusal(several, size_bytes)
+        if error is not None:
+            for name in names:
+                self._end(name, error)
+            return
+        numbers = range(self._count, self._count + len(several))
+        self._count += len(several)
+        # What the message holds is divided among them; nobody asks who holds how much of it.
+        each, rest = divmod(size_bytes, len(several))
+        for place, number in enumerate(numbers):
+            self._under_way[number], self._sizes[number] = None, each + (rest if place == 0 else 0)
+
+        def told(place: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
+            if numbers[place] in self._under_way:
+                self._forget(numbers[place])
+                self._end(names[place], outcome)
+
+        taking = self._producing.take([request.request for request in several], told)
+        del several
+        for place, request in (await taking).items():
+            self._under_way[numbers[place]] = request
+
+    def _refusal(self, several: Sequence[log_pb2.ProduceStreamRequest], size_bytes: int) -> RegnumError | None:
+        if len(several) > TOGETHER_MAX or any(request.more for request in several[1:]):
+            return _too_many()
+        if self._held is not None and not self._held.take(self._connection, size_bytes, Purpose.PRODUCE):
+            return refusal()
+        return None
+
+    def _forget(self, number: int) -> None:
+        del self._under_way[number]
+        size = self._sizes.pop(number)
         if self._held is not None:
             self._held.let_go(self._connection, size, Purpose.PRODUCE)
-        if not task.cancelled():
-            self._tell(task)
 
-    def _tell(self, answer: asyncio.Future[log_pb2.ProduceStreamResponse]) -> None:
+    def _end(self, name: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
+        if isinstance(outcome, RegnumError):
+            answer = log_pb2.ProduceStreamResponse(correlation_id=name, error=to_status(outcome))
+        else:
+            answer = log_pb2.ProduceStreamResponse(correlation_id=name, response=outcome)
         self._ended.append(answer)
         self._moved.set()
 
-    async def _answer(self, message: log_pb2.ProduceStreamRequest) -> log_pb2.ProduceStreamResponse:
-        try:
-            response = await self._produce(message.request)
-        except RegnumError as error:
-            return log_pb2.ProduceStreamResponse(correlation_id=message.correlation_id, error=to_status(error))
-        return log_pb2.ProduceStreamResponse(correlation_id=message.correlation_id, response=response)
+
+def _requests_in(message: log_pb2.ProduceStreamRequest) -> list[log_pb2.ProduceStreamRequest]:
+    return [message, *message.more]
 
 
-def _thrown_away(request: log_pb2.ProduceStreamRequest) -> asyncio.Future[log_pb2.ProduceStreamResponse]:
-    """The answer to a request for which there was no memory."""
-    answer: asyncio.Future[log_pb2.ProduceStreamResponse] = asyncio.get_running_loop().create_future()
-    answer.set_result(log_pb2.ProduceStreamResponse(correlation_id=request.correlation_id, error=to_status(refusal())))
-    return answer
+def _too_many() -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_INVALID_REQUEST,
+        f"a message carries {TOGETHER_MAX} requests at most, and those in more carry none; nothing was appended",
+    )

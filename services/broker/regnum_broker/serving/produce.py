@@ -4,88 +4,61 @@ Goals: a record is acknowledged only by a leader that led from the append to the
 repeat is answered with its first offset, and not before that is committed; bad input changes nothing.
 
 Algorithm: admission on the event loop (leader, min.insync); then one job on the writer thread for every two hundred
-partitions of the request: check the batch, check the sequence, assign offsets, append; then followers are woken. With
-acks all the answer waits until the high watermark has passed the last record. A leader that is deposed after the append
-answers NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for
-what was not appended, because a producer may send that under another producer id.
+partitions of what came together: check the batch, check the sequence, assign offsets, append (``produce_appends``);
+then followers are woken. With acks all the answer waits until the high watermark has passed the last record
+(``produce_answers``). A leader that is deposed after the append answers NOT_ENOUGH_REPLICAS_AFTER_APPEND: the outcome
+is the next leader's to tell. NOT_LEADER_OR_FOLLOWER is kept for what was not appended, because a producer may send that
+under another producer id.
 """
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from functools import partial
+from typing import Final
 
 import structlog
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.topics import INTERNAL_TOPICS
-from regnum_records.check import check_batch
-from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
 from regnum_service.clock import Clock
-from regnum_service.errors import Code
+from regnum_service.errors import Code, RegnumError
 from regnum_service.slices import Turns, slices
 from regnum_service.supervisor import Supervisor
-from regnum_telemetry import conventions, tracing
 from regnum_telemetry.instruments import broker as instruments
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
-from regnum_broker.log.replica.parts import Appended, AppendOutcome
-from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
+from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.error_counts import ErrorCounts
-from regnum_broker.serving.produce_requests import batch_in, check_request, wrong_in
+from regnum_broker.serving.produce_answers import DEPOSED_AFTER_APPEND, SLICE, PendingAnswer, PendingAnswers, refuse
+from regnum_broker.serving.produce_appends import (
+    DEPOSED,
+    Admitted,
+    Done,
+    Outcome,
+    Refused,
+    append_one,
+    record_first_append,
+)
+from regnum_broker.serving.produce_requests import check_request, wrong_in
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.storage import Storage
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
-SLICE: Final = 200
-"""Partitions looked at between two turns of the event loop (safety rule S22), and of one job of the writer."""
 
 _BUSY: Final = (
     "more waits to be written here than this broker has memory for; nothing was appended: wait, and try again"
 )
-_DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
-_DEPOSED_AFTER_APPEND: Final = (
-    "this broker was replaced as leader, or may have been, after it had appended the records; they may be committed:"
-    " refresh metadata and send the batch to the leader again, with the same numbers"
-)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Item:
-    """One admitted partition of a request."""
-
-    index: int
-    leadership: Leadership
-    message: log_pb2.ProducePartition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Refused:
-    """Why nothing was appended."""
-
-    code: Code
-    message: str
-    put_off: bool = False
-    """The same may be taken later: there is no room now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
-    """What was appended, now or at the first appearance of a duplicate."""
-
-    base_offset: int
-    last_offset: int
-    duplicate: bool
-    batch: bytes
-    """As its producer made it."""
+Told = Callable[[int, log_pb2.ProduceResponse | RegnumError], None]
+"""Takes the answer to a request by its place among those that came together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +71,6 @@ class OwnAppend:
     """Why not."""
     put_off: bool = False
     """Nothing was appended, and the same leader may take the same batch later."""
-
-
-_Outcome = _Refused | _Done
 
 
 class ProduceHandler:
@@ -134,6 +104,7 @@ class ProduceHandler:
         self._batch_bytes_max: Final = batch_bytes_max
         self._supervisor: Final = supervisor
         self._log: Final = structlog.get_logger("produce")
+        self._answers: Final = PendingAnswers(complete=self._complete, took=self._note_duration, supervisor=supervisor)
 
     async def produce(
         self, request: log_pb2.ProduceRequest, *, waitable_s: float = math.inf
@@ -143,35 +114,86 @@ class ProduceHandler:
         Raises:
             RegnumError: the request contradicts itself.
         """
-        began_s = self._clock.monotonic()
         check_request(request)
+        answer: asyncio.Future[log_pb2.ProduceResponse] = asyncio.get_running_loop().create_future()
+        pending = self._begin(request, answer.set_result)
+        try:
+            await self._bring([(pending, request)], waitable_s=waitable_s)
+            return await answer
+        finally:
+            pending.give_up()
+
+    async def take(self, requests: Sequence[log_pb2.ProduceRequest], told: Told) -> dict[int, PendingAnswer]:
+        """Take requests that came together: append them in their order, tell the answer to each when it has come about.
+
+        Returns once the writer has them, which may mean a wait for room: those that are not answered yet, by place.
+        Whoever gives one up hears no more of it.
+        """
+        taken: dict[int, tuple[PendingAnswer, log_pb2.ProduceRequest]] = {}
+        for place, request in enumerate(requests):
+            try:
+                check_request(request)
+            except RegnumError as error:
+                told(place, error)
+                continue
+            taken[place] = (self._begin(request, partial(told, place)), request)
+        try:
+            await self._bring(tuple(taken.values()))
+        except asyncio.CancelledError:
+            for pending, _ in taken.values():
+                pending.give_up()
+            raise
+        return {place: pending for place, (pending, _) in taken.items() if not pending.ended}
+
+    def _begin(
+        self, request: log_pb2.ProduceRequest, answered: Callable[[log_pb2.ProduceResponse], None]
+    ) -> PendingAnswer:
         acks = request.acks or log_pb2.ACKS_ALL
-        results: list[log_pb2.ProduceResult] = []
-        admitted: list[_Item] = []
+        return PendingAnswer(self._answers, answered, acks=acks, began_s=self._clock.monotonic())
+
+    async def _bring(
+        self, requests: Sequence[tuple[PendingAnswer, log_pb2.ProduceRequest]], *, waitable_s: float = math.inf
+    ) -> None:
+        """Admit what requests bring, and hand it to the writer."""
+        now_s = asyncio.get_running_loop().time()
+        admitted: list[Admitted] = []
         turns = Turns(SLICE)
-        for index, message in enumerate(request.partitions):
-            await turns.took()
-            result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
-            results.append(result)
-            found = self._admit(message, acks=acks)
-            if isinstance(found, Leadership):
-                admitted.append(_Item(index=index, leadership=found, message=message))
-            else:
-                _refuse(result, found.code, found.message)
+        for pending, request in requests:
+            for index, message in enumerate(request.partitions):
+                await turns.took()
+                result = log_pb2.ProduceResult(topic=message.topic, partition=message.partition, base_offset=-1)
+                pending.results.append(result)
+                found = self._admit(message, acks=pending.acks)
+                if isinstance(found, Leadership):
+                    pending.open[index] = item = Admitted(
+                        pending=pending, index=index, leadership=found, message=message
+                    )
+                    admitted.append(item)
+                else:
+                    refuse(result, found.code, found.message)
         if admitted:
-            timeout_s = min(min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000, waitable_s)
-            deadline_s = asyncio.get_running_loop().time() + timeout_s
-            await self._append(admitted, results, acks=acks, deadline_s=deadline_s)
+            await self._append(admitted)
+        for pending, request in requests:
+            if not pending.open or pending.acks == log_pb2.ACKS_NONE:
+                pending.open.clear()
+                self._answers.finish(pending)
+            else:
+                timeout_s = min(min(request.timeout_ms or TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX) / 1000, waitable_s)
+                self._answers.until(pending, now_s + timeout_s)
+
+    def _complete(self, results: Sequence[log_pb2.ProduceResult]) -> None:
+        """Add what refusals lack."""
         refused = 0
-        async for part in slices(results, SLICE):
-            for result in part:
+        for result in results:
+            if result.error_code != errors_pb2.ERROR_CODE_NONE:
                 self._leaders.complete(result)
-                if result.error_code != errors_pb2.ERROR_CODE_NONE:
-                    refused += 1
-                    self._errors.add(result.error_code)
-        self._refused.add(refused)
+                self._errors.add(result.error_code)
+                refused += 1
+        if refused:
+            self._refused.add(refused)
+
+    def _note_duration(self, began_s: float) -> None:
         self._durations.record(self._clock.monotonic() - began_s)
-        return log_pb2.ProduceResponse(results=results)
 
     async def append(self, leadership: Leadership, batch: bytes) -> OwnAppend:
         """Append a batch of the broker's own under one leadership, as a produce request with acks all would be.
@@ -182,22 +204,23 @@ class ProduceHandler:
         refused = self._own_refusal(leadership, len(batch))
         if refused is not None:
             return refused
-        item = _Item(index=0, leadership=leadership, message=log_pb2.ProducePartition(record_batch=batch))
+        message = log_pb2.ProducePartition(record_batch=batch)
+        item = Admitted(pending=None, index=0, leadership=leadership, message=message)
         appending = await self._hand_in((item,), len(batch), self._clock.wall_ms())
         try:
             (outcome,) = await asyncio.shield(appending)
         except StorageError as error:
             return OwnAppend(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error))
-        if isinstance(outcome, _Refused):
+        if isinstance(outcome, Refused):
             return OwnAppend(code=outcome.code, message=outcome.message, put_off=outcome.put_off)
         if await _is_committed(leadership, outcome.last_offset + 1):
             return OwnAppend(code=errors_pb2.ERROR_CODE_NONE, message="")
-        return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=_DEPOSED_AFTER_APPEND)
+        return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=DEPOSED_AFTER_APPEND)
 
     def _own_refusal(self, leadership: Leadership, size_bytes: int) -> OwnAppend | None:
         """Why a batch of the broker's own is not handed in."""
         if leadership.cut_off or leadership.partition.role is not leadership:
-            return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=_DEPOSED)
+            return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=DEPOSED)
         if not leadership.isr_sufficient:
             message = leadership.insufficiency
             return OwnAppend(code=errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS, message=message, put_off=True)
@@ -232,22 +255,14 @@ class ProduceHandler:
             )
         return found
 
-    async def _append(
-        self,
-        admitted: Sequence[_Item],
-        results: Sequence[log_pb2.ProduceResult],
-        *,
-        acks: log_pb2.Acks.ValueType,
-        deadline_s: float,
-    ) -> None:
+    async def _append(self, admitted: Sequence[Admitted]) -> None:
         now_ms = self._clock.wall_ms()
         sizes = [item.message.ByteSize() for item in admitted]
         if not self._storage.takes(sum(sizes)):
             for item in admitted:
-                _refuse(results[item.index], errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
+                self._answers.refused(item, errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, _BUSY)
             return
-        appending: list[tuple[tuple[_Item, ...], asyncio.Future[list[_Outcome]]]] = []
-        together: list[tuple[_Item, int]] = []
+        together: list[tuple[Admitted, int]] = []
         turns = Turns(SLICE)
         for item, size in zip(admitted, sizes, strict=True):
             await turns.took()
@@ -255,62 +270,32 @@ class ProduceHandler:
                 together.append((item, size))
             else:
                 # A job of its own: it may have to wait for the disk, and the others' followers are not to wait with it.
-                appending.append(((item,), await self._hand_in((item,), size, now_ms)))
+                await self._hand_in((item,), size, now_ms)
         async for part in slices(together, SLICE):
-            items = tuple(item for item, _ in part)
-            appending.append((items, await self._hand_in(items, sum(size for _, size in part), now_ms)))
-        if acks == log_pb2.ACKS_NONE:
-            return
-        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
-        try:
-            for items, outcomes in appending:
-                waiting |= await self._take_up(items, outcomes, results, acks=acks)
-            if waiting:
-                await self._wait(waiting, results, deadline_s)
-        finally:
-            for future in waiting:
-                future.cancel()
+            await self._hand_in(tuple(item for item, _ in part), sum(size for _, size in part), now_ms)
 
-    async def _hand_in(self, items: tuple[_Item, ...], size_bytes: int, now_ms: int) -> asyncio.Future[list[_Outcome]]:
+    async def _hand_in(
+        self, items: tuple[Admitted, ...], size_bytes: int, now_ms: int
+    ) -> asyncio.Future[list[Outcome]]:
         """Hand a job to the writer; the future is its outcome."""
         bytes_max, directory = self._batch_bytes_max, self._storage.directory
 
-        def append() -> list[_Outcome]:
+        def append() -> list[Outcome]:
             with directory.many_appends():
-                return [_append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in items]
+                return [append_one(item, bytes_max=bytes_max, now_ms=now_ms) for item in items]
 
         appending = await self._storage.write_later(append, size_bytes=size_bytes)
         # The followers hear of it even when the caller is gone: the completion does not hang on this call.
         appending.add_done_callback(self._supervisor.guarded("append", lambda done: self._appended(items, done)))
         return appending
 
-    async def _take_up(
-        self,
-        items: tuple[_Item, ...],
-        appending: asyncio.Future[list[_Outcome]],
-        results: Sequence[log_pb2.ProduceResult],
-        *,
-        acks: log_pb2.Acks.ValueType,
-    ) -> dict[asyncio.Future[AckOutcome], _Item]:
-        """Fill in what is known once a job is done; returns what has to be waited for."""
-        waiting: dict[asyncio.Future[AckOutcome], _Item] = {}
-        try:
-            outcomes = await asyncio.shield(appending)
-        except StorageError as error:
-            for item in items:
-                _refuse(results[item.index], errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
-            return waiting
-        for item, outcome in zip(items, outcomes, strict=True):
-            missing = _fill_in(results[item.index], item.leadership, outcome, acks=acks)
-            if missing is not None:
-                waiting[item.leadership.partition.acks.wait_for(missing)] = item
-        return waiting
-
-    def _appended(self, admitted: Sequence[_Item], appending: asyncio.Future[list[_Outcome]]) -> None:
+    def _appended(self, admitted: Sequence[Admitted], appending: asyncio.Future[list[Outcome]]) -> None:
         """Wake followers and move high watermarks, as soon as the records are in the log."""
         error = appending.exception()
         if isinstance(error, StorageError):
             self._log.error("append failed", reason=str(error))
+            for item in admitted:
+                self._answers.refused(item, errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, str(error))
             return
         if error is not None:
             # Nobody else may be listening: a caller that does not wait, or that is gone.
@@ -320,57 +305,31 @@ class ProduceHandler:
         self._count(admitted, outcomes)
         for item, outcome in zip(admitted, outcomes, strict=True):
             leadership = item.leadership
-            if not isinstance(outcome, _Done) or leadership.partition.role is not leadership:
+            if not isinstance(outcome, Done) or leadership.partition.role is not leadership:
                 continue
             if leadership.cause_pending:
                 # A repeat counts: the leader before had replicated it, and this is what its producer waits for.
-                _record_first_append(leadership, outcome)
+                record_first_append(leadership, outcome)
             if not outcome.duplicate:
                 if leadership.has_followers:
                     self._fresh.note(
                         leadership, outcome.batch, base_offset=outcome.base_offset, last_offset=outcome.last_offset
                     )
                 leadership.appended(outcome.base_offset, now_s=now_s)
+        for item, outcome in zip(admitted, outcomes, strict=True):
+            self._answers.appended(item, outcome)
 
-    def _count(self, admitted: Sequence[_Item], outcomes: Sequence[_Outcome]) -> None:
+    def _count(self, admitted: Sequence[Admitted], outcomes: Sequence[Outcome]) -> None:
         """What was appended: all together once for the job, and for each batch only its topic's two additions."""
         records = size = 0
         for item, outcome in zip(admitted, outcomes, strict=True):
-            if isinstance(outcome, _Done) and not outcome.duplicate:
+            if isinstance(outcome, Done) and not outcome.duplicate:
                 added, added_bytes = outcome.last_offset - outcome.base_offset + 1, len(outcome.batch)
                 self._traffic.of(item.leadership.partition.topic).appended(added, added_bytes)
                 records += added
                 size += added_bytes
         self._records.add(records)
         self._bytes.add(size)
-
-    async def _wait(
-        self,
-        waiting: dict[asyncio.Future[AckOutcome], _Item],
-        results: Sequence[log_pb2.ProduceResult],
-        deadline_s: float,
-    ) -> None:
-        remaining_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
-        await asyncio.wait(waiting, timeout=remaining_s)
-        for future in waiting:
-            future.cancel()
-        turns = Turns(SLICE)
-        for future, item in waiting.items():
-            await turns.took()
-            result, leadership = results[item.index], item.leadership
-            if future.cancelled():
-                if leadership.isr_sufficient:
-                    _refuse(
-                        result,
-                        errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
-                        "the in-sync replicas did not confirm in time; the records may still be committed",
-                    )
-                else:
-                    _check_isr(result, leadership)
-            elif future.result() is AckOutcome.DEPOSED:
-                _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
-            else:
-                _check_isr(result, leadership)
 
 
 async def _is_committed(leadership: Leadership, end: int) -> bool:
@@ -379,99 +338,3 @@ async def _is_committed(leadership: Leadership, end: int) -> bool:
     if partition.role is not leadership or leadership.cut_off:
         return False
     return partition.high_watermark >= end or await partition.acks.wait_for(end) is AckOutcome.COMMITTED
-
-
-def _record_first_append(leadership: Leadership, outcome: _Done) -> None:
-    leadership.cause_pending = False
-    tracing.between(
-        conventions.FIRST_APPEND,
-        leadership.began_unix_nano,
-        tracing.now_unix_nano(),
-        parent=leadership.cause,
-        attributes={
-            conventions.BROKER: leadership.broker,
-            conventions.TOPIC: leadership.partition.topic,
-            conventions.PARTITION: str(leadership.partition.key.partition),
-            conventions.LEADER_EPOCH: leadership.state.leader_epoch,
-            conventions.OFFSET: outcome.base_offset,
-        },
-    )
-
-
-def _fill_in(
-    result: log_pb2.ProduceResult, leadership: Leadership, outcome: _Outcome, *, acks: log_pb2.Acks.ValueType
-) -> int | None:
-    """Fill a result in; returns the high watermark that still has to be reached for it, None if nothing has."""
-    if isinstance(outcome, _Refused):
-        _refuse(result, outcome.code, outcome.message)
-        return None
-    partition = leadership.partition
-    result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
-    if partition.role is not leadership or leadership.cut_off:
-        _refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, _DEPOSED_AFTER_APPEND)
-    elif acks == log_pb2.ACKS_ALL:
-        if partition.high_watermark <= outcome.last_offset:
-            return outcome.last_offset + 1
-        _check_isr(result, leadership)
-    return None
-
-
-def _append_one(item: _Item, *, bytes_max: int, now_ms: int) -> _Outcome:
-    """On the writer thread: check and append one partition's batch."""
-    leadership, message = item.leadership, item.message
-    partition = leadership.partition
-    if partition.role is not leadership:
-        return _Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=_DEPOSED)
-    if partition.settings.max_message_bytes is not None:
-        bytes_max = partition.settings.max_message_bytes
-    try:
-        batch = batch_in(message, now_ms)
-        check_batch(batch, bytes_max=bytes_max, keys_required=partition.log.settings.is_compacted)
-    except KeyMissingError as error:
-        return _Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
-    except BatchTooLargeError as error:
-        return _Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
-    except CorruptBatchError as error:
-        return _Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
-    try:
-        (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
-    except DirectoryFailedError:
-        raise
-    except StorageError as error:
-        # Its own partition's trouble: what was appended to the others is to be told of.
-        put_off = isinstance(error, ResourceExhaustedError)
-        return _Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error), put_off=put_off)
-    return _translate(outcome, batch)
-
-
-def _translate(outcome: AppendOutcome, batch: bytes) -> _Outcome:
-    match outcome:
-        case Appended(base_offset=base, last_offset=last):
-            return _Done(base_offset=base, last_offset=last, duplicate=False, batch=batch)
-        case Duplicate(base_offset=base, last_offset=last):
-            return _Done(base_offset=base, last_offset=last, duplicate=True, batch=batch)
-        case OutOfOrder(expected=expected, found=found):
-            return _Refused(
-                code=errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
-                message=f"sequence {found} does not follow: {expected} is next; start the producer anew",
-            )
-        case Fenced(current=current, found=found):
-            return _Refused(
-                code=errors_pb2.ERROR_CODE_INVALID_PRODUCER_EPOCH,
-                message=f"producer epoch {found} is past: {current} has been seen; start the producer anew",
-            )
-        case _:
-            assert_never(outcome)
-
-
-def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
-    if not leadership.isr_sufficient:
-        _refuse(
-            result,
-            errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-            "the records were appended and too few replicas are in sync now; they may still be committed",
-        )
-
-
-def _refuse(result: log_pb2.ProduceResult, code: Code, message: str) -> None:
-    result.error_code, result.error_message, result.base_offset = code, message, -1

@@ -359,21 +359,33 @@ class ProduceStreamRequest(_message.Message):
 
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    TAKES_MORE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the caller, so that it finds the answer; another one for each request that is not answered yet."""
+    takes_more: _builtins.bool
+    """Whether the caller takes several answers in one message."""
     @_builtins.property
     def request(self) -> Global___ProduceRequest:
         """What to append."""
+
+    @_builtins.property
+    def more(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceStreamRequest]:
+        """Further requests, as if each had come in a message of its own after this one, in their order; 63 at most, none with
+        further ones. Only to a broker that said takes_more: one of before would not see them.
+        """
 
     def __init__(
         self,
         *,
         correlation_id: _builtins.int = ...,
         request: Global___ProduceRequest | None = ...,
+        more: _abc.Iterable[Global___ProduceStreamRequest] | None = ...,
+        takes_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "more", b"more", "request", b"request", "takes_more", b"takes_more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,8 +400,12 @@ class ProduceStreamResponse(_message.Message):
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
     RESPONSE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    TAKES_MORE_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """That of the request."""
+    takes_more: _builtins.bool
+    """Whether the broker takes several requests in one message."""
     @_builtins.property
     def response(self) -> Global___ProduceResponse:
         """The answer, as Produce gives it."""
@@ -398,16 +414,24 @@ class ProduceStreamResponse(_message.Message):
     def error(self) -> _status_pb2.Status:
         """The request contradicts itself: the status with which Produce fails. Nothing was appended."""
 
+    @_builtins.property
+    def more(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceStreamResponse]:
+        """Further answers, as if each had come in a message of its own; none has further ones. Only to a caller that said
+        takes_more.
+        """
+
     def __init__(
         self,
         *,
         correlation_id: _builtins.int = ...,
         response: Global___ProduceResponse | None = ...,
         error: _status_pb2.Status | None = ...,
+        more: _abc.Iterable[Global___ProduceStreamResponse] | None = ...,
+        takes_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "error", b"error", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "error", b"error", "more", b"more", "outcome", b"outcome", "response", b"response", "takes_more", b"takes_more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["response", "error"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015

@@ -40,7 +40,7 @@ class LogServiceStub:
     ProduceStream: _grpc.StreamStreamMultiCallable[_log_pb2.ProduceStreamRequest, _log_pb2.ProduceStreamResponse]
     """As Produce, for request after request of one producer: what it says, and what it appends, is the same, and a request
     costs both sides less. Requests for one partition are appended in the order in which they come; answers come in any
-    order, each with the number of its request. Of a broker that is busy with 64 of a stream no more are read. Without a
+    order, each with the number of its request. While a broker is busy with 64 of a stream, no more are read. Without a
     deadline: each request waits for timeout_ms at most. When the stream breaks, the outcome of what is not answered is
     unknown, as that of a call that broke is.
     """
@@ -79,7 +79,7 @@ class LogServiceAsyncStub(LogServiceStub):
     ProduceStream: _aio.StreamStreamMultiCallable[_log_pb2.ProduceStreamRequest, _log_pb2.ProduceStreamResponse]  # type: ignore[assignment]
     """As Produce, for request after request of one producer: what it says, and what it appends, is the same, and a request
     costs both sides less. Requests for one partition are appended in the order in which they come; answers come in any
-    order, each with the number of its request. Of a broker that is busy with 64 of a stream no more are read. Without a
+    order, each with the number of its request. While a broker is busy with 64 of a stream, no more are read. Without a
     deadline: each request waits for timeout_ms at most. When the stream breaks, the outcome of what is not answered is
     unknown, as that of a call that broke is.
     """
@@ -127,7 +127,7 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_log_pb2.ProduceStreamResponse], _abc.AsyncIterator[_log_pb2.ProduceStreamResponse]]:
         """As Produce, for request after request of one producer: what it says, and what it appends, is the same, and a request
         costs both sides less. Requests for one partition are appended in the order in which they come; answers come in any
-        order, each with the number of its request. Of a broker that is busy with 64 of a stream no more are read. Without a
+        order, each with the number of its request. While a broker is busy with 64 of a stream, no more are read. Without a
         deadline: each request waits for timeout_ms at most. When the stream breaks, the outcome of what is not answered is
         unknown, as that of a call that broke is.
         """

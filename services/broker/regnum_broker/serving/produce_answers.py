@@ -1,0 +1,244 @@
+"""Produce requests under way: what their partitions have come to, and when they are answered.
+
+Goals: a request costs the loop no task and no future of its own, and its partitions cost none either; thousands that
+end at once do not hold the loop (safety rule S22).
+
+Algorithm: each partition that waits for replicas stands in the queue of its partition. What is told there is noted, and
+taken up in one turn for all that ended together. A request is answered when nothing of it is open, or when its time is
+up. Times are kept in steps of STEP_S, rounded down: an answer that is early is one, one that is late may find nobody.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import Code
+from regnum_service.slices import slices
+from regnum_service.supervisor import Supervisor
+
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.purgatory import AckOutcome
+from regnum_broker.serving.produce_appends import Admitted, Outcome, Refused
+
+SLICE: Final = 200
+"""Partitions looked at between two turns of the event loop (safety rule S22)."""
+
+STEP_S: Final = 0.02
+"""How exactly time-outs are kept."""
+
+Answered = Callable[[log_pb2.ProduceResponse], None]
+"""Takes the answer of a request, once."""
+
+DEPOSED_AFTER_APPEND: Final = (
+    "this broker was replaced as leader, or may have been, after it had appended the records; they may be committed:"
+    " refresh metadata and send the batch to the leader again, with the same numbers"
+)
+
+
+class PendingAnswer:
+    """One request until it is answered, or given up by its caller."""
+
+    __slots__ = ("_answered", "_book", "_given_up", "acks", "began_s", "ended", "open", "results", "step")
+
+    def __init__(
+        self, book: "PendingAnswers", answered: Answered, *, acks: log_pb2.Acks.ValueType, began_s: float
+    ) -> None:
+        self._book: Final = book
+        self._answered: Final = answered
+        self.acks: Final = acks
+        self.began_s: Final = began_s
+        """When it came, monotonic seconds."""
+        self.results: Final[list[log_pb2.ProduceResult]] = []
+        """One for each partition of the request, in its order."""
+        self.open: Final[dict[int, Admitted]] = {}
+        """Partitions whose outcome is not known yet, by their places."""
+        self._given_up = False
+        self.ended = False
+        """Whether it is answered, or nobody waits for it."""
+        self.step = 0
+        """When its time is up; 0: it has none yet."""
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more. What was appended stays."""
+        self.ended = self._given_up = True
+        self._book.forget(self)
+
+    def answer(self) -> None:
+        """Hand the answer over, if somebody waits for it."""
+        if not self._given_up:
+            self._answered(log_pb2.ProduceResponse(results=self.results))
+
+
+class PendingAnswers:
+    """All requests under way. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        complete: Callable[[Sequence[log_pb2.ProduceResult]], None],
+        took: Callable[[float], None],
+        supervisor: Supervisor,
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            complete: called with results, SLICE at most, before they are handed over.
+            took: called with the moment at which an answered request came, monotonic seconds.
+            supervisor: stops the service when something here fails.
+        """
+        self._complete: Final = complete
+        self._took: Final = took
+        self._supervisor: Final = supervisor
+        self._told: Final[deque[tuple[Admitted, AckOutcome]]] = deque()
+        self._taking_up = False
+        self._steps: Final[dict[int, dict[PendingAnswer, None]]] = {}
+        """Requests by the moment at which their time is up."""
+
+    def until(self, pending: PendingAnswer, deadline_s: float) -> None:
+        """Answer a request by then, in seconds of the loop's clock, whatever is known."""
+        if pending.ended:
+            return
+        pending.step = math.floor(deadline_s / STEP_S)
+        due = self._steps.get(pending.step)
+        if due is None:
+            due = self._steps[pending.step] = {}
+            guarded = self._supervisor.guarded("produce time-outs", partial(self._expire, pending.step))
+            asyncio.get_running_loop().call_at(pending.step * STEP_S, guarded)
+        due[pending] = None
+
+    def forget(self, pending: PendingAnswer) -> None:
+        """Its time counts no longer."""
+        due = self._steps.get(pending.step)
+        if due is not None:
+            due.pop(pending, None)
+
+    def appended(self, item: Admitted, outcome: Outcome) -> None:
+        """Take up what the writer says of a partition: it is settled, or waits for the high watermark."""
+        pending = item.pending
+        if pending is None or pending.ended:
+            return
+        end = _fill_in(pending.results[item.index], item.leadership, outcome, acks=pending.acks)
+        if end is None:
+            self._settle(pending, item.index)
+        else:
+            item.leadership.partition.acks.tell(end, partial(self._tell, item))
+
+    def refused(self, item: Admitted, code: Code, message: str) -> None:
+        """Nothing was appended to a partition."""
+        pending = item.pending
+        if pending is not None and not pending.ended:
+            refuse(pending.results[item.index], code, message)
+            self._settle(pending, item.index)
+
+    def finish(self, pending: PendingAnswer) -> None:
+        """Answer a request with what is known; what is open has not come about in time."""
+        if pending.ended:
+            return
+        pending.ended = True
+        self.forget(pending)
+        if len(pending.results) > SLICE:
+            self._supervisor.start("produce: a large answer", self._finish_in_turns(pending))
+            return
+        for index, item in pending.open.items():
+            _time_out(pending.results[index], item.leadership)
+        self._complete(pending.results)
+        self._took(pending.began_s)
+        pending.answer()
+
+    async def _finish_in_turns(self, pending: PendingAnswer) -> None:
+        async for part in slices(pending.open.items(), SLICE):
+            for index, item in part:
+                _time_out(pending.results[index], item.leadership)
+        async for results in slices(pending.results, SLICE):
+            self._complete(results)
+        self._took(pending.began_s)
+        pending.answer()
+
+    def _settle(self, pending: PendingAnswer, index: int) -> None:
+        del pending.open[index]
+        if not pending.open:
+            self.finish(pending)
+
+    def _tell(self, item: Admitted, outcome: AckOutcome) -> None:
+        """Within a turn that moves a high watermark, or deposes a leader: note it only."""
+        self._told.append((item, outcome))
+        if not self._taking_up:
+            self._taking_up = True
+            asyncio.get_running_loop().call_soon(self._supervisor.guarded("produce answers", self._take_up))
+
+    def _take_up(self) -> None:
+        for _ in range(min(len(self._told), SLICE)):
+            item, outcome = self._told.popleft()
+            pending = item.pending
+            if pending is None or pending.ended:
+                continue
+            result = pending.results[item.index]
+            if outcome is AckOutcome.DEPOSED:
+                refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
+            else:
+                _check_isr(result, item.leadership)
+            self._settle(pending, item.index)
+        self._taking_up = bool(self._told)
+        if self._taking_up:
+            asyncio.get_running_loop().call_soon(self._supervisor.guarded("produce answers", self._take_up))
+
+    def _expire(self, step: int) -> None:
+        due, done = self._steps[step], 0
+        while due and done < SLICE:
+            pending = next(iter(due))
+            done += len(pending.results)
+            self.finish(pending)
+        if due:
+            asyncio.get_running_loop().call_soon(
+                self._supervisor.guarded("produce time-outs", partial(self._expire, step))
+            )
+        else:
+            del self._steps[step]
+
+
+def refuse(result: log_pb2.ProduceResult, code: Code, message: str) -> None:
+    """Say that nothing is confirmed, and why."""
+    result.error_code, result.error_message, result.base_offset = code, message, -1
+
+
+def _fill_in(
+    result: log_pb2.ProduceResult, leadership: Leadership, outcome: Outcome, *, acks: log_pb2.Acks.ValueType
+) -> int | None:
+    """Fill a result in; returns the high watermark that still has to be reached for it, None if nothing has."""
+    if isinstance(outcome, Refused):
+        refuse(result, outcome.code, outcome.message)
+        return None
+    partition = leadership.partition
+    result.base_offset, result.log_start_offset = outcome.base_offset, partition.log.log_start_offset
+    if partition.role is not leadership or leadership.cut_off:
+        refuse(result, errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND, DEPOSED_AFTER_APPEND)
+    elif acks == log_pb2.ACKS_ALL:
+        if partition.high_watermark <= outcome.last_offset:
+            return outcome.last_offset + 1
+        _check_isr(result, leadership)
+    return None
+
+
+def _time_out(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
+    if leadership.isr_sufficient:
+        refuse(
+            result,
+            errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+            "the in-sync replicas did not confirm in time; the records may still be committed",
+        )
+    else:
+        _check_isr(result, leadership)
+
+
+def _check_isr(result: log_pb2.ProduceResult, leadership: Leadership) -> None:
+    if not leadership.isr_sufficient:
+        refuse(
+            result,
+            errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            "the records were appended and too few replicas are in sync now; they may still be committed",
+        )

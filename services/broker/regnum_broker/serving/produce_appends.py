@@ -1,0 +1,135 @@
+"""What the writer does with the batch of one partition, and what becomes of it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, assert_never
+
+from regnum.broker.v1 import log_pb2
+from regnum.types.v1 import errors_pb2
+from regnum_records.check import check_batch
+from regnum_records.errors import BatchTooLargeError, CorruptBatchError, KeyMissingError
+from regnum_service.errors import Code
+from regnum_telemetry import conventions, tracing
+
+from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError, StorageError
+from regnum_broker.log.replica.parts import Appended, AppendOutcome
+from regnum_broker.log.replica.producers.states import Duplicate, Fenced, OutOfOrder
+from regnum_broker.replication.leader import Leadership
+from regnum_broker.serving.produce_requests import batch_in
+
+if TYPE_CHECKING:
+    from regnum_broker.serving.produce_answers import PendingAnswer
+
+DEPOSED: Final = "this broker was replaced as leader; refresh metadata and send the batch to the leader again"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Admitted:
+    """One admitted partition of a request."""
+
+    pending: "PendingAnswer | None"
+    """The request; None: a batch of the broker's own."""
+    index: int
+    """Its place in the request."""
+    leadership: Leadership
+    """Under which it is appended."""
+    message: log_pb2.ProducePartition
+    """What came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Why nothing was appended."""
+
+    code: Code
+    message: str
+    put_off: bool = False
+    """The same may be taken later: there is no room now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What was appended, now or at the first appearance of a duplicate."""
+
+    base_offset: int
+    last_offset: int
+    duplicate: bool
+    batch: bytes
+    """As its producer made it."""
+
+
+Outcome = Refused | Done
+
+
+def append_one(item: Admitted, *, bytes_max: int, now_ms: int) -> Outcome:
+    """On the writer thread: check and append one partition's batch.
+
+    Args:
+        item: the partition.
+        bytes_max: largest batch where the topic has no limit of its own.
+        now_ms: time of plain records that have none.
+
+    Raises:
+        DirectoryFailedError: the disk failed.
+    """
+    leadership, message = item.leadership, item.message
+    partition = leadership.partition
+    if partition.role is not leadership:
+        return Refused(code=errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message=DEPOSED)
+    if partition.settings.max_message_bytes is not None:
+        bytes_max = partition.settings.max_message_bytes
+    try:
+        batch = batch_in(message, now_ms)
+        check_batch(batch, bytes_max=bytes_max, keys_required=partition.log.settings.is_compacted)
+    except KeyMissingError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_INVALID_RECORD, message=str(error))
+    except BatchTooLargeError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_MESSAGE_TOO_LARGE, message=str(error))
+    except CorruptBatchError as error:
+        return Refused(code=errors_pb2.ERROR_CODE_CORRUPT_MESSAGE, message=str(error))
+    try:
+        (outcome,) = partition.log.append_as_leader([batch], leader_epoch=leadership.state.leader_epoch)
+    except DirectoryFailedError:
+        raise
+    except StorageError as error:
+        # Its own partition's trouble: what was appended to the others is to be told of.
+        put_off = isinstance(error, ResourceExhaustedError)
+        return Refused(code=errors_pb2.ERROR_CODE_KAFKA_STORAGE_ERROR, message=str(error), put_off=put_off)
+    return _translate(outcome, batch)
+
+
+def _translate(outcome: AppendOutcome, batch: bytes) -> Outcome:
+    match outcome:
+        case Appended(base_offset=base, last_offset=last):
+            return Done(base_offset=base, last_offset=last, duplicate=False, batch=batch)
+        case Duplicate(base_offset=base, last_offset=last):
+            return Done(base_offset=base, last_offset=last, duplicate=True, batch=batch)
+        case OutOfOrder(expected=expected, found=found):
+            return Refused(
+                code=errors_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER,
+                message=f"sequence {found} does not follow: {expected} is next; start the producer anew",
+            )
+        case Fenced(current=current, found=found):
+            return Refused(
+                code=errors_pb2.ERROR_CODE_INVALID_PRODUCER_EPOCH,
+                message=f"producer epoch {found} is past: {current} has been seen; start the producer anew",
+            )
+        case _:
+            assert_never(outcome)
+
+
+def record_first_append(leadership: Leadership, outcome: Done) -> None:
+    """A span from the beginning of a leadership to its first append."""
+    leadership.cause_pending = False
+    tracing.between(
+        conventions.FIRST_APPEND,
+        leadership.began_unix_nano,
+        tracing.now_unix_nano(),
+        parent=leadership.cause,
+        attributes={
+            conventions.BROKER: leadership.broker,
+            conventions.TOPIC: leadership.partition.topic,
+            conventions.PARTITION: str(leadership.partition.key.partition),
+            conventions.LEADER_EPOCH: leadership.state.leader_epoch,
+            conventions.OFFSET: outcome.base_offset,
+        },
+    )
