@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         EventState,
     )
     from regnum_client.admin.describing.offset_admin import PartitionOffsets
+    from regnum_client.admin.describing.quota_usage import QuotaUsage, QuotaUsages
     from regnum_client.admin.describing.replica_admin import ReplicaSize
     from regnum_client.admin.describing.topics import TopicSummary
     from regnum_client.admin.health.views import BrokerHealth, HealthView, OverdueOrders, TroubledPartition
@@ -73,6 +74,8 @@ _HOMES: Final = {
     "ClientQuota": "admin.quotas",
     "QuotaAlteration": "admin.quotas",
     "QuotaEntity": "admin.quotas",
+    "QuotaUsage": "admin.describing.quota_usage",
+    "QuotaUsages": "admin.describing.quota_usage",
     "CLUSTER_CONFIG": "admin.configs",
     "ConfigAlteration": "admin.configs",
     "ConfigEntry": "admin.configs",
@@ -188,6 +191,8 @@ __all__ = [
     "ProducerSettings",
     "QuotaAlteration",
     "QuotaEntity",
+    "QuotaUsage",
+    "QuotaUsages",
     "RebalanceListener",
     "RecordBatch",
     "RecordMetadata",

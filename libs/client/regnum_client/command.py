@@ -37,7 +37,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "brokers": ("brokers", "broker"),
     "records.command": ("produce", "consume"),
     "cluster": ("cluster", "controller"),
-    "quotas": ("quotas", "quota"),
+    "quotas.command": ("quotas", "quota"),
     "configs": ("configs", "config"),
     "groups.command": ("groups", "group"),
     "looking.events": ("events", "explain"),

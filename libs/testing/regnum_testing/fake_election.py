@@ -190,6 +190,14 @@ class FakeElection(FakeMember, FakeLeaders, admin_pb2_grpc.AdminServiceServicer)
         self._answer_or_not()
         return answer
 
+    async def DescribeQuotaUsage(  # noqa: N802
+        self, request: admin_pb2.DescribeQuotaUsageRequest, _context: Context
+    ) -> admin_pb2.DescribeQuotaUsageResponse:
+        """Show what the test says."""
+        self.cluster.calls["DescribeQuotaUsage"] += 1
+        self._authority()
+        return self.cluster.quotas.used(request)
+
     async def DescribeClientQuotas(  # noqa: N802
         self, request: admin_pb2.DescribeClientQuotasRequest, _context: Context
     ) -> admin_pb2.DescribeClientQuotasResponse:

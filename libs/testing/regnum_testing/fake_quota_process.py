@@ -30,6 +30,15 @@ class NoQuotaProcess:
         """Refused."""
         raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, f"nobody listens at {self._address}")
 
+    async def describe(
+        self,
+        request: quota_pb2.DescribeBucketsRequest,  # noqa: ARG002
+        *,
+        timeout_s: float,  # noqa: ARG002
+    ) -> quota_pb2.DescribeBucketsResponse:
+        """Refused."""
+        raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, f"nobody listens at {self._address}")
+
     async def close(self) -> None:
         """Nothing to do."""
 
@@ -99,6 +108,32 @@ class FakeQuotaProcess:
             return self._answer(request)
         finally:
             self.in_flight -= 1
+
+    async def describe(
+        self, request: quota_pb2.DescribeBucketsRequest, *, timeout_s: float
+    ) -> quota_pb2.DescribeBucketsResponse:
+        """What it counts, the latest first."""
+        if self.dead:
+            raise RegnumError(errors_pb2.ERROR_CODE_BROKER_NOT_AVAILABLE, "dead")
+        if self.hangs:
+            await self._clock.sleep(timeout_s)
+            raise RegnumError(errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT, "no answer")
+        latest = list(reversed(self.buckets))
+        described = [
+            quota_pb2.BucketDescription(
+                state=quota_pb2.BucketState(
+                    key=quota_pb2.BucketKey(user=key.user, client_id=key.client_id), tokens=self.tokens(key)
+                ),
+                rate=limit.rate,
+                burst=limit.burst,
+                throttle_time_ms=wait_ms(Bucket(self.tokens(key), 0.0), limit),
+            )
+            for key in latest[: request.used_last_max or None]
+            if (limit := limit_of(self._limits(), key)) is not None
+        ]
+        return quota_pb2.DescribeBucketsResponse(
+            incarnation=self._node.incarnation, buckets=described, in_use=len(latest)
+        )
 
     async def close(self) -> None:
         """Nothing to do."""

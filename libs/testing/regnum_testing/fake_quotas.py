@@ -17,6 +17,8 @@ class FakeQuotas:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.values: dict[QuotaEntity, dict[str, float]] = {}
+        self.usage = admin_pb2.DescribeQuotaUsageResponse()
+        """What is said of usage."""
         self._buckets: dict[BucketKey, Bucket] = {}
 
     def now_s(self) -> float:
@@ -57,6 +59,13 @@ class FakeQuotas:
                     values[operation.key] = operation.value
             if not values:
                 del self.values[entity]
+        return answer
+
+    def used(self, request: admin_pb2.DescribeQuotaUsageRequest) -> admin_pb2.DescribeQuotaUsageResponse:
+        """What a test says, as far as it is asked for."""
+        answer = admin_pb2.DescribeQuotaUsageResponse()
+        answer.CopyFrom(self.usage)
+        del answer.usages[request.limit or 100 :]
         return answer
 
     def describe(self, request: admin_pb2.DescribeClientQuotasRequest) -> admin_pb2.DescribeClientQuotasResponse:

@@ -4,9 +4,11 @@ import asyncio
 from typing import Any, Final
 
 from regnum.quota.v1 import quota_pb2, quota_pb2_grpc
-from regnum_model.bucket import Bucket
+from regnum.types.v1 import errors_pb2
+from regnum_model.bucket import Bucket, wait_ms
 from regnum_model.quota_matching import BucketKey
 from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
 from regnum_service.slices import Turns, slices
 from regnum_telemetry.instruments import quota as instruments
 from regnum_telemetry.metrics import Metrics
@@ -14,6 +16,7 @@ from regnum_telemetry.metrics import Metrics
 from regnum_quota.admission import Verdict
 from regnum_quota.office import Office
 from regnum_quota.requests import read
+from regnum_quota.usage import Used
 
 MUTATIONS_PER_TURN: Final = 1_000
 """Mutations judged between two turns of the event loop (safety rule S22)."""
@@ -74,18 +77,41 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
 
     async def DescribeBuckets(  # noqa: N802 - gRPC's name
         self,
-        request: quota_pb2.DescribeBucketsRequest,  # noqa: ARG002
+        request: quota_pb2.DescribeBucketsRequest,
         context: Context,  # noqa: ARG002
     ) -> quota_pb2.DescribeBucketsResponse:
-        """All buckets."""
+        """All buckets, or those that were used last."""
+        if request.used_last_max < 0:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST, f"used_last_max is {request.used_last_max}; give 0 or more"
+            )
         term = self._office.term
+        in_use = term.ledger.in_use(self._clock.monotonic())
         buckets: list[quota_pb2.BucketDescription] = []
+        if request.used_last_max:
+            async for keys in slices(in_use[: request.used_last_max], BUCKETS_PER_TURN):
+                now_s = self._clock.monotonic()
+                usages = (term.ledger.usage(key, now_s) for key in keys)
+                buckets.extend(_used(used) for used in usages if used is not None)
+            return quota_pb2.DescribeBucketsResponse(incarnation=term.incarnation, buckets=buckets, in_use=len(in_use))
         async for described in slices(term.ledger.describe(self._clock.monotonic()), BUCKETS_PER_TURN):
             buckets.extend(
-                quota_pb2.BucketDescription(state=_state(key, bucket), rate=limit.rate, burst=limit.burst)
+                quota_pb2.BucketDescription(state=_state(key, bucket), rate=limit.rate, burst=limit.burst, idle_ms=-1)
                 for key, bucket, limit in described
             )
-        return quota_pb2.DescribeBucketsResponse(incarnation=term.incarnation, buckets=buckets)
+        return quota_pb2.DescribeBucketsResponse(incarnation=term.incarnation, buckets=buckets, in_use=len(in_use))
+
+
+def _used(used: Used) -> quota_pb2.BucketDescription:
+    return quota_pb2.BucketDescription(
+        state=_state(used.key, used.bucket),
+        rate=used.limit.rate,
+        burst=used.limit.burst,
+        mutation_rate=used.usage.rate,
+        refused_rate=used.usage.refused_rate,
+        throttle_time_ms=min(wait_ms(used.bucket, used.limit), THROTTLE_MS_MAX),
+        idle_ms=round(used.usage.idle_s * 1000),
+    )
 
 
 def _state(key: BucketKey, bucket: Bucket) -> quota_pb2.BucketState:

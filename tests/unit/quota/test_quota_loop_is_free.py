@@ -65,6 +65,9 @@ async def scenario(held: HeldLoop) -> None:
     with held.measuring("description"):
         described = await servicer.DescribeBuckets(quota_pb2.DescribeBucketsRequest(), None)
     assert len(described.buckets) == BUCKETS_MAX
+    with held.measuring("description of what was used last"):
+        used = await servicer.DescribeBuckets(quota_pb2.DescribeBucketsRequest(used_last_max=BUCKETS_MAX), None)
+    assert used.in_use >= ADMISSIONS_MAX
     with held.measuring("a change of everybody's quota"):
         limits = {QuotaEntity(user=DEFAULT): Limit(rate=5.0, burst=9.0)}
         await take_up_limits(term.ledger, QuotaTable(limits=limits), clock)

@@ -8,6 +8,7 @@ from regnum.types.v1.types_pb2 import RequestHeader
 from regnum_model.quotas import QuotaEntity
 from regnum_service.errors import RegnumError
 
+from regnum_client.admin.describing.quota_usage import QuotaUsages, usages_from_wire
 from regnum_client.admin.quotas import (
     ClientQuota,
     QuotaAlteration,
@@ -86,3 +87,18 @@ class QuotaAdmin(AdminSession):
             request.page_token = answer.next_page_token
             if not request.page_token:
                 return tuple(sorted(found, key=lambda one: str(one.entity)))
+
+    async def describe_quota_usage(self, limit: int = 100) -> QuotaUsages:
+        """Who uses quotas of mutations, and who has to wait: of the buckets used last, so many at most (5,000)."""
+        request = admin_pb2.DescribeQuotaUsageRequest(header=RequestHeader(client_id=self._client_id), limit=limit)
+        search = self._search()
+        while True:
+            address = await search.address()
+            try:
+                answer = await call(
+                    self._connections.admin(address).DescribeQuotaUsage, request, timeout_s=call_s(search)
+                )
+            except RegnumError as error:
+                await search.failed(address, error)
+                continue
+            return usages_from_wire(answer)

@@ -70,6 +70,7 @@ class Admin(Face[AsyncAdmin]):
     list_groups = Blocking(AsyncAdmin.list_groups)
     list_offline_partitions = Blocking(AsyncAdmin.list_offline_partitions)
     list_offsets = Blocking(AsyncAdmin.list_offsets)
+    describe_quota_usage = Blocking(AsyncAdmin.describe_quota_usage)
     describe_replicas = Blocking(AsyncAdmin.describe_replicas)
     list_offsets_at = Blocking(AsyncAdmin.list_offsets_at)
     list_partition_reassignments = Blocking(AsyncAdmin.list_partition_reassignments)

@@ -23,6 +23,16 @@ class GrpcQuotaChannel:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
 
+    async def describe(
+        self, request: quota_pb2.DescribeBucketsRequest, *, timeout_s: float
+    ) -> quota_pb2.DescribeBucketsResponse:
+        """One DescribeBuckets."""
+        stub = quota_pb2_grpc.QuotaServiceStub(self._channel.get())
+        try:
+            return await stub.DescribeBuckets(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+
     async def close(self) -> None:
         """Hang up."""
         await self._channel.close()

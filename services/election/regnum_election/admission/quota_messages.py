@@ -6,6 +6,7 @@ from heapq import nsmallest
 from typing import Final
 
 from regnum.admin.v1 import admin_pb2
+from regnum.quota.v1 import quota_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_model.quotas import DEFAULT, Default, QuotaEntity, Subject
 from regnum_service.page_tokens import page_size, page_token, place_of
@@ -73,6 +74,22 @@ def entity_message(entity: QuotaEntity) -> admin_pb2.QuotaEntity:
     if entity.client_id is not None:
         message.client_id.CopyFrom(_subject_message(entity.client_id))
     return message
+
+
+def usage_message(bucket: quota_pb2.BucketDescription) -> admin_pb2.QuotaUsage:
+    """What is shown of a bucket."""
+    key = bucket.state.key
+    return admin_pb2.QuotaUsage(
+        user=key.user if key.HasField("user") else None,
+        client_id=key.client_id if key.HasField("client_id") else None,
+        mutation_rate=bucket.mutation_rate,
+        refused_rate=bucket.refused_rate,
+        tokens=bucket.state.tokens,
+        limit_rate=bucket.rate,
+        limit_burst=bucket.burst,
+        throttle_time_ms=bucket.throttle_time_ms,
+        idle_ms=bucket.idle_ms,
+    )
 
 
 def _subject(message: admin_pb2.QuotaSubject) -> Subject | Rejection:

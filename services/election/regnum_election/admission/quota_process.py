@@ -19,6 +19,11 @@ class QuotaChannel(Protocol):
     async def admit(self, request: quota_pb2.AdmitRequest, *, timeout_s: float) -> quota_pb2.AdmitResponse:
         """Judge and charge."""
 
+    async def describe(
+        self, request: quota_pb2.DescribeBucketsRequest, *, timeout_s: float
+    ) -> quota_pb2.DescribeBucketsResponse:
+        """Show buckets."""
+
     async def close(self) -> None:
         """Hang up."""
 
@@ -37,6 +42,11 @@ class ActiveQuotaProcess:
     def channel(self) -> QuotaChannel | None:
         """The way to it; None while there is none."""
         return self._channel
+
+    @property
+    def id(self) -> int | None:
+        """Which process it is; None while there is none."""
+        return None if self._node is None else self._node.id
 
     @property
     def incarnation(self) -> str | None:

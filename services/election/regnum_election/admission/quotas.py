@@ -17,6 +17,7 @@ from regnum_election.admission.kept_buckets import KeptBuckets
 from regnum_election.admission.quota_book import QuotaBook
 from regnum_election.admission.quota_process import ActiveQuotaProcess, QuotaChannel
 from regnum_election.admission.stand_in import QuotaStandIn
+from regnum_election.admission.usage import QuotaUsages
 from regnum_election.reign.reign import Reign
 from regnum_election.reign.writing import FencedStore
 
@@ -56,6 +57,8 @@ class Quotas:
             metrics=metrics,
         )
         """Who judges."""
+        self.usages: Final = QuotaUsages(book=self.book, process=self._process, kept=kept, clock=clock)
+        """Who uses what."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, store: Store) -> None:

@@ -5,12 +5,12 @@ that the controller leaves for its next turn, the oldest counts, since for how l
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 from regnum_service.clock import Clock, SystemClock
 from regnum_telemetry.instruments import election as instruments
-from regnum_telemetry.metrics import Metrics
+from regnum_telemetry.metrics import Histogram, Metrics
 
 T = TypeVar("T")
 
@@ -42,6 +42,11 @@ class EventWaits:
             for kind in (CLUSTER, MUTATIONS, TOPICS, REPORTED_PARTITIONS, DELETION_ANSWERS)
         }
         self._since_s: Final[dict[str, float]] = {}
+
+    @property
+    def by_kind(self) -> Mapping[str, Histogram]:
+        """How long what was taken had waited."""
+        return self._waits
 
     def now_s(self) -> float:
         """When something begins to wait."""

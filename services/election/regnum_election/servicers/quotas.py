@@ -17,6 +17,7 @@ from regnum_election.admission.quota_messages import (
     entity_message,
     entity_of,
     page_of_quotas,
+    usage_message,
 )
 from regnum_election.admission.stand_in import Account
 from regnum_election.candidacy.role import ControllerRole
@@ -26,6 +27,9 @@ from regnum_election.servicers.callers import ITEMS_PER_TURN, check_count, wait_
 from regnum_election.servicers.leaders import Context
 from regnum_election.servicers.mending import MendingServicer
 from regnum_election.servicers.turns import ConnectionTurns
+
+USAGES_DEFAULT: Final = 100
+"""Buckets that are shown unless somebody wants more."""
 
 THROTTLE_MS_MAX: Final = 2**31 - 1
 """Longest throttle time that an answer can carry: 24 days."""
@@ -39,6 +43,29 @@ class QuotaAdminServicer(MendingServicer):
         super().__init__(role)
         self._muting: Final = muting
         self._turns: Final = None if muting is None else ConnectionTurns(muting)
+
+    async def DescribeQuotaUsage(  # noqa: N802 - the name in the proto
+        self, request: admin_pb2.DescribeQuotaUsageRequest, context: Context
+    ) -> admin_pb2.DescribeQuotaUsageResponse:
+        """Who uses quotas, and how long the controller's queue makes wait."""
+        if request.limit < 0:
+            raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"limit is {request.limit}; give 0 or more")
+        controller = await self._role.controller()
+        most = min(request.limit or USAGES_DEFAULT, ENTITIES_MAX)
+        found = await controller.quotas.usages.look(most=most, wait_s=wait_s(0, context))
+        response = admin_pb2.DescribeQuotaUsageResponse(
+            quota_id=found.quota_id,
+            buckets=found.in_use,
+            muted_connections=0 if self._muting is None else self._muting.connections,
+            held_calls=self.held,
+            queue_waits=[
+                admin_pb2.QueueWait(kind=kind, bounds_s=histogram.bounds, counts=histogram.counts)
+                for kind, histogram in controller.queue.waits.by_kind.items()
+            ],
+        )
+        async for some in slices(found.buckets, ITEMS_PER_TURN):
+            response.usages.extend(map(usage_message, some))
+        return response
 
     @property
     def held(self) -> int:

@@ -966,7 +966,7 @@ class QuotaOperation(_message.Message):
     REMOVE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """What is limited: controller_mutation_rate (partitions created or deleted a second) or controller_mutation_burst
-    (so many at once; eleven times the rate when it is not set).
+    (so many at once; the rate times the windows of quotas, eleven seconds by default, when it is not set).
     """
     value: _builtins.float
     """The limit; positive."""
@@ -1166,6 +1166,175 @@ class QuotaDescription(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuotaDescription: _TypeAlias = QuotaDescription  # noqa: Y015
+
+@_typing.final
+class DescribeQuotaUsageRequest(_message.Message):
+    """Asks who uses quotas of mutations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """Buckets at most, those used last. 0 means 100; more than 5,000 mean 5,000."""
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeQuotaUsageRequest: _TypeAlias = DescribeQuotaUsageRequest  # noqa: Y015
+
+@_typing.final
+class DescribeQuotaUsageResponse(_message.Message):
+    """Answers DescribeQuotaUsageRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_ID_FIELD_NUMBER: _builtins.int
+    USAGES_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    MUTED_CONNECTIONS_FIELD_NUMBER: _builtins.int
+    HELD_CALLS_FIELD_NUMBER: _builtins.int
+    QUEUE_WAITS_FIELD_NUMBER: _builtins.int
+    quota_id: _builtins.int
+    """Quota process that decides. -1: none answers, and the controller decides in its place; rates are not known then."""
+    buckets: _builtins.int
+    """Buckets that were used within the last hour, also those that are not shown."""
+    muted_connections: _builtins.int
+    """Connections of clients to this controller that have to wait before their next call."""
+    held_calls: _builtins.int
+    """Calls of such connections that are held."""
+    @_builtins.property
+    def usages(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuotaUsage]:
+        """Buckets, those used last first."""
+
+    @_builtins.property
+    def queue_waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueWait]:
+        """How long what waited for the controller waited, since its process began, by kind."""
+
+    def __init__(
+        self,
+        *,
+        quota_id: _builtins.int = ...,
+        usages: _abc.Iterable[Global___QuotaUsage] | None = ...,
+        buckets: _builtins.int = ...,
+        muted_connections: _builtins.int = ...,
+        held_calls: _builtins.int = ...,
+        queue_waits: _abc.Iterable[Global___QueueWait] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "held_calls", b"held_calls", "muted_connections", b"muted_connections", "queue_waits", b"queue_waits", "quota_id", b"quota_id", "usages", b"usages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeQuotaUsageResponse: _TypeAlias = DescribeQuotaUsageResponse  # noqa: Y015
+
+@_typing.final
+class QuotaUsage(_message.Message):
+    """One bucket of mutations, and its use. With neither user nor client id it is the whole cluster's."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    MUTATION_RATE_FIELD_NUMBER: _builtins.int
+    REFUSED_RATE_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    LIMIT_RATE_FIELD_NUMBER: _builtins.int
+    LIMIT_BURST_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    IDLE_MS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    """User. Unset: the bucket is for no particular user."""
+    client_id: _builtins.str
+    """Client id. Unset: the bucket is for no particular client id; empty: clients that do not name themselves."""
+    mutation_rate: _builtins.float
+    """Partitions a second that were created and deleted, over the windows of quotas."""
+    refused_rate: _builtins.float
+    """Partitions a second that were refused, over the windows of quotas."""
+    tokens: _builtins.float
+    """Tokens now; negative means debt."""
+    limit_rate: _builtins.float
+    """Partitions a second that the quota allows."""
+    limit_burst: _builtins.float
+    """Most tokens that the bucket holds."""
+    throttle_time_ms: _builtins.int
+    """How long its callers have to wait now, in milliseconds. 0 means not at all."""
+    idle_ms: _builtins.int
+    """Time since it was last used, in milliseconds. -1: not known, or not within the last hour."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str | None = ...,
+        client_id: _builtins.str | None = ...,
+        mutation_rate: _builtins.float = ...,
+        refused_rate: _builtins.float = ...,
+        tokens: _builtins.float = ...,
+        limit_rate: _builtins.float = ...,
+        limit_burst: _builtins.float = ...,
+        throttle_time_ms: _builtins.int = ...,
+        idle_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "user", b"user"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "idle_ms", b"idle_ms", "limit_burst", b"limit_burst", "limit_rate", b"limit_rate", "mutation_rate", b"mutation_rate", "refused_rate", b"refused_rate", "throttle_time_ms", b"throttle_time_ms", "tokens", b"tokens", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__client_id: _TypeAlias = _typing.Literal["client_id"]  # noqa: Y015
+    _WhichOneofArgType__client_id: _TypeAlias = _typing.Literal["_client_id", b"_client_id"]  # noqa: Y015
+    _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
+    _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client_id) -> _WhichOneofReturnType__client_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
+
+Global___QuotaUsage: _TypeAlias = QuotaUsage  # noqa: Y015
+
+@_typing.final
+class QueueWait(_message.Message):
+    """A histogram of times that the controller's queue made something wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    BOUNDS_S_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """What waited: cluster (events of the cluster), mutations (steps of work for clients), and reports of several kinds."""
+    @_builtins.property
+    def bounds_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Upper bounds of the buckets but the last, in seconds, ascending."""
+
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How many waited so long; one more than there are bounds."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        bounds_s: _abc.Iterable[_builtins.float] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds_s", b"bounds_s", "counts", b"counts", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueWait: _TypeAlias = QueueWait  # noqa: Y015
 
 @_typing.final
 class RecoverPartitionsRequest(_message.Message):

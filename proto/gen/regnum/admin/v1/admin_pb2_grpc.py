@@ -66,6 +66,11 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
                 _registered_method=True)
+        self.DescribeQuotaUsage = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribeQuotaUsage',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeQuotaUsageRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeQuotaUsageResponse.FromString,
+                _registered_method=True)
         self.RecoverPartitions = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/RecoverPartitions',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.RecoverPartitionsRequest.SerializeToString,
@@ -177,6 +182,13 @@ class AdminServiceServicer:
 
     def DescribeClientQuotas(self, request, context):
         """Shows the quotas that are set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeQuotaUsage(self, request, context):
+        """Shows who uses quotas of mutations, who is over them, and how long the controller's queue makes events wait.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -316,6 +328,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeClientQuotas,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.SerializeToString,
+            ),
+            'DescribeQuotaUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeQuotaUsage,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeQuotaUsageRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeQuotaUsageResponse.SerializeToString,
             ),
             'RecoverPartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.RecoverPartitions,
@@ -547,6 +564,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DescribeClientQuotas',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeClientQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeQuotaUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribeQuotaUsage',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeQuotaUsageRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeQuotaUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

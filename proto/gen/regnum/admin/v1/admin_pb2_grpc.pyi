@@ -51,6 +51,8 @@ class AdminServiceStub:
     """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
     DescribeClientQuotas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]
     """Shows the quotas that are set."""
+    DescribeQuotaUsage: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuotaUsageRequest, _admin_pb2.DescribeQuotaUsageResponse]
+    """Shows who uses quotas of mutations, who is over them, and how long the controller's queue makes events wait."""
     RecoverPartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RecoverPartitionsRequest, _admin_pb2.RecoverPartitionsResponse]
     """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
     whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
@@ -120,6 +122,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Sets and removes quotas, each entity on its own: one that fails does not stop the others."""
     DescribeClientQuotas: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeClientQuotasRequest, _admin_pb2.DescribeClientQuotasResponse]  # type: ignore[assignment]
     """Shows the quotas that are set."""
+    DescribeQuotaUsage: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuotaUsageRequest, _admin_pb2.DescribeQuotaUsageResponse]  # type: ignore[assignment]
+    """Shows who uses quotas of mutations, who is over them, and how long the controller's queue makes events wait."""
     RecoverPartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.RecoverPartitionsRequest, _admin_pb2.RecoverPartitionsResponse]  # type: ignore[assignment]
     """Shows what can be had back of partitions that nobody may lead, and with accept_loss elects the best replica of each,
     whatever is lost by that. A partition that has a leader, or gets one without loss, is ELECTION_NOT_NEEDED.
@@ -222,6 +226,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeClientQuotasResponse, _abc.Awaitable[_admin_pb2.DescribeClientQuotasResponse]]:
         """Shows the quotas that are set."""
+
+    @_abc_1.abstractmethod
+    def DescribeQuotaUsage(
+        self,
+        request: _admin_pb2.DescribeQuotaUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeQuotaUsageResponse, _abc.Awaitable[_admin_pb2.DescribeQuotaUsageResponse]]:
+        """Shows who uses quotas of mutations, who is over them, and how long the controller's queue makes events wait."""
 
     @_abc_1.abstractmethod
     def RecoverPartitions(

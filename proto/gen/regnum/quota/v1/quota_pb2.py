@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bregnum/quota/v1/quota.proto\x12\x0fregnum.quota.v1\"\x81\x01\n\x0c\x41\x64mitRequest\x12.\n\nadmissions\x18\x01 \x03(\x0b\x32\x1a.regnum.quota.v1.Admission\x12\x14\n\x0c\x63hanges_seen\x18\x02 \x01(\x03\x12+\n\x05known\x18\x03 \x03(\x0b\x32\x1c.regnum.quota.v1.BucketState\"\xa8\x01\n\tAdmission\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12/\n\x06\x65ntity\x18\x02 \x01(\x0b\x32\x1f.regnum.quota.v1.MutatingEntity\x12(\n\x04mode\x18\x03 \x01(\x0e\x32\x1a.regnum.quota.v1.AdmitMode\x12,\n\tmutations\x18\x04 \x03(\x0b\x32\x19.regnum.quota.v1.Mutation\"1\n\x0eMutatingEntity\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\")\n\x08Mutation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07permits\x18\x02 \x01(\x03\"\x7f\n\rAdmitResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12*\n\x08verdicts\x18\x02 \x03(\x0b\x32\x18.regnum.quota.v1.Verdict\x12-\n\x07\x62uckets\x18\x03 \x03(\x0b\x32\x1c.regnum.quota.v1.BucketState\"5\n\x07Verdict\x12\x10\n\x08\x61\x64mitted\x18\x01 \x03(\x08\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"M\n\tBucketKey\x12\x11\n\x04user\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_userB\x0c\n\n_client_id\"V\n\x0b\x42ucketState\x12\'\n\x03key\x18\x01 \x01(\x0b\x32\x1a.regnum.quota.v1.BucketKey\x12\x0e\n\x06tokens\x18\x02 \x01(\x01\x12\x0e\n\x06\x61ge_ms\x18\x03 \x01(\x03\"\x18\n\x16\x44\x65scribeBucketsRequest\"c\n\x17\x44\x65scribeBucketsResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x33\n\x07\x62uckets\x18\x02 \x03(\x0b\x32\".regnum.quota.v1.BucketDescription\"]\n\x11\x42ucketDescription\x12+\n\x05state\x18\x01 \x01(\x0b\x32\x1c.regnum.quota.v1.BucketState\x12\x0c\n\x04rate\x18\x02 \x01(\x01\x12\r\n\x05\x62urst\x18\x03 \x01(\x01*Y\n\tAdmitMode\x12\x1a\n\x16\x41\x44MIT_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41\x44MIT_MODE_STRICT\x10\x01\x12\x19\n\x15\x41\x44MIT_MODE_PERMISSIVE\x10\x02\x32\xbc\x01\n\x0cQuotaService\x12\x46\n\x05\x41\x64mit\x12\x1d.regnum.quota.v1.AdmitRequest\x1a\x1e.regnum.quota.v1.AdmitResponse\x12\x64\n\x0f\x44\x65scribeBuckets\x12\'.regnum.quota.v1.DescribeBucketsRequest\x1a(.regnum.quota.v1.DescribeBucketsResponseB>\n\x0fregnum.quota.v1P\x01Z\x17regnum/quota/v1;quotav1\xaa\x02\x0fRegnum.Quota.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bregnum/quota/v1/quota.proto\x12\x0fregnum.quota.v1\"\x81\x01\n\x0c\x41\x64mitRequest\x12.\n\nadmissions\x18\x01 \x03(\x0b\x32\x1a.regnum.quota.v1.Admission\x12\x14\n\x0c\x63hanges_seen\x18\x02 \x01(\x03\x12+\n\x05known\x18\x03 \x03(\x0b\x32\x1c.regnum.quota.v1.BucketState\"\xa8\x01\n\tAdmission\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12/\n\x06\x65ntity\x18\x02 \x01(\x0b\x32\x1f.regnum.quota.v1.MutatingEntity\x12(\n\x04mode\x18\x03 \x01(\x0e\x32\x1a.regnum.quota.v1.AdmitMode\x12,\n\tmutations\x18\x04 \x03(\x0b\x32\x19.regnum.quota.v1.Mutation\"1\n\x0eMutatingEntity\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\")\n\x08Mutation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07permits\x18\x02 \x01(\x03\"\x7f\n\rAdmitResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12*\n\x08verdicts\x18\x02 \x03(\x0b\x32\x18.regnum.quota.v1.Verdict\x12-\n\x07\x62uckets\x18\x03 \x03(\x0b\x32\x1c.regnum.quota.v1.BucketState\"5\n\x07Verdict\x12\x10\n\x08\x61\x64mitted\x18\x01 \x03(\x08\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"M\n\tBucketKey\x12\x11\n\x04user\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_userB\x0c\n\n_client_id\"V\n\x0b\x42ucketState\x12\'\n\x03key\x18\x01 \x01(\x0b\x32\x1a.regnum.quota.v1.BucketKey\x12\x0e\n\x06tokens\x18\x02 \x01(\x01\x12\x0e\n\x06\x61ge_ms\x18\x03 \x01(\x03\"/\n\x16\x44\x65scribeBucketsRequest\x12\x15\n\rused_last_max\x18\x01 \x01(\x05\"s\n\x17\x44\x65scribeBucketsResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x33\n\x07\x62uckets\x18\x02 \x03(\x0b\x32\".regnum.quota.v1.BucketDescription\x12\x0e\n\x06in_use\x18\x03 \x01(\x05\"\xb5\x01\n\x11\x42ucketDescription\x12+\n\x05state\x18\x01 \x01(\x0b\x32\x1c.regnum.quota.v1.BucketState\x12\x0c\n\x04rate\x18\x02 \x01(\x01\x12\r\n\x05\x62urst\x18\x03 \x01(\x01\x12\x15\n\rmutation_rate\x18\x04 \x01(\x01\x12\x14\n\x0crefused_rate\x18\x05 \x01(\x01\x12\x18\n\x10throttle_time_ms\x18\x06 \x01(\x05\x12\x0f\n\x07idle_ms\x18\x07 \x01(\x03*Y\n\tAdmitMode\x12\x1a\n\x16\x41\x44MIT_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41\x44MIT_MODE_STRICT\x10\x01\x12\x19\n\x15\x41\x44MIT_MODE_PERMISSIVE\x10\x02\x32\xbc\x01\n\x0cQuotaService\x12\x46\n\x05\x41\x64mit\x12\x1d.regnum.quota.v1.AdmitRequest\x1a\x1e.regnum.quota.v1.AdmitResponse\x12\x64\n\x0f\x44\x65scribeBuckets\x12\'.regnum.quota.v1.DescribeBucketsRequest\x1a(.regnum.quota.v1.DescribeBucketsResponseB>\n\x0fregnum.quota.v1P\x01Z\x17regnum/quota/v1;quotav1\xaa\x02\x0fRegnum.Quota.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,8 +32,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'regnum.quota.v1.quota_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017regnum.quota.v1P\001Z\027regnum/quota/v1;quotav1\252\002\017Regnum.Quota.V1'
-  _globals['_ADMITMODE']._serialized_start=1018
-  _globals['_ADMITMODE']._serialized_end=1107
+  _globals['_ADMITMODE']._serialized_start=1146
+  _globals['_ADMITMODE']._serialized_end=1235
   _globals['_ADMITREQUEST']._serialized_start=49
   _globals['_ADMITREQUEST']._serialized_end=178
   _globals['_ADMISSION']._serialized_start=181
@@ -51,11 +51,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BUCKETSTATE']._serialized_start=708
   _globals['_BUCKETSTATE']._serialized_end=794
   _globals['_DESCRIBEBUCKETSREQUEST']._serialized_start=796
-  _globals['_DESCRIBEBUCKETSREQUEST']._serialized_end=820
-  _globals['_DESCRIBEBUCKETSRESPONSE']._serialized_start=822
-  _globals['_DESCRIBEBUCKETSRESPONSE']._serialized_end=921
-  _globals['_BUCKETDESCRIPTION']._serialized_start=923
-  _globals['_BUCKETDESCRIPTION']._serialized_end=1016
-  _globals['_QUOTASERVICE']._serialized_start=1110
-  _globals['_QUOTASERVICE']._serialized_end=1298
+  _globals['_DESCRIBEBUCKETSREQUEST']._serialized_end=843
+  _globals['_DESCRIBEBUCKETSRESPONSE']._serialized_start=845
+  _globals['_DESCRIBEBUCKETSRESPONSE']._serialized_end=960
+  _globals['_BUCKETDESCRIPTION']._serialized_start=963
+  _globals['_BUCKETDESCRIPTION']._serialized_end=1144
+  _globals['_QUOTASERVICE']._serialized_start=1238
+  _globals['_QUOTASERVICE']._serialized_end=1426
 # @@protoc_insertion_point(module_scope)

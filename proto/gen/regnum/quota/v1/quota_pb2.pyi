@@ -306,12 +306,19 @@ class DescribeBucketsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    USED_LAST_MAX_FIELD_NUMBER: _builtins.int
+    used_last_max: _builtins.int
+    """Only those that were drawn on, or refused somebody, within the last hour, the latest first, and so many of them at
+    most. 0 means all buckets, in no order.
+    """
     def __init__(
         self,
+        *,
+        used_last_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["used_last_max", b"used_last_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -325,8 +332,11 @@ class DescribeBucketsResponse(_message.Message):
 
     INCARNATION_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
+    IN_USE_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     """Names this run of the quota process."""
+    in_use: _builtins.int
+    """Buckets that were used within the last hour."""
     @_builtins.property
     def buckets(self) -> _containers.RepeatedCompositeFieldContainer[Global___BucketDescription]:
         """Buckets that have been used since this process is active."""
@@ -336,10 +346,11 @@ class DescribeBucketsResponse(_message.Message):
         *,
         incarnation: _builtins.str = ...,
         buckets: _abc.Iterable[Global___BucketDescription] | None = ...,
+        in_use: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "incarnation", b"incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "in_use", b"in_use", "incarnation", b"incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,10 +365,22 @@ class BucketDescription(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     BURST_FIELD_NUMBER: _builtins.int
+    MUTATION_RATE_FIELD_NUMBER: _builtins.int
+    REFUSED_RATE_FIELD_NUMBER: _builtins.int
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    IDLE_MS_FIELD_NUMBER: _builtins.int
     rate: _builtins.float
     """Permits a second that flow in."""
     burst: _builtins.float
     """Most tokens that it holds."""
+    mutation_rate: _builtins.float
+    """Permits a second that were charged, over the windows of quotas."""
+    refused_rate: _builtins.float
+    """Permits a second that were refused, over the windows of quotas."""
+    throttle_time_ms: _builtins.int
+    """How long callers have to wait now, in milliseconds. 0 means not at all."""
+    idle_ms: _builtins.int
+    """Time since it was last used, in milliseconds. -1: not within the last hour."""
     @_builtins.property
     def state(self) -> Global___BucketState:
         """Tokens now."""
@@ -368,10 +391,14 @@ class BucketDescription(_message.Message):
         state: Global___BucketState | None = ...,
         rate: _builtins.float = ...,
         burst: _builtins.float = ...,
+        mutation_rate: _builtins.float = ...,
+        refused_rate: _builtins.float = ...,
+        throttle_time_ms: _builtins.int = ...,
+        idle_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst", b"burst", "rate", b"rate", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst", b"burst", "idle_ms", b"idle_ms", "mutation_rate", b"mutation_rate", "rate", b"rate", "refused_rate", b"refused_rate", "state", b"state", "throttle_time_ms", b"throttle_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

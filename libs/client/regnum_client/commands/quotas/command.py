@@ -1,4 +1,4 @@
-"""`regnum quotas`: set, describe, remove."""
+"""`regnum quotas`: set, describe, remove; `top` stands next door."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
+from regnum_client.commands.quotas.top import top
 from regnum_client.commands.rendering import emit_rows
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ group = typer.Typer(cls=Group, help="Quotas of changes: partitions created and d
 
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
+    group.command("top")(top)
     app.add_typer(group, name="quotas")
     app.add_typer(group, name="quota", hidden=True)
 
@@ -71,7 +73,7 @@ def set_quota(
         typer.Option(
             "--burst",
             metavar="PARTITIONS",
-            help="So many at once after quiet. Default: 11 s of the rate, or what controller.quota.window.num says.",
+            help="So many at once after quiet. Default: 11 s of the rate, unless the cluster says so otherwise.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; set nothing.")] = False,
