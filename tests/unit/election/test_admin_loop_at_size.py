@@ -32,6 +32,7 @@ from regnum_election.servicers.admin import TOPICS_MAX, AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
 from regnum_election.topics.requests import PARTITIONS_MAX
 from regnum_model import paths
+from regnum_model.bucket import Bucket
 from regnum_model.configs import MIN_INSYNC_REPLICAS
 from regnum_model.ids import (
     BrokerId,
@@ -39,6 +40,7 @@ from regnum_model.ids import (
     TopicId,
 )
 from regnum_model.nodes import DeletionNode
+from regnum_model.quota_matching import BucketKey
 from regnum_model.quotas import RATE_KEY
 from regnum_model.topic_filter import Trouble
 from regnum_service.clock import SystemClock
@@ -212,6 +214,26 @@ def test_quotas_are_altered_and_described() -> None:
             admin_pb2.DescribeClientQuotasResponse,
         )
         assert len(described.quotas) == 200
+        kept = reign.controller.quotas.usages._kept
+        everybody = admin_pb2.QuotaEntity(client_id=admin_pb2.QuotaSubject(default_for_all=True))
+        rate = admin_pb2.QuotaOperation(key=RATE_KEY, value=5.0)
+        await reign.call(
+            "AlterClientQuotas of everybody",
+            reign.admin.AlterClientQuotas,
+            admin_pb2.AlterClientQuotasRequest(
+                alterations=[admin_pb2.QuotaAlteration(entity=everybody, operations=[rate])]
+            ),
+            admin_pb2.AlterClientQuotasResponse,
+        )
+        for number in range(ENTITIES_MAX):
+            kept.reported(BucketKey(None, f"client-{number}"), Bucket(1.0, 0.0))
+        used = await reign.call(
+            "DescribeQuotaUsage",
+            reign.admin.DescribeQuotaUsage,
+            admin_pb2.DescribeQuotaUsageRequest(limit=ENTITIES_MAX),
+            admin_pb2.DescribeQuotaUsageResponse,
+        )
+        assert used.buckets == len(used.usages) == ENTITIES_MAX
 
     in_a_reign(scenario)
 
