@@ -15,6 +15,7 @@ from regnum_bench.reassignment import reassignment
 from regnum_bench.retention import retention
 from regnum_bench.shape import Shape
 from regnum_bench.stand import Measured, Run
+from regnum_bench.start import start
 from regnum_bench.storm import storm
 from regnum_bench.succession import succession
 from regnum_bench.throughput import consume, produce
@@ -132,6 +133,24 @@ ALL: Final = (
         ),
         options=(*_CLUSTER, *_TOPICS),
         headline=("idle_cpu_ratio", "memory_above_bytes"),
+    ),
+    Benchmark(
+        name="start",
+        what="a broker that leads many replicas starts, after a clean stop and after kill -9, until it leads them all",
+        measure=start,
+        shape=Shape(
+            brokers=1,
+            elections=1,
+            metadata=1,
+            topics=50,
+            partitions=100,
+            replication_factor=1,
+            size_mb=2_000.0,
+            batch_bytes=16 * 1024,
+            warm_up=0,
+        ),
+        options=(*_CLUSTER, *_TOPICS, "size", "size_mb", "batch_bytes"),
+        headline=("clean_start_s", "killed_start_s", "clean_cpu_s", "killed_cpu_s"),
     ),
     Benchmark(
         name="produce",

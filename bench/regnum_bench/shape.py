@@ -57,9 +57,9 @@ class Shape:
     size: int = 1_000
     """Bytes of a record's value."""
     batch_bytes: int = 512 * 1024
-    """``produce``: bytes of a batch."""
+    """``produce``, ``start``: bytes of a batch."""
     size_mb: float = 50.0
-    """``reassignment``: what is in all partitions together before the first move, in megabytes (10**6 bytes).
+    """``reassignment``, ``start``: what is in all partitions together at first, in megabytes (10**6 bytes).
     ``retention``: limit of each partition."""
     seconds: float = 300.0
     """``retention``: so long it is written."""

@@ -56,6 +56,8 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="listing", shape=once.changed({**one, "topics": 1_000, "repetitions": 3, "settle_s": 0.5}))
     small = {"brokers": 1, "elections": 1, "metadata": 1, "topics": 1, "partitions": 1_000, "replication_factor": 1}
     yield Job(benchmark="idle", shape=once.changed({**small, "batch": 1, "settle_s": 2.0}))
+    started = {**small, "topics": 5, "partitions": 100, "size_mb": 50.0, "batch": 10, "settle_s": 0.5}
+    yield Job(benchmark="start", shape=once.changed({**started, "batch_bytes": 16 * 1024}))
     few = once.changed({"topics": 1, "partitions": 6, "records": 20_000, "repetitions": 2})
     yield Job(benchmark="produce", shape=few)
     yield Job(benchmark="consume", shape=few)
@@ -93,6 +95,12 @@ def _full(store: str) -> Iterator[Job]:
         shape=shape.changed({**settled, "topics": 10, "repetitions": 3}),
         over="partitions",
         sizes=(100, 1_000, 4_000),
+    )
+    started = {**settled, "brokers": 1, "replication_factor": 1, "batch": 10, "batch_bytes": 16 * 1024}
+    many_logs = shape.changed({**started, "partitions": 100, "size_mb": 2_000.0, "repetitions": 3})
+    yield Job(benchmark="start", shape=many_logs, over="topics", sizes=(5, 15, 50))
+    yield Job(
+        benchmark="start", shape=many_logs.changed({"topics": 50}), over="size_mb", sizes=(250, 500, 1_000, 2_000)
     )
     for factor in (1, 3):
         for batch_bytes in (16 * 1024, 512 * 1024):

@@ -49,6 +49,7 @@ from regnum_broker.groups.decisions.state import GroupLimits
 from regnum_broker.groups.offsets_topic import OffsetsTopic
 from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.limits.limits import ClientLimits
+from regnum_broker.log.contents import Recovery
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
@@ -89,6 +90,9 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 LOOP_LAG_PERIOD_S: Final = 0.050
 """Time between two measurements of the loop's lag: nothing here is decided by it, and each wakes a process at rest."""
+
+RECOVERY_SAID_S: Final = 5.0
+"""Time between two lines of the log on how far a start is."""
 
 STORAGE_CLOSE_TIMEOUT_S: Final = 60.0
 """Flushing what the operating system holds may take long; without it the next start cannot trust the log."""
@@ -440,7 +444,7 @@ class Broker:
 
     async def _open_storage(self) -> Storage:
         try:
-            directory = await asyncio.to_thread(_opened, self._settings, self._clock.wall_ms)
+            directory = await asyncio.to_thread(_opened, self._settings, self._clock)
         except DirectoryUnusableError as error:
             raise StartRefusedError(str(error)) from error
         _log_damage(directory)
@@ -452,16 +456,32 @@ class Broker:
         return storage
 
 
-def _opened(settings: BrokerSettings, wall_ms: Callable[[], int]) -> LogDirectory:
+def _telling(clock: Clock) -> Callable[[int, int], None]:
+    """Tells an operator how far a start is: that of a large broker, or from a slow disk, takes its time."""
+    began_s = said_s = clock.monotonic()
+    log = structlog.get_logger("storage")
+
+    def told(done: int, count: int) -> None:
+        nonlocal said_s
+        now_s = clock.monotonic()
+        if done == count or now_s - said_s >= RECOVERY_SAID_S:
+            said_s = now_s
+            log.info("logs recovered", replicas=done, of=count, seconds=round(now_s - began_s, 1))
+
+    return told
+
+
+def _opened(settings: BrokerSettings, clock: Clock) -> LogDirectory:
     """The broker's log directory; reads and writes files."""
     return open_directory(
         settings.data_dir,
         broker_id=BrokerId(settings.broker_id),
         mint_id=lambda: encode_id(uuid.uuid4()),
         boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
-        wall_ms=wall_ms,
+        wall_ms=clock.wall_ms,
         segment_bytes=settings.segment_bytes,
         reserve_bytes=settings.reserve_bytes,
+        recovery=Recovery(threads=settings.num_recovery_threads_per_data_dir, told=_telling(clock)),
     )
 
 

@@ -90,6 +90,13 @@ class BrokerSettings(ServiceSettings):
         description="Topics that metrics show by name: those that had traffic first; the rest is shown together. With "
         "0, metrics say no names.",
     )
+    num_recovery_threads_per_data_dir: int = Field(
+        default=8,
+        ge=1,
+        le=64,
+        description="Threads that look at replicas at a start, and wait for the disk (Kafka: "
+        "num.recovery.threads.per.data.dir).",
+    )
     reserve_bytes: int = Field(
         default=16 * 1024 * 1024,
         ge=0,

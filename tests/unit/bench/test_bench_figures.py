@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from regnum_bench.figures import Spread, quantile, ratios, spreads, unit
 from regnum_bench.growth import Growth, log_log_slope
 from regnum_bench.idle import judged as judged_idle
+from regnum_bench.start import judged as judged_start
 
 SIZES = (1_000.0, 5_000.0, 20_000.0)
 
@@ -93,3 +94,15 @@ def test_an_idle_broker_is_judged_up_to_ten_thousand_replicas() -> None:
         "its partitions take 61 MiB",
     ]
     assert judged_idle([0.04], [61 * mib], replicas=10_001) == ()
+
+
+def test_a_start_is_judged_up_to_what_is_promised() -> None:
+    assert judged_start([5.0], [15.0], replicas=5_000, mb=2_000) == ()
+    assert judged_start([5.1, 4.0, 6.0], [15.0], replicas=5_000, mb=2_000) == (
+        "a start after a clean stop takes 5.1 s, and 5 s are allowed",
+    )
+    assert judged_start([1.0], [16.0], replicas=500, mb=10) == (
+        "a start after kill -9 takes 16.0 s, and 15 s are allowed",
+    )
+    assert judged_start([50.0], [160.0], replicas=5_001, mb=10) == judged_start([50.0], [160.0], replicas=1, mb=2_001)
+    assert judged_start([50.0], [160.0], replicas=5_001, mb=10) == ()

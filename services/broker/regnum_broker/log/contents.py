@@ -1,6 +1,13 @@
-"""What a log directory holds when it is opened: replicas found, and whether its log is complete (safety rule S10)."""
+"""What a log directory holds when it is opened: replicas found, and whether its log is complete (safety rule S10).
 
-from collections.abc import Mapping
+Replicas are looked at by several threads: a start mostly waits for the disk, file by file, and one large or slow log
+holds up one thread. More threads than that gain nothing: what is not waiting is Python's.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +23,17 @@ from regnum_broker.log.journal.checkpoint import decode_checkpoint, is_damaged
 from regnum_broker.log.journal.entries import JournaledReplica, JournalState
 from regnum_broker.log.replica.producers.marks import ProducerMarks
 from regnum_broker.log.replica.producers.states import ProducerStates
-from regnum_broker.log.replica.recovery import Circumstances, Recovered, recover
+from regnum_broker.log.replica.starting.recovery import Circumstances, Recovered, recover
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How the replicas of a directory are looked at when it is opened."""
+
+    threads: int = 8
+    """How many do it at a time (Kafka: num.recovery.threads.per.data.dir)."""
+    told: Callable[[int, int], None] = lambda _done, _all: None
+    """Told after each replica how many there are by now, and of how many. Called by one thread at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +61,14 @@ class Contents:
 
 
 def examine(
-    path: Path, disk: GuardedDisk, identity: Identity, journaled: JournalState, *, boot_id: str, now_ms: int
+    path: Path,
+    disk: GuardedDisk,
+    identity: Identity,
+    journaled: JournalState,
+    *,
+    boot_id: str,
+    now_ms: int,
+    recovery: Recovery,
 ) -> Contents:
     """Recover the replicas and judge what they prove.
 
@@ -55,8 +79,10 @@ def examine(
         journaled: what the journal says.
         boot_id: boot of the machine; empty: unknown, which proves nothing.
         now_ms: milliseconds since 1970.
+        recovery: how replicas are looked at.
 
     Raises:
+        ResourceExhaustedError: no room, or no descriptor, for what has to be put in order.
         DirectoryFailedError: the disk failed.
     """
     stop = CleanStop.decode(disk.read_whole(str(path / "clean-stop")))
@@ -70,9 +96,7 @@ def examine(
     adopted = {key: JournaledReplica(topic=topic) for key, topic in tidied.adopted.items()}
     replicas = {**journaled.replicas, **adopted}
 
-    found: dict[PartitionKey, Recovered] = {}
-    offline: dict[PartitionKey, CorruptLogError] = {}
-    for key, replica in replicas.items():
+    def recover_one(key: PartitionKey) -> Recovered:
         circumstances = Circumstances(
             same_boot=same_boot,
             clean_end=stop.ends.get(key) if stop is not None else None,
@@ -80,10 +104,9 @@ def examine(
             now_ms=now_ms,
             log_start_offset=log_starts.get(key, 0),
         )
-        try:
-            found[key] = recover(folder_of(path, key), key, replica, disk, circumstances)
-        except CorruptLogError as error:
-            offline[key] = error
+        return recover(folder_of(path, key), key, replicas[key], disk, circumstances)
+
+    found, offline = _recover_all(tuple(replicas), recover_one, recovery)
     return Contents(
         state=_recovered_state(replicas, found),
         found=found,
@@ -102,6 +125,44 @@ def examine(
             *((_STARTS_LOST.format(path=path),) if is_damaged(starts_file or b"") else ()),
         ),
     )
+
+
+def _recover_all(
+    keys: Sequence[PartitionKey],
+    recover_one: Callable[[PartitionKey], Recovered],
+    recovery: Recovery,
+) -> tuple[dict[PartitionKey, Recovered], dict[PartitionKey, CorruptLogError]]:
+    """The replicas that can be used, and those that cannot, by as many threads; the first failure ends all of it."""
+    found: dict[PartitionKey, Recovered] = {}
+    offline: dict[PartitionKey, CorruptLogError] = {}
+    waiting, lock, ended = iter(keys), threading.Lock(), threading.Event()
+
+    def work() -> None:
+        with ExitStack() as undo:
+            # Who fails has the others stop.
+            undo.callback(ended.set)
+            while not ended.is_set():
+                with lock:
+                    key = next(waiting, None)
+                if key is None:
+                    undo.pop_all()
+                    return
+                try:
+                    one: Recovered | CorruptLogError = recover_one(key)
+                except CorruptLogError as error:
+                    one = error
+                with lock:
+                    if isinstance(one, CorruptLogError):
+                        offline[key] = one
+                    else:
+                        found[key] = one
+                    recovery.told(len(found) + len(offline), len(keys))
+
+    with ThreadPoolExecutor(max_workers=recovery.threads, thread_name_prefix="log-recovery") as pool:
+        for done in [pool.submit(work) for _ in range(recovery.threads)]:
+            done.result()
+    # As the journal has them, whoever was first.
+    return {key: found[key] for key in keys if key in found}, {key: offline[key] for key in keys if key in offline}
 
 
 _STARTS_LOST: Final = (

@@ -33,9 +33,9 @@ from regnum_broker.log.journal.file import Journal
 from regnum_broker.log.leaving import Leaving
 from regnum_broker.log.offset_file import OffsetFile
 from regnum_broker.log.proof import Proof
-from regnum_broker.log.replica.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.replica.rolling import LogSettings
+from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 from regnum_broker.log.starts import LogStarts
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from regnum_model.ids import BrokerId, DirectoryId, LogId, PartitionKey, TopicId
 
 from regnum_broker.log.errors import MalformedDirectoryError
-from regnum_broker.log.replica.recovery import CleanEnd
+from regnum_broker.log.replica.starting.recovery import CleanEnd
 
 FORMAT_VERSION: Final = 1
 

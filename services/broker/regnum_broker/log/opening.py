@@ -9,7 +9,7 @@ from typing import Final
 
 from regnum_model.ids import BrokerId, LogId
 
-from regnum_broker.log.contents import examine
+from regnum_broker.log.contents import Recovery, examine
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.disk.lock import acquire_lock
@@ -24,6 +24,8 @@ SEGMENT_BYTES: Final = 256 * 1024 * 1024
 """Size at which a segment is closed, unless told otherwise."""
 RESERVE_BYTES: Final = 16 * 1024 * 1024
 """Room held back on the disk for a directory's own bookkeeping, unless told otherwise."""
+RECOVERY: Final = Recovery()
+"""How replicas are looked at, unless told otherwise."""
 OPEN_FILES_MAX: Final = 256
 """Segment files held open, unless told otherwise."""
 
@@ -38,6 +40,7 @@ def open_directory(
     segment_bytes: int = SEGMENT_BYTES,
     open_files_max: int = OPEN_FILES_MAX,
     reserve_bytes: int = RESERVE_BYTES,
+    recovery: Recovery = RECOVERY,
     disk: Disk | None = None,
 ) -> LogDirectory:
     """Lock, format or recover the directory. Blocking.
@@ -51,6 +54,7 @@ def open_directory(
         segment_bytes: size at which a segment is closed and the next one begun, unless the controller says another.
         open_files_max: segment files held open.
         reserve_bytes: room that is held back for the directory's own bookkeeping on a full disk; 0: none.
+        recovery: how replicas are looked at.
         disk: system calls; tests inject faults here.
 
     Raises:
@@ -69,7 +73,7 @@ def open_directory(
         undo.callback(os.close, lock)
         undo.callback(guarded.close)
         try:
-            opened = _opened(path, lock, guarded, broker_id, mint_id, boot_id, settings, wall_ms)
+            opened = _opened(path, lock, guarded, broker_id, mint_id, boot_id, settings, wall_ms, recovery)
         except ResourceExhaustedError as error:
             raise DirectoryUnusableError(f"{path} cannot be opened: {error}") from error
         undo.pop_all()
@@ -85,11 +89,12 @@ def _opened(
     boot_id: str,
     settings: LogSettings,
     wall_ms: Callable[[], int],
+    recovery: Recovery,
 ) -> LogDirectory:
     """Recover the replicas, decide whether the log is complete, and write down what holds from now on."""
     identity = read_or_format(path, disk, broker_id, mint_id)
     journal = Journal(path / "journal", disk)
-    contents = examine(path, disk, identity, journal.load(), boot_id=boot_id, now_ms=wall_ms())
+    contents = examine(path, disk, identity, journal.load(), boot_id=boot_id, now_ms=wall_ms(), recovery=recovery)
     log_id = identity.log_id if contents.complete else LogId(mint_id())
     renewed = replace(identity, log_id=log_id, boot_id=boot_id)
     if renewed != identity:

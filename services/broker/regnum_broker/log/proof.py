@@ -10,7 +10,7 @@ from regnum_model.ids import PartitionKey
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.errors import WrongClusterError
 from regnum_broker.log.identity import CleanStop, Identity
-from regnum_broker.log.replica.recovery import CleanEnd
+from regnum_broker.log.replica.starting.recovery import CleanEnd
 
 
 class Proof:

@@ -101,6 +101,20 @@ class GuardedDisk:
         except OSError as error:
             raise self._refusal("reading", path, error) from error
 
+    def read_start(self, path: str, size: int) -> tuple[bytes, int] | None:
+        """The first ``size`` bytes of a file, or fewer, and how many it has; None if there is none."""
+        try:
+            with self.operations:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    return self._disk.pread(descriptor, size, 0), os.fstat(descriptor).st_size
+                finally:
+                    os.close(descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._refusal("reading", path, error) from error
+
     def write(
         self,
         path: str,

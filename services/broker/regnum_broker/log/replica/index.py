@@ -10,6 +10,7 @@ damaged is made anew from the batches.
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +22,13 @@ NO_TIMESTAMP: Final = -(2**63)
 
 _HEAD: Final = struct.Struct("<4sHqqqqiI")
 _MAGIC: Final = b"RGIX"
-_VERSION: Final = 1
+_CHECKSUM_BYTES: Final = 4
+_VERSION: Final = 2
+"""Since 2 the head has a checksum of its own, so that a start need not read the rest: a segment of a quarter of a
+gigabyte has a megabyte and a half of it."""
+_VERSION_WITHOUT: Final = 1
+SUMMARY_BYTES: Final = _HEAD.size + _CHECKSUM_BYTES
+"""So much of the beginning of an index file says what its segment is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,15 @@ class SegmentIndex:
         self._timestamps.append(timestamp_ms_max_before)
         self._offsets.append(base_offset)
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory that its entries take."""
+        return 3 * 8 * len(self._offsets)
+
+    def entries(self) -> Iterator[tuple[int, int, int]]:
+        """Base offset, position, and largest timestamp before, of each batch that was noted."""
+        return zip(self._offsets, self._positions, self._timestamps, strict=True)
+
     def position_for_offset(self, offset: int) -> int:
         """Position of a batch at or before the one that contains ``offset``."""
         above = bisect_right(self._offsets, offset)
@@ -99,21 +115,44 @@ class SegmentIndex:
             summary.last_epoch,
             len(self._offsets),
         )
-        body = b"".join((head, self._offsets.tobytes(), self._positions.tobytes(), self._timestamps.tobytes()))
-        checksum: int = google_crc32c.value(body)
-        return body + checksum.to_bytes(4, "little")
+        body = b"".join(
+            (head, _checksum(head), self._offsets.tobytes(), self._positions.tobytes(), self._timestamps.tobytes())
+        )
+        return body + _checksum(body)
+
+
+def _checksum(data: bytes) -> bytes:
+    value: int = google_crc32c.value(data)
+    return value.to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def decode_summary(start: bytes, size_bytes: int) -> Summary | None:
+    """What an index file of that size says of its segment, by its first bytes; None if it does not say it so.
+
+    Whether the rest is right is seen when it is read.
+    """
+    head = start[: _HEAD.size]
+    if len(start) < SUMMARY_BYTES or _checksum(head) != start[_HEAD.size : SUMMARY_BYTES]:
+        return None
+    magic, version, base, size, following, timestamp, epoch, count = _HEAD.unpack(head)
+    if magic != _MAGIC or version != _VERSION or size_bytes != SUMMARY_BYTES + _CHECKSUM_BYTES + 24 * count:
+        return None
+    return Summary(
+        base_offset=base, size_bytes=size, next_offset=following, timestamp_ms_max=timestamp, last_epoch=epoch
+    )
 
 
 def decode_index(data: bytes) -> tuple[Summary, SegmentIndex] | None:
     """What an index file says; None if it is not what was written."""
-    if len(data) < _HEAD.size + 4 or google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
+    if len(data) < _HEAD.size + _CHECKSUM_BYTES or _checksum(data[:-_CHECKSUM_BYTES]) != data[-_CHECKSUM_BYTES:]:
         return None
     magic, version, base, size, following, timestamp, epoch, count = _HEAD.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or len(data) != _HEAD.size + 4 + 24 * count:
+    columns_at = {_VERSION: SUMMARY_BYTES, _VERSION_WITHOUT: _HEAD.size}.get(version)
+    if magic != _MAGIC or columns_at is None or len(data) != columns_at + 24 * count + _CHECKSUM_BYTES:
         return None
     columns = (array("q"), array("q"), array("q"))
     for number, column in enumerate(columns):
-        start = _HEAD.size + 8 * count * number
+        start = columns_at + 8 * count * number
         column.frombytes(data[start : start + 8 * count])
     summary = Summary(
         base_offset=base, size_bytes=size, next_offset=following, timestamp_ms_max=timestamp, last_epoch=epoch

@@ -28,10 +28,10 @@ from regnum_broker.log.replica.parts import (
 )
 from regnum_broker.log.replica.producers.memory import ProducerMemory
 from regnum_broker.log.replica.producers.states import ProducerStates
-from regnum_broker.log.replica.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.rolling import LogSettings
 from regnum_broker.log.replica.segment import Segment, segment_of
 from regnum_broker.log.replica.shown import ShownLog
+from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 from regnum_broker.log.replica.swapping import Swapping
 from regnum_broker.log.replica.tail import Aside
 

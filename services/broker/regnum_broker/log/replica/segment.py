@@ -103,6 +103,11 @@ class Segment:
         return f"{self._folder}/{self.base_offset:020d}{INDEX_SUFFIX}"
 
     @property
+    def index(self) -> SegmentIndex:
+        """Where its batches stand; read, if it has to be."""
+        return self._loaded_index()
+
+    @property
     def summary(self) -> Summary:
         """What it is now."""
         return Summary(

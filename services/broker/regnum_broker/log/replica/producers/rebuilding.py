@@ -1,8 +1,10 @@
 """Idempotent producers of a log, made again from what is nearest on the disk and the batches that follow it."""
 
+from collections.abc import Sequence
+
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.replica.producers.marks import ProducerMarks
-from regnum_broker.log.replica.producers.snapshots import newest_snapshot, remove_snapshots
+from regnum_broker.log.replica.producers.snapshots import newest_snapshot, remove_snapshots, snapshots_in
 from regnum_broker.log.replica.producers.states import ProducerStates
 from regnum_broker.log.replica.segment import Segment
 
@@ -16,19 +18,22 @@ def rebuilt_producers(
     at_most: int,
     now_ms: int,
     marks: ProducerMarks,
+    snapshots: Sequence[int] | None = None,
 ) -> ProducerStates:
     """Idempotent producers at the end of ``segments``, which ``marks`` then know too.
 
     What is nearest is gone from: the newest mark up to ``at_most``, else the newest snapshot; then what follows it. Not
     from one before ``first_offset``, where the first segment begins: the batches between them are gone, and with them
-    the sequences that their producers had reached. They are forgotten then, as if they had expired.
+    the sequences that their producers had reached. They are forgotten then, as if they had expired. ``snapshots`` are
+    the offsets of those on the disk, in order; None: that is looked up.
     """
     mark = marks.newest(at_most=at_most)
     if mark is not None and mark.end_offset >= first_offset:
         marks.cut(mark.end_offset, mark.entries)
         offset, states = mark.end_offset, ProducerStates(mark.entries)
     else:
-        offset, states = newest_snapshot(folder, disk, at_most=at_most)
+        present = snapshots_in(folder) if snapshots is None else snapshots
+        offset, states = newest_snapshot(folder, disk, at_most=at_most, present=present)
         if offset < first_offset:
             offset, states = first_offset, ProducerStates()
         marks.begin(offset, states.entries)

@@ -6,7 +6,7 @@ truncation in the middle of a failover reads few heads; a start goes from the on
 """
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from regnum_broker.log.disk.disk import GuardedDisk
@@ -53,7 +53,7 @@ def decode_snapshot(data: bytes) -> ProducerStates | None:
     return ProducerStates(entries) if all(entry.batches for entry in entries.values()) else None
 
 
-def _offsets(folder: str) -> list[int]:
+def snapshots_in(folder: str) -> list[int]:
     """Offsets of the snapshots in a folder, in order."""
     try:
         with os.scandir(folder) as files:
@@ -68,9 +68,14 @@ def _path(folder: str, offset: int) -> str:
     return f"{folder}/{file_name(offset)}{SNAPSHOT_SUFFIX}"
 
 
-def newest_snapshot(folder: str, disk: GuardedDisk, *, at_most: int) -> tuple[int, ProducerStates]:
-    """Offset and state of the newest readable snapshot at or below ``at_most``; (0, nothing) if there is none."""
-    for offset in reversed(_offsets(folder)):
+def newest_snapshot(
+    folder: str, disk: GuardedDisk, *, at_most: int, present: Sequence[int]
+) -> tuple[int, ProducerStates]:
+    """Offset and state of the newest readable snapshot at or below ``at_most``; (0, nothing) if there is none.
+
+    ``present``: offsets of those that are there, in order.
+    """
+    for offset in reversed(present):
         if offset <= at_most:
             states = decode_snapshot(disk.read_whole(_path(folder, offset)) or b"")
             if states is not None:
@@ -91,15 +96,18 @@ def save_snapshot(
         bases: where the segments begin, the one to come included.
     """
     disk.replace(_path(folder, offset), encode_snapshot(states.entries), sync=False)
-    offsets = _offsets(folder)
+    offsets = snapshots_in(folder)
     at_bases = [other for other in offsets if other in bases]
     between = [other for other in offsets if other not in bases]
     for old in (*at_bases[:-SNAPSHOTS_KEPT], *between[:-BETWEEN_KEPT]):
         disk.delete(_path(folder, old))
 
 
-def remove_snapshots(folder: str, disk: GuardedDisk, *, above: int) -> None:
-    """Remove the snapshots of offsets above ``above``: their records are gone."""
-    for offset in _offsets(folder):
+def remove_snapshots(folder: str, disk: GuardedDisk, *, above: int, present: Sequence[int] | None = None) -> None:
+    """Remove the snapshots of offsets above ``above``: their records are gone.
+
+    ``present``: offsets of those that are there; None: that is looked up.
+    """
+    for offset in snapshots_in(folder) if present is None else present:
         if offset > above:
             disk.delete(_path(folder, offset))

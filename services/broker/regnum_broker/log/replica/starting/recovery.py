@@ -8,7 +8,8 @@ it must.
 
 Algorithm: segments before the last were synced when they were closed: their index files speak for them, else
 their checksums, and what is wrong there is damage. The last segment is trusted at the size that a clean stop
-recorded; otherwise every checksum in it is computed, and it ends before the first batch that is cut off. A whole
+recorded. Otherwise it ends before the first batch that is cut off: in the same boot what was written is there, so
+heads lead from one to the next, and checksums are computed of the end only; after a loss of power all are. A whole
 batch with a wrong checksum is what a loss of power leaves (cut there: the log gets a new id, safety rule S10), but in
 the same boot only damage does that, and then the replica stays offline. Leader epochs below the last segment come
 from the journal, those in it from its batches. Where the log begins was recorded when it was moved (``log.starts``):
@@ -16,17 +17,15 @@ segments before that are on their way out and are not looked into, and a log tha
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from regnum_model.ids import NO_EPOCH, LeaderEpoch, PartitionKey
-from regnum_records.check import verify_crc
-from regnum_records.errors import CorruptBatchError
-from regnum_records.header import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from regnum_model.ids import LeaderEpoch, PartitionKey
+from regnum_records.header import BatchHeader
 
 from regnum_broker.log.disk.disk import DELETED_SUFFIX, DamagedFileError, GuardedDisk
 from regnum_broker.log.epochs import EpochCache
@@ -34,15 +33,27 @@ from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.folders import NAME_FILE
 from regnum_broker.log.journal.entries import JournaledReplica
 from regnum_broker.log.replica.cleaned import CLEANED_FILE, CleanedMark, decode_marks
-from regnum_broker.log.replica.index import NO_TIMESTAMP, SegmentIndex, Summary, decode_index
+from regnum_broker.log.replica.index import (
+    NO_TIMESTAMP,
+    SUMMARY_BYTES,
+    SegmentIndex,
+    Summary,
+    decode_index,
+    decode_summary,
+)
 from regnum_broker.log.replica.producers.marks import ProducerMarks
 from regnum_broker.log.replica.producers.rebuilding import rebuilt_producers
-from regnum_broker.log.replica.producers.snapshots import remove_snapshots
+from regnum_broker.log.replica.producers.snapshots import SNAPSHOT_SUFFIX, remove_snapshots
 from regnum_broker.log.replica.producers.states import ProducerStates
 from regnum_broker.log.replica.segment import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, Segment
+from regnum_broker.log.replica.starting.scanning import ScanEnd, follow, scan
 from regnum_broker.log.replica.swapping import finish_swap
 
-_CHUNK_BYTES: Final = 4 * 1024 * 1024
+TAIL_BYTES: Final = 64 * 1024
+"""After a kill in the same boot, checksums are computed of what lies so close to the end of a log, and of the last
+batch: a kill in the middle of a write leaves the beginning of it."""
+NEW_SUFFIX: Final = ".new"
+"""Ending of a small file that was to take the place of another, and has not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,53 +121,6 @@ class Recovered:
     """How far it was compacted, and when."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanEnd:
-    """Where whole, right batches end."""
-
-    size_bytes: int
-    """Bytes of them."""
-    next_offset: int
-    """Offset after them."""
-    cut_off: bool
-    """Whether bytes of an unfinished batch follow."""
-    fault: str | None
-    """What is wrong with the whole batch that follows; None: none does."""
-
-
-def scan(
-    disk: GuardedDisk, path: str, *, base_offset: int, size_bytes: int, visit: Callable[[int, BatchHeader], None]
-) -> ScanEnd:
-    """Verify a segment file batch by batch, and visit (position, head) of those that are right."""
-    position, offset, epoch = 0, base_offset, int(NO_EPOCH)
-    chunk, chunk_start = b"", 0
-
-    def ended(*, cut_off: bool = False, fault: str | None = None) -> ScanEnd:
-        return ScanEnd(size_bytes=position, next_offset=offset, cut_off=cut_off, fault=fault)
-
-    while size_bytes - position >= HEADER_BYTES:
-        if position - chunk_start + HEADER_BYTES > len(chunk):
-            chunk, chunk_start = disk.read(path, position, min(_CHUNK_BYTES, size_bytes - position)), position
-        try:
-            header = read_header(chunk, position - chunk_start)
-            if header.magic != MAGIC or header.base_offset != offset or header.leader_epoch < epoch:
-                return ended(fault=f"byte {position} of {path} is not the batch at offset {offset}")
-            if position + header.size_bytes > size_bytes:
-                return ended(cut_off=True)
-            if position - chunk_start + header.size_bytes > len(chunk):
-                want = min(max(_CHUNK_BYTES, header.size_bytes), size_bytes - position)
-                chunk, chunk_start = disk.read(path, position, want), position
-            verify_crc(chunk, header, position - chunk_start)
-        except CorruptBatchError as error:
-            return ended(fault=f"byte {position} of {path}: {error}")
-        if header.last_offset_delta < 0 or header.leader_epoch < 0:
-            return ended(fault=f"the batch at byte {position} of {path} has impossible fields")
-        visit(position, header)
-        position += header.size_bytes
-        offset, epoch = header.next_offset, header.leader_epoch
-    return ended(cut_off=position < size_bytes)
-
-
 def recover(
     folder: str, key: PartitionKey, journaled: JournaledReplica, disk: GuardedDisk, circumstances: Circumstances
 ) -> Recovered:
@@ -195,6 +159,8 @@ class _Recovery:
         self._first_offset = 0
         self._before: list[str] = []
         self._set_aside: list[str] = []
+        self._snapshots: list[int] = []
+        """Offsets of the snapshots of producers, in order."""
 
     def run(self) -> Recovered:
         files, start = self._segment_files(), self._circumstances.log_start_offset
@@ -252,11 +218,14 @@ class _Recovery:
                     self._named = file.stat().st_size > 0
                 elif file.name == CLEANED_FILE:
                     self._cleaned = decode_marks(self._disk.read_whole(file.path) or b"")
-                elif dot + suffix == CLEANED_SUFFIX:
+                elif dot + suffix in {CLEANED_SUFFIX, NEW_SUFFIX}:
                     # Never finished.
                     self._disk.delete(file.path)
+                elif dot + suffix == SNAPSHOT_SUFFIX and stem.isdigit():
+                    self._snapshots.append(int(stem))
                 elif dot + suffix == SWAP_SUFFIX and (base := stem.removesuffix(LOG_SUFFIX)).isdigit():
                     swaps.append(int(base))
+        self._snapshots.sort()
         for base_offset in sorted(swaps):
             segments = self._swapped(base_offset, segments)
         return sorted(segments)
@@ -278,16 +247,30 @@ class _Recovery:
         kept = [file for file in files if not base_offset <= file.base_offset < end.next_offset]
         return [*kept, _File(base_offset, status.st_size, int(status.st_mtime * 1000))]
 
+    def _indexed(self, segment: Segment) -> Summary | None:
+        """What the index file says that a segment is; None: nothing. Of the index itself no more is read."""
+        start = self._disk.read_start(segment.index_path, SUMMARY_BYTES)
+        if start is None:
+            return None
+        summary = decode_summary(*start)
+        if summary is None:
+            # Of a version before, perhaps.
+            decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
+            return None if decoded is None else decoded[0]
+        return summary
+
     def _closed_segment(self, file: _File, next_base: int) -> Segment:
         """A segment before the last: as its index file says, or else as its checksums do."""
         base_offset, size_bytes, written_ms = file
         segment = Segment.empty(self._folder, self._disk, base_offset)
-        decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
-        if decoded is not None:
-            summary = decoded[0]
-            if (summary.base_offset, summary.size_bytes, summary.next_offset) == (base_offset, size_bytes, next_base):
-                return Segment(self._folder, self._disk, summary, written_ms=written_ms)
-        end, segment = self._scanned(file, lambda _: None)
+        summary = self._indexed(segment)
+        if summary is not None and (summary.base_offset, summary.size_bytes, summary.next_offset) == (
+            base_offset,
+            size_bytes,
+            next_base,
+        ):
+            return Segment(self._folder, self._disk, summary, written_ms=written_ms)
+        end, segment = self._scanned(file, lambda *_: None)
         if end.fault is not None or end.cut_off or end.next_offset != next_base:
             raise CorruptLogError(
                 self._key,
@@ -316,19 +299,20 @@ class _Recovery:
         epochs = epochs.truncate_from_end(base_offset)
         producers = self._producers(tuple(closed), base_offset, base_offset)
 
-        def visit(header: BatchHeader) -> None:
+        def take(headers: Sequence[BatchHeader], batches: int, end_offset: int) -> None:
             nonlocal epochs
-            epochs = epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
-            producers.apply(header, seen_ms=self._circumstances.now_ms)
-            self._marks.note(1, header.next_offset, producers.entries)
+            for header in headers:
+                epochs = epochs.assign(LeaderEpoch(header.leader_epoch), header.base_offset)
+                producers.apply(header, seen_ms=self._circumstances.now_ms)
+            self._marks.note(batches, end_offset, producers.entries)
 
-        scanned, last = self._scanned(file, visit)
+        scanned, last = self._scanned(file, take, checked_bytes=TAIL_BYTES if self._circumstances.same_boot else None)
         if scanned.size_bytes < size_bytes:
             if scanned.fault is not None and self._circumstances.same_boot:
                 raise CorruptLogError(self._key, scanned.fault)
             self._disk.delete(last.index_path)
             self._disk.truncate(last.path, scanned.size_bytes)
-        remove_snapshots(self._folder, self._disk, above=last.next_offset)
+        remove_snapshots(self._folder, self._disk, above=last.next_offset, present=self._snapshots)
         newest = self._epochs_without_records(last.next_offset)
         if newest.latest > epochs.latest:
             epochs = epochs.assign(newest.latest, newest.entries[-1][1])
@@ -338,41 +322,52 @@ class _Recovery:
         """The last segment after a clean stop."""
         base_offset, size_bytes, written_ms = file
         segment = Segment.empty(self._folder, self._disk, base_offset)
-        decoded = decode_index(self._disk.read_whole(segment.index_path) or b"")
-        if decoded is not None:
-            summary, index = decoded
-            if (summary.base_offset, summary.size_bytes, summary.next_offset) == (
-                base_offset,
-                size_bytes,
-                log_end_offset,
-            ):
-                return Segment(self._folder, self._disk, summary, index, written_ms=written_ms)
-        end, segment = self._scanned(file, lambda _: None)
+        summary = self._indexed(segment)
+        if summary is not None and (summary.base_offset, summary.size_bytes, summary.next_offset) == (
+            base_offset,
+            size_bytes,
+            log_end_offset,
+        ):
+            return Segment(self._folder, self._disk, summary, written_ms=written_ms)
+        end, segment = self._scanned(file, lambda *_: None)
         if end.fault is not None or end.cut_off or end.next_offset != log_end_offset:
             raise CorruptLogError(
                 self._key, end.fault or f"{segment.path} ends at offset {end.next_offset}, expected {log_end_offset}"
             )
         return segment
 
-    def _scanned(self, file: _File, visit: Callable[[BatchHeader], None]) -> tuple[ScanEnd, Segment]:
-        """A segment made from its verified batches."""
+    def _scanned(
+        self, file: _File, take: Callable[[Sequence[BatchHeader], int, int], None], *, checked_bytes: int | None = None
+    ) -> tuple[ScanEnd, Segment]:
+        """A segment made from its verified batches.
+
+        Args:
+            file: which.
+            take: as for ``scanning.follow``.
+            checked_bytes: checksums are computed of so much at its end, and of the last batch; None: of all.
+        """
         base_offset, size_bytes, written_ms = file
-        index, timestamp, epoch = SegmentIndex(), NO_TIMESTAMP, int(NO_EPOCH)
+        index, timestamp = SegmentIndex(), NO_TIMESTAMP
+        path = Segment.empty(self._folder, self._disk, base_offset).path
+        behind: ScanEnd | None = None
+        if checked_bytes is not None:
+            until = size_bytes - checked_bytes
+            behind = follow(self._disk, path, base_offset=base_offset, until=until, index=index, take=take)
+            timestamp = behind.timestamp_ms_max
 
         def note(position: int, header: BatchHeader) -> None:
-            nonlocal timestamp, epoch
+            nonlocal timestamp
             index.append(base_offset=header.base_offset, position=position, timestamp_ms_max_before=timestamp)
-            timestamp, epoch = max(timestamp, header.max_timestamp_ms), header.leader_epoch
-            visit(header)
+            timestamp = max(timestamp, header.max_timestamp_ms)
+            take((header,), 1, header.next_offset)
 
-        path = Segment.empty(self._folder, self._disk, base_offset).path
-        end = scan(self._disk, path, base_offset=base_offset, size_bytes=size_bytes, visit=note)
+        end = scan(self._disk, path, base_offset=base_offset, size_bytes=size_bytes, visit=note, behind=behind)
         summary = Summary(
             base_offset=base_offset,
             size_bytes=end.size_bytes,
             next_offset=end.next_offset,
-            timestamp_ms_max=timestamp,
-            last_epoch=epoch,
+            timestamp_ms_max=end.timestamp_ms_max,
+            last_epoch=end.last_epoch,
         )
         return end, Segment(self._folder, self._disk, summary, index, written_ms=written_ms)
 
@@ -386,6 +381,7 @@ class _Recovery:
             at_most=min(at_most, log_end_offset),
             now_ms=self._circumstances.now_ms,
             marks=self._marks,
+            snapshots=self._snapshots,
         )
 
     def _epochs_from_headers(self, segments: tuple[Segment, ...] | list[Segment]) -> EpochCache:
