@@ -37,7 +37,10 @@ class Pass(Protocol):
     """What a call that has passed a gate carries with it."""
 
     def took(self, size_bytes: int) -> None:
-        """The one message of a call was read, so large on the wire. Raises RegnumError: it is thrown away."""
+        """The one message of a call was read, so large on the wire. Raises RegnumError: it is thrown away.
+
+        0: the call has a stream of them, and each is let in by ``Gate.read``. Nothing is kept for the first.
+        """
 
     def leave(self) -> None:
         """The call has ended, however it did."""
@@ -133,6 +136,9 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         """What the handler gets: one message, or an iterator of them."""
         if many:
+            for one in passes:
+                # The call may last for days: what it had for a message that is about to be read is free for others.
+                one.took(0)
             return Messages(requests, lambda: self._before_a_message(method, context))
         async with asyncio.timeout(READ_S_MAX):
             sized = await _only(requests)

@@ -86,7 +86,10 @@ class Intake:
         return reading
 
     async def read(self, method: str, context: Context) -> None:
-        """The messages of streams are the handlers' to count: only they know which answer belongs to which."""
+        """The messages of streams are the handlers' to count: only they know which answer belongs to which.
+
+        A stream takes a turn to begin, and none while it goes on.
+        """
 
     def take(self, connection: str, size: int, *, bulky: bool) -> int:
         """Keep a message; returns how many bytes are counted. Raises RegnumError where that is more than its share."""
