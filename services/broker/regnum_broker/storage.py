@@ -19,13 +19,13 @@ from regnum_model.ids import PartitionKey
 from regnum_service.clock import Clock, SystemClock
 from regnum_telemetry.metrics import Metrics
 
-from regnum_broker.group_commit import GroupCommit
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, UnknownReplicaError
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.room import Room
 from regnum_broker.writer import TOLD_AFTER_S, LogWriter
 from regnum_broker.writer_times import WriterTimes
+from regnum_broker.writing.group_commit import GroupCommit
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.group_commit import GroupCommit
 from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, ResourceExhaustedError
 from regnum_broker.storage import FLUSH_BYTES_WAITING_MAX
+from regnum_broker.writing.group_commit import GroupCommit
 from regnum_model.configs import ReplicaSettings
 from regnum_testing.batches import batch_of
 from regnum_testing.clock import FakeClock
