@@ -93,7 +93,7 @@ ALL: Final = (
         name="retention",
         what="a topic written as fast as it goes, beside its limit: read meanwhile, followers and leaders killed",
         measure=retention,
-        shape=Shape(topics=1, partitions=2, size=10_000, repetitions=1, warm_up=0, size_mb=64.0),
+        shape=Shape(topics=1, partitions=2, size=10_000, repetitions=1, warm_up=0, size_mb=256.0),
         options=(*_CLUSTER, "partitions", "replication_factor", "size", "size_mb", "seconds"),
         headline=("largest_ratio", "written_mb_s", "limits_written"),
     ),

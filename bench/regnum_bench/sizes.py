@@ -84,7 +84,7 @@ def _full(store: str) -> Iterator[Job]:
         yield Job(benchmark="outage", label=label, shape=shape.changed(loaded))
     moved = {"brokers": 4, "topics": 1, "partitions": 200, "rate": 200.0, "repetitions": 6, "warm_up": 0}
     yield Job(benchmark="reassignment", shape=shape.changed(moved))
-    kept = {"topics": 1, "partitions": 2, "size": 10_000, "size_mb": 64.0, "repetitions": 1, "warm_up": 0}
+    kept = {"topics": 1, "partitions": 2, "size": 10_000, "size_mb": 256.0, "repetitions": 1, "warm_up": 0}
     yield Job(benchmark="retention", shape=shape.changed({**kept, "seconds": 300.0}))
     listed = {"brokers": 2, "elections": 1, "metadata": 1, "partitions": 1, "replication_factor": 1, "batch": 500}
     many_topics = shape.changed({**listed, "repetitions": 5, "deadline_s": 900.0})

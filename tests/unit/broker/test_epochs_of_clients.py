@@ -50,6 +50,39 @@ async def test_whoever_read_other_records_is_told_where_the_log_differs_and_noth
     assert (result.diverging_epoch.epoch, result.diverging_epoch.end_offset) == (epoch, end)
 
 
+async def stream(world: BrokerWorld, offset: int, *, last: int) -> log_pb2.FetchResult:
+    """What the first answer of a stream says."""
+    request = log_pb2.ConsumeRequest(topic="t", partition=0, offset=offset, last_fetched_epoch=last)
+    async for answer in world.log(1).Consume(request, timeout=DEADLINE_S):
+        return answer.result
+    raise AssertionError("it ended without a word")
+
+
+@pytest.mark.parametrize(("offset", "last", "epoch", "end"), [(5, 1, 1, 4), (4, 2, 1, 4), (9, 3, 3, 6), (7, 1, 1, 4)])
+async def test_a_stream_tells_whoever_read_other_records_as_a_fetch_does(
+    world: BrokerWorld, offset: int, last: int, epoch: int, end: int
+) -> None:
+    result = await stream(world, offset, last=last)
+    assert (result.error_code, result.record_batches, result.high_watermark) == (NONE, b"", 0)
+    assert (result.diverging_epoch.epoch, result.diverging_epoch.end_offset) == (epoch, end)
+    assert (await stream(world, 5, last=3)).record_batches
+    assert (await stream(world, 6, last=4)).error_code == UNKNOWN
+
+
+async def test_a_stream_ends_with_the_leadership_in_which_it_began_also_where_the_broker_leads_again(
+    world: BrokerWorld,
+) -> None:
+    answers = world.log(1).Consume(log_pb2.ConsumeRequest(topic="t", partition=0, offset=4), timeout=DEADLINE_S)
+    results = aiter(answers)
+    assert (await anext(results)).result.record_batches
+    await world.elect(1, [1], epoch=5)
+    await world.produce(1, batch_of(b"6"))
+    assert (await anext(results)).result.error_code == errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(StopAsyncIteration):
+        await anext(results)
+    assert (await stream(world, 6, last=3)).record_batches
+
+
 async def test_an_epoch_that_never_was_is_refused(world: BrokerWorld) -> None:
     result = await fetch(world, 6, last=4)
     assert (result.error_code, result.record_batches) == (UNKNOWN, b"")

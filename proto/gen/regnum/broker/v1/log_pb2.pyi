@@ -909,6 +909,8 @@ class ConsumeRequest(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     topic_id: _builtins.str
@@ -919,6 +921,12 @@ class ConsumeRequest(_message.Message):
     """Offset of the first record wanted."""
     form: Global___RecordForm.ValueType
     """In which form."""
+    current_leader_epoch: _builtins.int
+    """Leader epoch the caller knows, or absent, which is not checked: as in a fetch, and once, at the beginning."""
+    last_fetched_epoch: _builtins.int
+    """Leader epoch of the last record before offset, as the caller read it: the leader compares it with its log at the
+    beginning, see FetchResult.diverging_epoch. Absent means not known, and not compared.
+    """
     @_builtins.property
     def header(self) -> _types_pb2.RequestHeader:
         """The caller."""
@@ -932,18 +940,30 @@ class ConsumeRequest(_message.Message):
         partition: _builtins.int = ...,
         offset: _builtins.int = ...,
         form: Global___RecordForm.ValueType = ...,
+        current_leader_epoch: _builtins.int | None = ...,
+        last_fetched_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "current_leader_epoch", b"current_leader_epoch", "header", b"header", "last_fetched_epoch", b"last_fetched_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "header", b"header", "offset", b"offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "current_leader_epoch", b"current_leader_epoch", "form", b"form", "header", b"header", "last_fetched_epoch", b"last_fetched_epoch", "offset", b"offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__last_fetched_epoch: _TypeAlias = _typing.Literal["last_fetched_epoch"]  # noqa: Y015
+    _WhichOneofArgType__last_fetched_epoch: _TypeAlias = _typing.Literal["_last_fetched_epoch", b"_last_fetched_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_fetched_epoch) -> _WhichOneofReturnType__last_fetched_epoch | None: ...
 
 Global___ConsumeRequest: _TypeAlias = ConsumeRequest  # noqa: Y015
 
 @_typing.final
 class ConsumeResponse(_message.Message):
-    """A step of the stream. An error ends it."""
+    """A step of the stream. An error ends it, and so does diverging_epoch. A stream is of one leadership: where the leader
+    epoch changes, it ends with NOT_LEADER_OR_FOLLOWER, also where the broker leads again. Ask anew with the epoch of the
+    last record that was read.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -67,6 +67,11 @@ class _Wanted:
         return self.partition.role is self.role and not (isinstance(self.role, Leadership) and self.role.cut_off)
 
 
+_LEADS_ANEW: Final = (
+    "this broker leads in another epoch than when the stream began; ask again from the last record that was read"
+)
+
+
 class FetchHandler:
     """Serves Fetch and Consume. Belongs to the event loop."""
 
@@ -131,14 +136,9 @@ class FetchHandler:
             results.append(response.results.add(topic=item.topic, partition=item.partition))
             found = self._replica_of(item)
             replica = self._elsewhere(found, item, request.client_rack)
-            if isinstance(found, NotHere):
+            if isinstance(found, NotHere | EpochEnd):
                 refused = True
-                results[index].error_code, results[index].error_message = found.code, found.message
-            elif isinstance(found, EpochEnd):
-                # And nothing of where this log stands: what was lost is to be settled first (defect D5).
-                refused = True
-                diverging = results[index].diverging_epoch
-                diverging.epoch, diverging.end_offset = found.epoch, found.end_offset
+                _tell_why(results[index], found)
             elif replica is not None:
                 refused = True
                 results[index].preferred_read_replica = replica
@@ -200,19 +200,26 @@ class FetchHandler:
         """
         check_form(request.form)
         offset, answered, came = request.offset, False, True
+        first: Leadership | None = None
         now_s = asyncio.get_running_loop().time
         until_s = now_s() + waitable_s
         while not answered or now_s() < until_s:
             item = log_pb2.FetchPartition(
                 topic=request.topic, topic_id=request.topic_id, partition=request.partition, offset=offset
             )
+            if first is None:
+                _take_epochs(item, request)
             result = log_pb2.FetchResult(topic=request.topic, partition=request.partition)
-            found = self._admission.admit(item)
-            if isinstance(found, NotHere):
-                result.error_code, result.error_message = found.code, found.message
+            found = self._admission.compare(item)
+            if first is not None and isinstance(found, Leadership) and found is not first:
+                # It may have lost what was read, and gone on with other records, between the two.
+                found = NotHere(errors_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, _LEADS_ANEW)
+            if not isinstance(found, Leadership):
+                _tell_why(result, found)
                 self._complete(result)
                 yield log_pb2.ConsumeResponse(result=result)
                 return
+            first = found
             wanted = _Wanted(partition=found.partition, role=found, offset=offset, bytes_max=CONSUME_BYTES)
             with LongPoll([wanted.partition.committed], wait_s=min(IDLE_S, max(0.0, until_s - now_s()))) as poll:
                 # Nothing comes also where compaction has left no record up to the high watermark.
@@ -301,3 +308,18 @@ def _next_offset(batches: bytes) -> int:
     for _, header in iterate(batches):
         next_offset = header.next_offset
     return next_offset
+
+
+def _take_epochs(item: log_pb2.FetchPartition, request: log_pb2.ConsumeRequest) -> None:
+    if request.HasField("current_leader_epoch"):
+        item.current_leader_epoch = request.current_leader_epoch
+    if request.HasField("last_fetched_epoch"):
+        item.last_fetched_epoch = request.last_fetched_epoch
+
+
+def _tell_why(result: log_pb2.FetchResult, found: NotHere | EpochEnd) -> None:
+    if isinstance(found, NotHere):
+        result.error_code, result.error_message = found.code, found.message
+        return
+    # And nothing of where this log stands: what was lost is to be settled first (defect D5).
+    result.diverging_epoch.epoch, result.diverging_epoch.end_offset = found.epoch, found.end_offset
