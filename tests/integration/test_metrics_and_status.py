@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from regnum.admin.v1 import admin_pb2, admin_pb2_grpc, events_pb2, events_pb2_grpc
 from regnum.types.v1 import events_pb2 as words
@@ -30,6 +31,9 @@ def _scraped(row: ProcessRow) -> dict[str, float]:
     url = f"http://{row.addresses['metrics']}/metrics"
     with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         text = answer.read().decode()
+    asking = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text;version=1.0.0"})
+    with urllib.request.urlopen(asking, timeout=DEADLINE_S) as answer:  # noqa: S310
+        assert list(openmetrics.text_string_to_metric_families(answer.read().decode()))
     samples: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -65,17 +69,30 @@ async def test_a_cluster_says_how_it_is(tmp_path: Path) -> None:
                 await producer.send("t", str(number).encode(), partition=number % 4)
             await producer.flush()
 
+        document: dict[str, Any] = {}
+
         async def well() -> bool:
-            return (await status(tmp_path))[0] == 0
+            nonlocal document
+            exit_status, document, _ = await status(tmp_path)
+            return exit_status == 0 and all(one["metadata_versions_behind"] == 0 for one in document["broker_figures"])
 
         await until(well)
-        _, document, _ = await status(tmp_path)
         assert (document["healthy"], document["topics"], document["partitions"]) == (True, 1, 4)
         assert {row["state"] for row in document["processes"]} == {"running"}
+
+        figures = document["broker_figures"]
+        assert [one["broker"] for one in figures] == [1, 2]
+        assert sum(one["leading"] for one in figures) == 4
+        assert sum(one["replicas"] for one in figures) == 8
+        assert all(one["lifeline_open"] for one in figures)
+        assert all(one["log_bytes"] > 0 and one["resident_bytes"] > 1_000_000 for one in figures)
 
         brokers, elections = await scraped(cluster, "broker"), await scraped(cluster, "election")
         assert sum(one["regnum_broker_produced_records_total"] for one in brokers) == 40
         assert sum(one["regnum_broker_replicas"] for one in brokers) == 8
+        assert [one["regnum_broker_log_segments"] for one in brokers] == [4, 4]
+        assert sum(one["regnum_broker_replication_received_bytes_total"] for one in brokers) > 0
+        assert all(one["regnum_server_connections"] > 0 and one["regnum_broker_registered"] == 1 for one in brokers)
         assert sorted(one["regnum_controller_active"] for one in elections) == [0.0, 1.0]
         reigning = max(elections, key=lambda one: one["regnum_controller_active"])
         assert reigning["regnum_controller_partitions"] == 4

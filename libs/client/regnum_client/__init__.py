@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from regnum_client.admin.describing.quota_usage import QuotaUsage, QuotaUsages
     from regnum_client.admin.describing.replica_admin import ReplicaSize
     from regnum_client.admin.describing.topics import TopicSummary
+    from regnum_client.admin.health.figures import BrokerFigures
     from regnum_client.admin.health.views import BrokerHealth, HealthView, OverdueOrders, TroubledPartition
     from regnum_client.admin.leaders.brokers import BrokerDescription, Resignation
     from regnum_client.admin.leaders.elections import (
@@ -93,6 +94,7 @@ _HOMES: Final = {
     "ReplicaSize": "admin.describing.replica_admin",
     "TopicSummary": "admin.describing.topics",
     "Trouble": "admin.describing.topics",
+    "BrokerFigures": "admin.health.figures",
     "BrokerHealth": "admin.health.views",
     "HealthView": "admin.health.views",
     "OverdueOrders": "admin.health.views",
@@ -148,6 +150,7 @@ __all__ = [
     "Admin",
     "AtTime",
     "BrokerDescription",
+    "BrokerFigures",
     "BrokerHealth",
     "BufferFullError",
     "ClientClosedError",

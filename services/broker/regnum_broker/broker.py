@@ -19,7 +19,6 @@ from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import StartRefusedError
-from regnum_service.loop_lag import LoopLag
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.settings import advertised
@@ -40,8 +39,8 @@ from regnum_broker.cluster.strays.watch import StrayWatch
 from regnum_broker.compaction.cleaner import LogCleaner
 from regnum_broker.compaction.offset_map import BYTES_FOR_KEY
 from regnum_broker.disk_watch import DiskWatch
+from regnum_broker.figures.gauges import show_limits
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.gauges import show_broker, show_limits, show_standing
 from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
 from regnum_broker.groups.decisions.offsets import OffsetLimits
@@ -53,7 +52,6 @@ from regnum_broker.log.contents import Recovery
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
 from regnum_broker.log.opening import open_directory
-from regnum_broker.log_sizes import LogSizing
 from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
 from regnum_broker.replication.follower import Fetchers, LeaderStream
 from regnum_broker.replication.isr_writer import IsrWriter
@@ -84,12 +82,10 @@ from regnum_broker.serving.producer_ids import ProducerIds
 from regnum_broker.serving.replica_descriptions import ReplicaDescriber
 from regnum_broker.serving.topic_traffic import TopicTraffic
 from regnum_broker.settings import BrokerSettings
+from regnum_broker.showing import Showing
 from regnum_broker.storage import Storage
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-LOOP_LAG_PERIOD_S: Final = 0.050
-"""Time between two measurements of the loop's lag: nothing here is decided by it, and each wakes a process at rest."""
 
 RECOVERY_SAID_S: Final = 5.0
 """Time between two lines of the log on how far a start is."""
@@ -129,7 +125,9 @@ class Broker:
         self._limits: Final = ClientLimits(
             held_max=settings.queued_max_request_bytes, connection_held_max=settings.connection_queued_max_bytes
         )
-        self._traffic: Final = TopicTraffic(topics_max=settings.metrics_topics_max, clock=clock, metrics=self._metrics)
+        self._showing: Final = Showing(
+            self._id, metrics=self._metrics, clock=clock, topics_max=settings.metrics_topics_max
+        )
         self._sessions: Final = Sessions(open_session, clock)
         self.fence: Final = Fence(BelievedEpochs(lambda: self._sessions.store, clock).believes)
 
@@ -224,7 +222,7 @@ class Broker:
             supervisor=supervisor,
             fresh=self._fresh,
             metrics=self._metrics,
-            traffic=self._traffic,
+            traffic=self._showing.traffic,
         )
         client = _client_server(
             self._listeners["client"],
@@ -237,7 +235,14 @@ class Broker:
                 servicer=LogServicer(
                     producing=producing,
                     fetching=_fetching(
-                        self._settings, replicas, leaders, storage, fetchers, clock, self._metrics, self._traffic
+                        self._settings,
+                        replicas,
+                        leaders,
+                        storage,
+                        fetchers,
+                        clock,
+                        self._metrics,
+                        self._showing.traffic,
                     ),
                     offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
                     describing=ReplicaDescriber(replicas=replicas, storage=storage),
@@ -261,6 +266,14 @@ class Broker:
                 servicer=MetadataServicer(cache, leaders),
                 add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
             ),
+            self._showing.figures(
+                replicas=replicas,
+                storage=storage,
+                cache=cache,
+                fence=fence,
+                lifeline_open=lambda: lifeline.is_open,
+                client_port=lambda: self._listeners["client"].port,
+            ),
         )
         supervisor.start("storage", storage.run_until_failed())
         supervisor.start("orders", orders.run())
@@ -271,7 +284,7 @@ class Broker:
         supervisor.start("session", sessions.run())
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
-        show_standing(self._metrics, fence, cache, lambda: lifeline.is_open)
+        self._showing.start(supervisor)
         self._start_watches(sessions=sessions, lifeline=lifeline, fetchers=fetchers, writer=writer)
         self._start_upkeep(checkpointing, offline, storage)
         registering = Registrar(
@@ -412,10 +425,8 @@ class Broker:
         self._supervisor.start("strays", strays.run())
 
     def _start_watches(self, *, sessions: Sessions, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
-        """What looks by the clock at who is heard, who is not, and how late this process is."""
+        """What looks by the clock at who is heard, and who is not."""
         replicas, clock, lag_s = self.replicas, self._clock, self._settings.replica_lag_s
-        loop_lag = LoopLag(clock, period_s=LOOP_LAG_PERIOD_S, metrics=self._metrics)
-        self._supervisor.start("loop lag", loop_lag.run())
         isolation = IsolationWatch(
             replicas=replicas,
             session_lost=lambda: sessions.store is None,
@@ -450,9 +461,7 @@ class Broker:
         _log_damage(directory)
         storage = Storage(directory, clock=self._clock, metrics=self._metrics)
         storage.start()
-        show_broker(self._metrics, self.replicas, storage)
         show_limits(self._metrics, self._limits)
-        LogSizing(storage, self._traffic, self._clock).show(self._metrics)
         return storage
 
 

@@ -9,8 +9,8 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
-from regnum_broker.gauges import show_broker
-from regnum_broker.log_sizes import LogSizing
+from regnum_broker.figures.gauges import show_broker
+from regnum_broker.figures.log_sizes import LogSizing
 from regnum_broker.replication.partition import Following
 from regnum_broker.serving.current_leaders import CurrentLeaders
 from regnum_broker.serving.fetching.handler import FetchHandler

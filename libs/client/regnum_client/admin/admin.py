@@ -8,6 +8,7 @@ from regnum_client.admin.describing.offset_admin import OffsetAdmin
 from regnum_client.admin.describing.pages import DescribeAdmin
 from regnum_client.admin.describing.replica_admin import ReplicaAdmin
 from regnum_client.admin.groups.group_admin import GroupAdmin
+from regnum_client.admin.health.figures import FiguresAdmin
 from regnum_client.admin.health.health_admin import HealthAdmin
 from regnum_client.admin.leaders.leader_admin import LeaderAdmin
 from regnum_client.admin.quota_admin import QuotaAdmin
@@ -29,6 +30,7 @@ class Admin(
     RecoveryAdmin,
     ReassignmentAdmin,
     HealthAdmin,
+    FiguresAdmin,
     DescribeAdmin,
     OffsetAdmin,
     ReplicaAdmin,

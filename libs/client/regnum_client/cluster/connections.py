@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import grpc
 from regnum.admin.v1.admin_pb2_grpc import AdminServiceStub
 from regnum.admin.v1.events_pb2_grpc import EventServiceStub
+from regnum.broker.v1.figures_pb2_grpc import FiguresServiceStub
 from regnum.broker.v1.group_pb2_grpc import GroupServiceStub
 from regnum.broker.v1.log_pb2_grpc import LogServiceStub
 from regnum.broker.v1.producer_pb2_grpc import ProducerServiceStub
@@ -20,6 +21,7 @@ from regnum_service.status import from_rpc_error
 if TYPE_CHECKING:
     from regnum.admin.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from regnum.admin.v1.events_pb2_grpc import EventServiceAsyncStub
+    from regnum.broker.v1.figures_pb2_grpc import FiguresServiceAsyncStub
     from regnum.broker.v1.group_pb2_grpc import GroupServiceAsyncStub
     from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
     from regnum.broker.v1.producer_pb2_grpc import ProducerServiceAsyncStub
@@ -88,6 +90,10 @@ class Connections:
     def groups(self, address: Address) -> "GroupServiceAsyncStub":
         """Consumer groups."""
         return GroupServiceStub(self._channels.get(address))
+
+    def figures(self, address: Address) -> "FiguresServiceAsyncStub":
+        """What a broker does and uses."""
+        return FiguresServiceStub(self._channels.get(address))
 
     def metadata(self, address: Address) -> "MetadataServiceAsyncStub":
         """Cluster metadata."""

@@ -58,6 +58,7 @@ class Admin(Face[AsyncAdmin]):
     describe_events = Blocking(AsyncAdmin.describe_events)
     describe_group = Blocking(AsyncAdmin.describe_group)
     describe_health = Blocking(AsyncAdmin.describe_health)
+    describe_figures = Blocking(AsyncAdmin.describe_figures)
     describe_topic = Blocking(AsyncAdmin.describe_topic)
     describe_topics = Iterating(AsyncAdmin.describe_topics)
     drain_broker = Blocking(AsyncAdmin.drain_broker)

@@ -1,8 +1,9 @@
 """`regnum status`: the processes of this machine's cluster, and what the controller says is wrong."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
@@ -22,11 +23,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from regnum_local.cluster import ProcessRow
+    from regnum_service.errors import RegnumError
 
+    from regnum_client.admin.health.figures import Figures
     from regnum_client.admin.health.views import HealthView
+
+T = TypeVar("T")
 
 TIMEOUT_S: Final = 5.0
 """How long the controller is waited for unless told otherwise: who looks at a sick cluster wants to see it."""
+
+FIGURES_S_MAX: Final = 2.0
+"""How long a broker of this machine is waited for: one that is stuck must not hide what is wrong."""
 
 CLIENT_ID: Final = "regnum-status"
 
@@ -41,6 +49,8 @@ class Found:
     """What the controller says; None when nobody answered as controller."""
     reason: str
     """Why nobody did; empty when somebody did."""
+    figures: "Figures"
+    """What each broker that could be asked says of itself."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -61,7 +71,7 @@ def status(
     ] = TIMEOUT_S,
     _debug: DebugOption = False,
 ) -> None:
-    """Show processes, brokers, partitions in trouble and overdue orders. Exit status 5 unless all is well."""
+    """Show processes, what brokers do, partitions in trouble, overdue orders. Exit status 5 unless all is well."""
     found = run(_find(data_dir, bootstrap, timeout_s=timeout, partitions_max=partitions))
     rows = process_rows(found.processes)
     resting = [row["name"] for row in rows if row["state"] != "running"]
@@ -69,7 +79,7 @@ def status(
         *([f"not running: {', '.join(resting)}"] if resting else []),
         *([f"no controller answers: {found.reason}"] if found.health is None else found.health.problems),
     ]
-    show(rows, found.health, problems, output)
+    show(rows, found.health, found.figures, problems, output)
     if resting:
         back = "`regnum up` with the same folder brings the cluster back"
         if len(resting) < len(rows):
@@ -93,18 +103,54 @@ async def _find(data_dir: "Path | None", bootstrap: str | None, *, timeout_s: fl
         from regnum_local.lifecycle import read_status  # noqa: PLC0415
 
         processes = read_status(data_dir)
+    figures: Figures = {}
     health, reason = None, ""
-    try:
-        if processes:
-            health = await _ask_here(processes, timeout_s, partitions_max)
-        else:
-            from regnum_client.admin.admin import Admin  # noqa: PLC0415
+    if processes:
+        figures, said = await asyncio.gather(
+            _figures_here(processes, timeout_s),
+            _or_error(_ask_here(processes, timeout_s, partitions_max)),
+        )
+    else:
+        from regnum_client.admin.admin import Admin  # noqa: PLC0415
 
+        try:
             async with Admin(bootstrap, timeout_s=timeout_s, client_id=CLIENT_ID) as admin:
-                health = await admin.describe_health(partitions_max=partitions_max)
+                told, said = await asyncio.gather(
+                    _or_error(admin.describe_figures()),
+                    _or_error(admin.describe_health(partitions_max=partitions_max)),
+                )
+                figures = {} if isinstance(told, RegnumError) else told
+        except RegnumError as error:
+            said = error
+    if isinstance(said, RegnumError):
+        reason = said.message
+    else:
+        health = said
+    return Found(processes=processes, health=health, reason=reason, figures=figures)
+
+
+async def _or_error(call: Awaitable[T]) -> "T | RegnumError":
+    """What a call answers, or why it does not: one that fails is no reason to give the other up."""
+    from regnum_service.errors import RegnumError  # noqa: PLC0415
+
+    try:
+        return await call
     except RegnumError as error:
-        reason = error.message
-    return Found(processes=processes, health=health, reason=reason)
+        return error
+
+
+async def _figures_here(processes: "Sequence[ProcessRow]", timeout_s: float) -> "Figures":
+    from regnum_local.cluster import ProcessState  # noqa: PLC0415
+    from regnum_local.plan import Role  # noqa: PLC0415
+
+    from regnum_client.admin.health.figures import ask_brokers  # noqa: PLC0415
+
+    brokers = {
+        process.id: process.addresses["client"]
+        for process in processes
+        if process.role is Role.BROKER and process.state is ProcessState.RUNNING
+    }
+    return await ask_brokers(brokers, timeout_s=min(timeout_s, FIGURES_S_MAX), client_id=CLIENT_ID)
 
 
 async def _ask_here(processes: "Sequence[ProcessRow]", timeout_s: float, partitions_max: int) -> "HealthView":

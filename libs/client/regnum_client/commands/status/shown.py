@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from regnum_client.commands.invocation import Output, note
 from regnum_client.commands.rendering import emit_one, emit_rows
+from regnum_client.commands.status.figures import LINE_COLUMNS, figure_rows, line
 
 if TYPE_CHECKING:
+    from regnum_client.admin.health.figures import Figures
     from regnum_client.admin.health.views import HealthView
 
 PROCESS_COLUMNS = ("name", "role", "state", "pid", "addresses")
@@ -37,25 +39,32 @@ BROKER_COLUMNS = (
 
 
 def show(
-    processes: Sequence[Mapping[str, Any]], health: "HealthView | None", problems: Sequence[str], output: Output
+    processes: Sequence[Mapping[str, Any]],
+    health: "HealthView | None",
+    figures: "Figures",
+    problems: Sequence[str],
+    output: Output,
 ) -> None:
     """Show it.
 
     Args:
         processes: rows of the processes of this machine's cluster.
         health: what the controller says; None: nobody answered as controller.
+        figures: what brokers say of themselves.
         problems: what is wrong, in words.
         output: in which form.
     """
     if output is not Output.TABLE:
-        emit_one(document(processes, health, problems), output)
+        emit_one(document(processes, health, figures, problems), output)
         return
     if processes:
         emit_rows(processes, output, columns=PROCESS_COLUMNS)
         note("")
+    if health is not None:
+        emit_one(_summary(health), output)
+    _table([line(one) for one in figure_rows(figures, health)], LINE_COLUMNS)
     if health is None:
         return
-    emit_one(_summary(health), output)
     _table([row for row in _brokers(health) if _is_worth_a_line(row)], BROKER_COLUMNS)
     _table(_orders(health), ORDER_COLUMNS)
     _table(_partitions(health), PARTITION_COLUMNS)
@@ -65,7 +74,10 @@ def show(
 
 
 def document(
-    processes: Sequence[Mapping[str, Any]], health: "HealthView | None", problems: Sequence[str]
+    processes: Sequence[Mapping[str, Any]],
+    health: "HealthView | None",
+    figures: "Figures",
+    problems: Sequence[str],
 ) -> dict[str, Any]:
     """Everything, for programs; what nobody could say is null."""
     known: dict[str, Any] = dict.fromkeys(FIELDS) if health is None else _fields(health)
@@ -73,6 +85,7 @@ def document(
         "healthy": not problems,
         "problems": list(problems),
         "processes": [dict(row) for row in processes],
+        "broker_figures": figure_rows(figures, health),
         **known,
     }
 

@@ -1,0 +1,102 @@
+"""FiguresService: what this broker says of itself in figures."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from regnum.broker.v1 import figures_pb2, figures_pb2_grpc
+from regnum_model.ids import BrokerId
+from regnum_model.wire_times import duration_of
+from regnum_service import own_process
+from regnum_service.clock import Clock
+from regnum_service.connections import open_at
+from regnum_service.loop_lag import LoopLag
+from regnum_telemetry.instruments import broker as instruments
+
+from regnum_broker.figures.log_sizes import LogSizing
+from regnum_broker.figures.recent_rates import Rates, RecentRates
+from regnum_broker.replication.replicas import Replicas
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.storage import Storage
+
+LAG_WINDOW_S: Final = 60.0
+"""How far back the worst lag of the loop is looked for."""
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
+    """Answers from what is in memory; what takes longer with what the broker hosts is added up on a thread."""
+
+    def __init__(
+        self,
+        broker: BrokerId,
+        *,
+        rates: RecentRates,
+        sizing: LogSizing,
+        replicas: Replicas,
+        storage: Storage,
+        cache: MetadataCache,
+        loop_lag: LoopLag,
+        lifeline_open: Callable[[], bool],
+        client_port: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        """Only assigns."""
+        self._broker: Final = broker
+        self._rates: Final = rates
+        self._sizing: Final = sizing
+        self._replicas: Final = replicas
+        self._storage: Final = storage
+        self._cache: Final = cache
+        self._loop_lag: Final = loop_lag
+        self._lifeline_open: Final = lifeline_open
+        self._client_port: Final = client_port
+        self._clock: Final = clock
+        self._began_s: Final = clock.monotonic()
+
+    async def DescribeFigures(  # noqa: N802 - gRPC's name
+        self,
+        request: figures_pb2.DescribeFiguresRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> figures_pb2.DescribeFiguresResponse:
+        """As of now."""
+        rates = self._rates.rates()
+        return await asyncio.to_thread(self._described, rates)
+
+    def _described(self, rates: Rates) -> figures_pb2.DescribeFiguresResponse:
+        """On a thread, as those who read metrics."""
+        sizes, process = self._sizing.sizes(), own_process.look()
+        incomplete = self._replicas.incomplete()
+        position = self._cache.position
+        answer = figures_pb2.DescribeFiguresResponse(
+            broker_id=self._broker,
+            uptime=duration_of(self._clock.monotonic() - self._began_s),
+            metadata_controller_epoch=position.epoch,
+            metadata_version=position.number,
+            replicas=len(self._replicas),
+            leading=self._replicas.leading_count,
+            under_replicated=sum(len(one.state.isr) < len(one.replicas) for one in incomplete),
+            under_min_isr=sum(len(one.state.isr) < one.min_insync for one in incomplete),
+            offline=len(self._storage.directory.offline),
+            log_bytes=sizes.size_bytes,
+            log_segments=sizes.segments,
+            rates_over=duration_of(rates.over_s),
+            produced_bytes_per_second=rates.of(instruments.BYTES_IN),
+            produced_records_per_second=rates.of(instruments.RECORDS_IN),
+            fetched_bytes_per_second=rates.of(instruments.BYTES_OUT),
+            fetched_records_per_second=rates.of(instruments.RECORDS_OUT),
+            replicated_in_bytes_per_second=rates.of(instruments.REPLICATION_BYTES_IN),
+            replicated_out_bytes_per_second=rates.of(instruments.REPLICATION_BYTES_OUT),
+            refused_batches_per_second=rates.of(instruments.BATCHES_REFUSED),
+            loop_lag_max=duration_of(self._loop_lag.worst_s(LAG_WINDOW_S)),
+            resident_bytes=process.resident_bytes,
+            open_files=process.open_files,
+            open_files_max=min(process.open_files_max, 2**31 - 1),
+            connections=open_at(self._client_port()) or 0,
+            lifeline_open=self._lifeline_open(),
+        )
+        if rates.produce_p99_s is not None:
+            answer.produce_p99.CopyFrom(duration_of(rates.produce_p99_s))
+        return answer
