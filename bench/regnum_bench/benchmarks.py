@@ -19,6 +19,7 @@ from regnum_bench.start import start
 from regnum_bench.storm import storm
 from regnum_bench.succession import succession
 from regnum_bench.throughput import consume, produce
+from regnum_bench.traffic import singles, traffic
 from regnum_bench.write_batch import write_batch
 
 Measure = Callable[[Run], Awaitable[Measured]]
@@ -167,6 +168,22 @@ ALL: Final = (
         shape=Shape(topics=1, partitions=6, records=100_000),
         options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "in_flight"),
         headline=("consume_mb_s", "consume_of_hop_ratio", "sdk_consume_mb_s"),
+    ),
+    Benchmark(
+        name="traffic",
+        what="records written and read by the SDK as fast as it goes, with the time of each acknowledgement",
+        measure=traffic,
+        shape=Shape(topics=1, partitions=6, records=100_000, repetitions=1),
+        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "batch_grows_to", "in_flight"),
+        headline=("produce_mb_s", "produce_p99_ms", "consume_mb_s", "consume_batches_mb_s"),
+    ),
+    Benchmark(
+        name="singles",
+        what="records written by tasks of which each waits for its acknowledgement before the next",
+        measure=singles,
+        shape=Shape(topics=1, partitions=6, records=20_000, batch_bytes=64 * 1024, batch_grows_to=1_000_000),
+        options=(*_CLUSTER, *_TOPICS, "records", "size", "batch_bytes", "batch_grows_to", "tasks"),
+        headline=("ack_p50_ms", "ack_p99_ms"),
     ),
     Benchmark(
         name="admit",

@@ -59,6 +59,8 @@ _HELP: Final = {
     "loaded": "partitions that are written to, of a topic of their own",
     "interval_ms": "between two records of one partition, milliseconds",
     "in_flight": "calls under way at once",
+    "batch_grows_to": "bytes to which a batch that waits grows (default of the SDK: 1000000); 0: none does",
+    "tasks": "tasks of which each waits for one record at a time",
     "changes": "changes of one partition",
     "applying": "receivers that read every byte; the others look at heads only",
     "records": "records, admissions or writes of a repetition",

@@ -2,7 +2,7 @@
 
 It gets its turn while nothing of ours runs. The last line on its stdout that is a JSON object holds its figures:
 numbers are figures (those in an object within it get its name as a prefix), except what only repeats the shape; the
-rest is kept as it is.
+rest is kept as it is. A line of Kafka's performance tools among the rest is read as well (``perf_lines``).
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from regnum_bench.perf_lines import read_perf_lines
 from regnum_bench.waiting import MeasureError
 
 KILL_WAIT_S: Final = 10.0
@@ -31,6 +32,7 @@ def read_figures(printed: str, shape: Mapping[str, Any]) -> tuple[dict[str, floa
             figures[name] = float(item)
         else:
             said[name] = item
+            figures.update({f"{name}_{what}": value for what, value in read_perf_lines(item).items()})
     if not figures:
         raise MeasureError(f"the command beside ours printed no figures: {', '.join(said) or 'an empty object'}")
     return figures, said

@@ -57,7 +57,12 @@ class Shape:
     size: int = 1_000
     """Bytes of a record's value."""
     batch_bytes: int = 512 * 1024
-    """``produce``, ``start``: bytes of a batch."""
+    """``produce``, ``traffic``, ``start``: bytes of a batch."""
+    batch_grows_to: int = 0
+    """``traffic``, ``singles``: bytes to which a batch grows that has to wait, as the SDK's do (1000000). 0: none
+    does."""
+    tasks: int = 50
+    """``singles``: tasks that wait for each of their records."""
     size_mb: float = 50.0
     """``reassignment``, ``start``: what is in all partitions together at first, in megabytes (10**6 bytes).
     ``retention``: limit of each partition."""
@@ -115,7 +120,7 @@ class Shape:
 
 
 _MAY_BE_NONE: Final = frozenset(
-    {"affected", "with_controller", "rate", "warm_up", "settle_s", "metadata", "throttle_mb_s"}
+    {"affected", "batch_grows_to", "with_controller", "rate", "warm_up", "settle_s", "metadata", "throttle_mb_s"}
 )
 
 

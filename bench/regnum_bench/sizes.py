@@ -61,6 +61,8 @@ def _quick(store: str) -> Iterator[Job]:
     few = once.changed({"topics": 1, "partitions": 6, "records": 20_000, "repetitions": 2})
     yield Job(benchmark="produce", shape=few)
     yield Job(benchmark="consume", shape=few)
+    yield Job(benchmark="traffic", shape=few.changed({"repetitions": 1, "batch_bytes": 16 * 1024}))
+    yield Job(benchmark="singles", shape=few.changed({"records": 5_000, "repetitions": 1}))
     yield Job(benchmark="admit", shape=once.changed({"records": 20_000, "in_flight": 4, "repetitions": 3}))
     yield Job(benchmark="propagate", shape=once.changed({"brokers": 30, "topics": 100, "partitions": 100}))
     yield Job(benchmark="load", shape=once.changed({"topics": 500, "partitions": 10, "repetitions": 3, "warm_up": 1}))
@@ -108,6 +110,14 @@ def _full(store: str) -> Iterator[Job]:
             job = shape.changed({**written, "records": 200_000, "repetitions": 5})
             yield Job(benchmark="produce", label=f"rf{factor}-{batch_bytes // 1024}k", shape=job)
     yield Job(benchmark="consume", shape=shape.changed({"topics": 1, "partitions": 6, "records": 200_000}))
+    for factor in (1, 3):
+        for batch_bytes, grows_to in ((16 * 1024, 0), (512 * 1024, 0), (64 * 1024, 1_000_000)):
+            written = {"topics": 1, "partitions": 6, "replication_factor": factor, "records": 1_500_000}
+            grown = {"batch_bytes": batch_bytes, "batch_grows_to": grows_to, "repetitions": 1, "deadline_s": 900.0}
+            label = f"rf{factor}-{batch_bytes // 1024}k{'-growing' if grows_to else ''}"
+            yield Job(benchmark="traffic", label=label, shape=shape.changed({**written, **grown, "warm_up": 0}))
+    one_by_one = {"topics": 1, "partitions": 6, "records": 50_000, "size": 1_024, "batch_bytes": 64 * 1024}
+    yield Job(benchmark="singles", shape=shape.changed({**one_by_one, "batch_grows_to": 1_000_000}))
     yield Job(benchmark="admit", shape=shape.changed({"records": 100_000, "in_flight": 4, "repetitions": 5}))
     many = {"brokers": 200, "topics": 2_000, "partitions": 100, "repetitions": 3, "warm_up": 0}
     yield Job(benchmark="propagate", shape=shape.changed(many))

@@ -141,3 +141,30 @@ def test_a_plot_is_one_file_that_needs_no_other(one: Result, tmp_path: Path) -> 
     assert not [value for item in root.iter() for name, value in item.items() if "href" in name and value[0] != "#"]
     again = draw(one, tmp_path / "again.svg").read_text()
     assert again == text
+
+
+def test_lines_of_kafkas_performance_tools_are_figures_in_megabytes_of_ten_to_the_sixth() -> None:
+    produced = (
+        "1500000 records sent, 19660.5 records/sec (18.75 MB/sec), 1606.51 ms avg latency, 6034.00 ms max latency,"
+        " 1381 ms 50th, 3909 ms 95th, 5871 ms 99th, 5990 ms 99.9th."
+    )
+    heads = "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms"
+    consumed = (
+        "2026-11-22 10:00:00:000, 2026-11-22 10:00:09:000, 1430.5115, 158.9457, 1500000, 166666.6667, 4000, 5000,"
+        " 286.1023, 300000.0000"
+    )
+    printed = json.dumps({"produce_rf3": produced, "consume_rf3": [heads, consumed], "other": ["text", 1], "s": 1.5})
+    figures, said = read_figures(printed, {})
+    assert figures == pytest.approx(
+        {
+            "produce_rf3_mb_s": 19.6608,
+            "produce_rf3_p50_ms": 1381,
+            "produce_rf3_p99_ms": 5871,
+            "produce_rf3_max_ms": 6034,
+            "consume_rf3_mb_s": 166.6666,
+            "consume_rf3_fetch_mb_s": 300.0,
+            "s": 1.5,
+        },
+        rel=1e-4,
+    )
+    assert said["produce_rf3"] == produced
