@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.log.errors import UnknownReplicaError
+from regnum_broker.log.errors import NotContiguousError, UnknownReplicaError
 from regnum_broker.log.replica.producers.states import Duplicate
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.log.replica.tail import FLUSH_AGAIN_MS
 from regnum_model.configs import ReplicaSettings
 from regnum_model.ids import LeaderEpoch
+from regnum_records.compacted import filler
 from regnum_testing.batches import assigned_batch, batch_of
 from regnum_testing.clock import FakeClock
 from regnum_testing.compaction import records_of
@@ -110,6 +111,30 @@ def test_a_repeat_of_what_is_not_on_the_disk_waits_as_well(tmp_path: Path) -> No
     log.flush_beside()
     assert isinstance(log.append_as_leader([batch], leader_epoch=LeaderEpoch(0))[0], Duplicate)
     assert place.flush() == 0
+    place.kill()
+
+
+@pytest.mark.parametrize("is_shown_meanwhile", [False, True])
+def test_a_record_that_was_hidden_when_a_follower_asked_does_not_stay_under_what_the_leader_has_there(
+    tmp_path: Path, is_shown_meanwhile: bool
+) -> None:
+    place, log = place_on(tmp_path, ForgetfulDisk(), flush_messages=1)
+    log.append_replicated(assigned_batch(b"a", base_offset=0, leader_epoch=1))
+    place.flush()
+    log.append_replicated(assigned_batch(b"of the former leader only", base_offset=1, leader_epoch=1))
+    assert (log.log_end_offset, log.last_record_epoch) == (1, 1), "it asks there, and so far the logs are the same"
+    compacted = filler(base_offset=1, last_offset=9, leader_epoch=2)
+    if is_shown_meanwhile:
+        place.flush()
+    with pytest.raises(NotContiguousError):
+        log.append_replicated(compacted)
+    place.flush()
+    assert (log.log_end_offset, log.last_record_epoch) == (2, 1), "so that the leader finds it when it is asked again"
+    log.truncate(1)
+    log.append_replicated(compacted)
+    place.flush()
+    assert [record.value for record in records_of(log)] == [b"a"]
+    assert log.log_end_offset == 10
     place.kill()
 
 

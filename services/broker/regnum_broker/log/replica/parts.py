@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from regnum_model.ids import LeaderEpoch
+from regnum_model.ids import NO_EPOCH, LeaderEpoch
 from regnum_records.check import verify_crc
 from regnum_records.compacted import filler, is_filler
 from regnum_records.errors import CorruptBatchError
@@ -97,15 +97,19 @@ def replicated_parts(buffer: bytes) -> list[Part]:
     return parts
 
 
-def continuing(parts: list[Part], *, log_end_offset: int) -> list[Part]:
+def continuing(parts: list[Part], *, log_end_offset: int, last_epoch: LeaderEpoch) -> list[Part]:
     """The parts, of the first only what is new where it stands for batches that compaction has taken out at the leader.
 
     A follower that was behind has some of these, and asks for the next: the leader has one batch for all of them. Any
     other batch has the extent that it was written with, on every replica.
+
+    Those have one leader epoch, so a last record of another is none of them: the follower had it from a former leader,
+    and brought it to the disk after it had asked (``flush.messages``).
     """
     if parts and is_filler(parts[0].header):
         header = parts[0].header
-        if header.base_offset < log_end_offset < header.next_offset:
+        known = last_epoch in {NO_EPOCH, header.leader_epoch}
+        if known and header.base_offset < log_end_offset < header.next_offset:
             rest = filler(base_offset=log_end_offset, last_offset=header.last_offset, leader_epoch=header.leader_epoch)
             return [Part(buffers=(rest,), header=read_header(rest)), *parts[1:]]
     return parts

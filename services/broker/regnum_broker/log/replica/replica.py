@@ -196,7 +196,9 @@ class ReplicaLog(Swapping):
             CorruptLogError: a file was removed or cut under the process.
             DirectoryFailedError: the write failed.
         """
-        parts = continuing(replicated_parts(buffer), log_end_offset=self.written_end_offset)
+        end = self.written_end_offset
+        last_epoch = self.epochs.epoch_at(end - 1)
+        parts = continuing(replicated_parts(buffer), log_end_offset=end, last_epoch=last_epoch)
         if not parts:
             return None
         first, start = parts[0].header, self.log_start_offset
