@@ -1,7 +1,9 @@
 """The endpoint that Prometheus scrapes: its answers, and what others cannot do to it."""
 
+import http.client
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -134,3 +136,43 @@ def test_nobody_is_answered_after_the_end() -> None:
         port = serving.port
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+
+
+def test_readers_that_never_read_are_given_up_and_others_are_answered() -> None:
+    page = b"x" * (32 * 1024 * 1024)
+    with endpoint(lambda _accept: (page, "text/plain"), deadline_s=1.0) as serving:
+        stuck = [connected(serving) for _ in range(CONNECTIONS_MAX)]
+        for connection in stuck:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                assert len(fetched(serving)[1]) == len(page)
+                break
+            except (urllib.error.URLError, ConnectionError, http.client.HTTPException):
+                assert time.monotonic() < deadline, "nobody is answered any more"
+                time.sleep(0.05)
+        assert serving.renderings < 1 + 2 * DEADLINE_S / 0.5
+        for connection in stuck:
+            connection.close()
+
+
+def test_a_text_that_cannot_be_made_ends_one_answer_and_not_the_endpoint() -> None:
+    broken = [True]
+
+    def render(_accept: str) -> tuple[bytes, str]:
+        if broken[0]:
+            raise RuntimeError("a gauge is broken")
+        return b"well", "text/plain"
+
+    with endpoint(render) as serving:
+        said: list[object] = []
+        hook, threading.excepthook = threading.excepthook, lambda args: said.append(args.exc_value)
+        try:
+            for _ in range(CONNECTIONS_MAX + 2):
+                assert raw(serving, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+        finally:
+            threading.excepthook = hook
+        assert [str(one) for one in said] == ["a gauge is broken"] * (CONNECTIONS_MAX + 2)
+        broken[0] = False
+        assert fetched(serving) == (200, b"well")
