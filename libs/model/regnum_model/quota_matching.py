@@ -47,10 +47,10 @@ class Match:
     """Rate and burst."""
 
 
-def match(limits: Mapping[QuotaEntity, Limit], user: str, client_id: str) -> Match | None:
-    """The quota of a caller; None when there is none for him."""
+def levels(user: str, client_id: str) -> tuple[tuple[QuotaEntity, BucketKey], ...]:
+    """Whose quotas may count for a caller, the most specific first, and which bucket each leads to."""
     pair, of_user, of_client = BucketKey(user, client_id), BucketKey(user, None), BucketKey(None, client_id)
-    levels = (
+    return (
         (QuotaEntity(user=user, client_id=client_id), pair),
         (QuotaEntity(user=user, client_id=DEFAULT), pair),
         (QuotaEntity(user=user), of_user),
@@ -60,7 +60,11 @@ def match(limits: Mapping[QuotaEntity, Limit], user: str, client_id: str) -> Mat
         (QuotaEntity(client_id=client_id), of_client),
         (QuotaEntity(client_id=DEFAULT), of_client),
     )
-    for entity, key in levels:
+
+
+def match(limits: Mapping[QuotaEntity, Limit], user: str, client_id: str) -> Match | None:
+    """The quota of a caller; None when there is none for him."""
+    for entity, key in levels(user, client_id):
         limit = limits.get(entity)
         if limit is not None:
             return Match(entity=entity, key=key, limit=limit)

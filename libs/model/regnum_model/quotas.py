@@ -46,7 +46,12 @@ FOLDERS: Final = (USERS, CLIENTS, CHANGES, QUOTA_IDS)
 
 RATE_KEY: Final = "controller_mutation_rate"
 BURST_KEY: Final = "controller_mutation_burst"
-KEYS: Final = frozenset({RATE_KEY, BURST_KEY})
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CLIENT_RATES: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
+"""What each broker measures by itself: bytes a second in and out, and per cent of the time of its loop."""
+KEYS: Final = frozenset({RATE_KEY, BURST_KEY, *CLIENT_RATES})
 """Limits that there are."""
 
 LIMIT_MAX: Final = 1e12
@@ -179,6 +184,11 @@ class QuotaNode:
         return Windows(num=num, size_s=size)
 
     @property
+    def client_rates(self) -> dict[str, float]:
+        """What is set of ``CLIENT_RATES``. Raises MalformedNodeError."""
+        return {key: parse_limit(key, text) for key in CLIENT_RATES if (text := self.config.get(key)) is not None}
+
+    @property
     def values(self) -> dict[str, float]:
         """What is set of our limits; raises MalformedNodeError."""
         return {key: parse_limit(key, text) for key, text in sorted(self.config.items()) if key in KEYS}
@@ -224,6 +234,8 @@ class QuotaTable:
 
     limits: Mapping[QuotaEntity, Limit] = field(default_factory=dict)
     """Rate and burst by entity."""
+    client_rates: Mapping[str, Mapping[QuotaEntity, float]] = field(default_factory=dict)
+    """Of each of ``CLIENT_RATES`` the bounds by entity; none for the cluster as a whole."""
     windows: Windows = DEFAULT_WINDOWS
     """Over what mutations are measured; in the bursts of the limits already."""
     change: int = 0

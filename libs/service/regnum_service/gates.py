@@ -142,9 +142,16 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
             return Messages(requests, lambda: self._before_a_message(method, context))
         async with asyncio.timeout(READ_S_MAX):
             sized = await _only(requests)
-        for one in passes:
-            one.took(sized.size_bytes)
-        return sized.message
+        size, message = sized.size_bytes, sized.message
+        del sized
+        try:
+            for one in passes:
+                one.took(size)
+        except RegnumError:
+            # What was thrown away must not wait, in the frames of the error, for the collector of cycles.
+            del message
+            raise
+        return message
 
     async def _before_a_message(self, method: str, context: Context) -> None:
         for gate in self._gates:

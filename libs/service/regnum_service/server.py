@@ -172,4 +172,9 @@ def _window(unread_bytes_max: int | None) -> tuple[tuple[str, int], ...]:
     """The window of each call. It is a constant only where gRPC does not estimate the line."""
     if unread_bytes_max is None:
         return ()
-    return (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", unread_bytes_max))
+    return (
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", unread_bytes_max),
+        # Else a connection keeps a buffer as large as what it has brought at once, for as long as it is open.
+        ("grpc.experimental.tcp_max_read_buffer_size", unread_bytes_max),
+    )

@@ -76,12 +76,13 @@ async def read_quotas(reader: Reader) -> StoredQuotas:
     announced = await reader.names(quotas.CHANGES)
     nodes: dict[QuotaEntity, QuotaNode] = {}
     limits: dict[QuotaEntity, Limit] = {}
+    client_rates: dict[str, dict[QuotaEntity, float]] = {key: {} for key in quotas.CLIENT_RATES}
     windows = await _windows(reader)
     entities = await _entities(reader)
     async for path, found in _nodes(reader, tuple(entities)):
         try:
             node = QuotaNode.decode(found.data)
-            values, limit = node.values, node.limit(windows)
+            values, limit, rates = node.values, node.limit(windows), node.client_rates
         except MalformedNodeError as error:
             _LOG.error("quota %s ignored: %s; %s", path, error, _REMEDY)
             continue
@@ -89,7 +90,10 @@ async def read_quotas(reader: Reader) -> StoredQuotas:
             nodes[entities[path]] = node
         if limit is not None:
             limits[entities[path]] = limit
-    table = QuotaTable(limits=limits, windows=windows, change=newest_change(announced))
+        if entities[path] != QuotaEntity():
+            for key, rate in rates.items():
+                client_rates[key][entities[path]] = rate
+    table = QuotaTable(limits=limits, client_rates=client_rates, windows=windows, change=newest_change(announced))
     return StoredQuotas(table=table, nodes=nodes, announced=frozenset(announced))
 
 

@@ -18,6 +18,9 @@ RETRY_MS: Final = 200
 """When whoever was refused tries again: what is held for a client is let go within some tens of milliseconds, unless
 nobody reads it."""
 
+FULL: Final = 64
+"""Messages are not read where less than this part is left: most would be thrown away, after they were carried here."""
+
 REFUSED: Final = (
     "this broker holds as much for clients, or for this one, as it has memory for; nothing of it was kept: wait, and"
     " send it again"
@@ -70,8 +73,8 @@ class HeldBytes:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody gets anything in at present."""
-        return self.total >= self._shares.total_max
+        """Whether there is so little room that it is not worth while to read anything: a sixty-fourth of all."""
+        return self._shares.total_max - self.total < self._shares.total_max // FULL
 
     def of(self, connection: str) -> int:
         """Bytes that a connection holds."""

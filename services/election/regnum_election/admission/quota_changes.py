@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import MalformedNodeError
-from regnum_model.quotas import KEYS, LIMIT_MAX, QuotaEntity, QuotaNode, check_limit
+from regnum_model.quotas import CLIENT_RATES, KEYS, LIMIT_MAX, QuotaEntity, QuotaNode, check_limit
 
 from regnum_election.decisions.rejection import Rejection
 
@@ -56,6 +56,8 @@ def check_change(change: EntityChange, *, repeated: frozenset[QuotaEntity]) -> R
     for limit in change.limits:
         if limit.key not in KEYS:
             return _reject(f"there is no limit {limit.key!r}; choose from {_known_keys()}")
+        if limit.key in CLIENT_RATES and entity == QuotaEntity():
+            return _reject(f"{limit.key} is measured for users and client ids; set it for one, or for every one")
         if counted[limit.key] > 1:
             return _reject(f"{limit.key} stands twice for {entity}; give it once")
         if limit.value is None:

@@ -1,0 +1,274 @@
+"""What clients may take of a broker's memory: a real process, and clients that take all they can get.
+
+The follower is paused, so that what is produced with acks all waits. What is held is read from the broker's metrics,
+and its memory from /proc.
+"""
+
+import asyncio
+import collections
+import logging
+import os
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+from regnum.broker.v1 import log_pb2, log_pb2_grpc
+from regnum.types.v1 import errors_pb2
+from regnum_client import Admin, NewTopic, Producer, ProducerSettings
+from regnum_local.cluster import LocalCluster, ProcessRow
+from regnum_local.plan import Role
+from regnum_records.build import build_batch
+from regnum_records.record import NewRecord
+from regnum_service.channel import CHANNEL_OPTIONS
+from regnum_service.status import from_rpc_error
+from regnum_testing.under_load import until
+from regnum_testing.waiting import within
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200), pytest.mark.asyncio(loop_scope="module")]
+
+LOG = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
+TOTAL_MAX = 64 * MIB
+CONNECTION_MAX = 16 * MIB
+BATCH = build_batch([NewRecord(key=None, value=os.urandom(MIB))], timestamp_ms=1)
+MEMORY_PER_HELD = 3.0
+"""Bytes of the process for each byte that is counted: the message as it came, as it was parsed, as it is written."""
+MEMORY_BESIDE = 300 * MIB
+"""Messages that are just being read (64, each up to three times), and connections and calls themselves (0.1 MiB each)."""
+
+Stub = log_pb2_grpc.LogServiceStub
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
+    session = ("--session-timeout-s", "60")
+    extra = {
+        Role.BROKER: (
+            *session,
+            *("--queued-max-request-bytes", str(TOTAL_MAX)),
+            *("--connection-queued-max-bytes", str(CONNECTION_MAX)),
+            *("--message-bytes-max", str(2 * MIB)),
+            *("--replica-lag-s", "120"),
+        ),
+        Role.ELECTION: (*session, "--lifeline-detection", "false"),
+    }
+    folder: Path = tmp_path_factory.mktemp("cluster") / "data"
+    async with LocalCluster(folder, brokers=2, elections=1, metadata=1, extra=extra) as started:
+        async with Admin(started.bootstrap) as admin:
+            await admin.create_topics([NewTopic(name="t", partitions=0, assignment={0: [1, 2]})])
+        async with Producer(started.bootstrap) as producer:
+            await within(await producer.send("t", b"first", partition=0))
+        yield started
+
+
+def row(cluster: LocalCluster, name: str = "broker-1") -> ProcessRow:
+    return next(one for one in cluster.status() if one.name == name)
+
+
+def resident(cluster: LocalCluster) -> int:
+    """Bytes that the broker has in memory."""
+    pid = row(cluster).pid
+    assert pid is not None
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+async def shown(cluster: LocalCluster) -> dict[str, float]:
+    """What the broker says of what it holds, by name and purpose."""
+    url = f"http://{row(cluster).addresses['metrics']}/metrics"
+
+    def read() -> str:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return answer.read().decode()
+
+    found: dict[str, float] = collections.Counter()
+    for family in text_string_to_metric_families(await asyncio.to_thread(read)):
+        for sample in family.samples:
+            if sample.name.startswith("regnum_broker_client_"):
+                found[sample.name.removeprefix("regnum_broker_client_")] += sample.value
+    return found
+
+
+async def held(cluster: LocalCluster) -> float:
+    return (await shown(cluster))["held_bytes"]
+
+
+def connected(cluster: LocalCluster) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(str(row(cluster).addresses["client"]), options=CHANNEL_OPTIONS)
+
+
+async def produce(channel: grpc.aio.Channel, *, timeout_s: float = 60.0) -> str:
+    """One batch by a call of its own; returns how it ended."""
+    request = log_pb2.ProduceRequest(timeout_ms=50_000)
+    request.partitions.add(topic="t", partition=0, record_batch=BATCH)
+    try:
+        answer = await Stub(channel).Produce(request, timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        found = from_rpc_error(error)
+        if found.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
+            return "refused" if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and found.retry_after_ms else "badly"
+        return errors_pb2.ErrorCode.Name(found.code)
+    return errors_pb2.ErrorCode.Name(answer.results[0].error_code)
+
+
+class Peak:
+    """The most memory that the broker had while this was watching."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.before = self.bytes = resident(cluster)
+
+    async def watch(self) -> None:
+        while True:
+            self.bytes = max(self.bytes, resident(self.cluster))
+            await asyncio.sleep(0.02)
+
+    @property
+    def above(self) -> int:
+        return self.bytes - self.before
+
+
+async def others_are_told(calls: list[asyncio.Task[str]]) -> None:
+    """Wait until no more calls are open than may be."""
+
+    async def few() -> bool:
+        return sum(not call.done() for call in calls) <= TOTAL_MAX / MIB
+
+    await until(few, within_s=60.0)
+
+
+async def nothing_held(cluster: LocalCluster) -> None:
+    async def nothing() -> bool:
+        return await held(cluster) == 0
+
+    await until(nothing)
+
+
+async def test_a_thousand_connections_with_a_request_each_take_no_more_than_there_is(cluster: LocalCluster) -> None:
+    channels = [connected(cluster) for _ in range(1_000)]
+    await asyncio.gather(*(channel.channel_ready() for channel in channels))
+    peak = Peak(cluster)
+    watching = asyncio.create_task(peak.watch())
+    cluster.pause("broker-2")
+    calls: list[asyncio.Task[str]] = []
+    try:
+        # A hundred times of what it may hold is offered.
+        while len(calls) * MIB < 100 * TOTAL_MAX:
+            calls += [asyncio.create_task(produce(channel)) for channel in channels]
+            await others_are_told(calls)
+            LOG.info("%d MiB offered, %d MiB above before", len(calls), peak.above / MIB)
+        before = await shown(cluster)
+    finally:
+        cluster.resume("broker-2")
+    outcomes = collections.Counter(await asyncio.gather(*calls))
+    watching.cancel()
+    LOG.info(
+        "%s; at most %d MiB held; broker %d MiB before, %d MiB above that at most",
+        dict(outcomes),
+        before["held_peak_bytes"] / MIB,
+        peak.before / MIB,
+        peak.above / MIB,
+    )
+    assert set(outcomes) == {"ERROR_CODE_NONE", "refused"}
+    assert TOTAL_MAX * 0.9 <= before["held_peak_bytes"] <= TOTAL_MAX
+    assert outcomes["ERROR_CODE_NONE"] >= 0.9 * TOTAL_MAX / MIB
+    assert peak.above <= MEMORY_PER_HELD * TOTAL_MAX + MEMORY_BESIDE
+    await nothing_held(cluster)
+    await asyncio.gather(*(channel.close() for channel in channels))
+
+
+async def test_one_connection_with_a_thousand_requests_leaves_room_for_others(cluster: LocalCluster) -> None:
+    hostile, other = connected(cluster), connected(cluster)
+    peak = Peak(cluster)
+    watching = asyncio.create_task(peak.watch())
+    cluster.pause("broker-2")
+    try:
+        flood = [asyncio.create_task(produce(hostile)) for _ in range(1_000)]
+
+        async def full() -> bool:
+            return await held(cluster) > CONNECTION_MAX - 2 * MIB
+
+        await until(full)
+        mine = [asyncio.create_task(produce(other)) for _ in range(4)]
+
+        async def taken() -> bool:
+            return await held(cluster) > CONNECTION_MAX + 2 * MIB
+
+        await until(taken)
+        # Calls for which there is no memory do not wait: they are told.
+        await asyncio.wait(flood, timeout=5.0)
+        at_most = await held(cluster)
+    finally:
+        cluster.resume("broker-2")
+    assert await asyncio.gather(*mine) == ["ERROR_CODE_NONE"] * 4
+    outcomes = collections.Counter(await asyncio.gather(*flood))
+    watching.cancel()
+    LOG.info("%s; %d MiB held; broker %d MiB above before", dict(outcomes), at_most / MIB, peak.above / MIB)
+    assert at_most <= CONNECTION_MAX + 5 * MIB
+    assert outcomes["refused"] > 900
+    assert peak.above <= MEMORY_PER_HELD * at_most + MEMORY_BESIDE
+    await nothing_held(cluster)
+    await hostile.close()
+    await other.close()
+
+
+async def test_consumers_that_never_read_take_no_more_than_a_connection_may(cluster: LocalCluster) -> None:
+    channel = connected(cluster)
+    peak = Peak(cluster)
+    watching = asyncio.create_task(peak.watch())
+    streams = [Stub(channel).Consume(log_pb2.ConsumeRequest(topic="t", partition=0)) for _ in range(300)]
+
+    async def full() -> bool:
+        return await held(cluster) > CONNECTION_MAX - 2 * MIB
+
+    await until(full)
+    await asyncio.sleep(2)
+    now = await shown(cluster)
+    watching.cancel()
+    LOG.info("%d MiB held; broker %d MiB above before", now["held_bytes"] / MIB, peak.above / MIB)
+    # A batch may turn out to be larger than what was set aside for it.
+    assert now["held_bytes"] <= CONNECTION_MAX * 1.2
+    assert peak.above <= MEMORY_PER_HELD * CONNECTION_MAX + MEMORY_BESIDE
+    for stream in streams:
+        stream.cancel()
+    await nothing_held(cluster)
+    await channel.close()
+
+
+async def test_a_producer_of_the_sdk_is_throttled_and_nothing_is_lost_or_doubled(cluster: LocalCluster) -> None:
+    settings = ProducerSettings(batch_bytes=MIB, buffer_bytes=128 * MIB, delivery_timeout_s=120.0)
+    value = os.urandom(64 * 1024)
+    async with Producer(cluster.bootstrap, settings=settings) as producer:
+        begun = (await within(await producer.send("t", b"begin", partition=0))).offset
+        cluster.pause("broker-2")
+        hostile = [connected(cluster) for _ in range(70)]
+        flood = [asyncio.create_task(produce(channel)) for channel in hostile]
+
+        async def full() -> bool:
+            return (await held(cluster)) > TOTAL_MAX - 2 * MIB
+
+        try:
+            await until(full)
+            sent = [await producer.send("t", b"%d " % number + value, partition=0) for number in range(400)]
+
+            async def refused() -> bool:
+                return producer.batches_throttled > 0
+
+            await until(refused)
+        finally:
+            cluster.resume("broker-2")
+        offsets = [(await within(future, 100.0)).offset for future in sent]
+        outcomes = collections.Counter(await asyncio.gather(*flood))
+        LOG.info("%d times, %.1f s; %s", producer.batches_throttled, producer.throttle_time_s, dict(outcomes))
+    assert offsets == sorted(set(offsets))
+    # What lies between is the flood's own records, and nothing twice.
+    assert offsets[-1] - begun == 400 + outcomes["ERROR_CODE_NONE"]
+    for channel in hostile:
+        await channel.close()
