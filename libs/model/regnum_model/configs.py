@@ -45,6 +45,13 @@ LEADER_THROTTLE_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_THROTTLE_RATE: Final = "follower.replication.throttled.rate"
 QUOTA_WINDOW_NUM: Final = "controller.quota.window.num"
 QUOTA_WINDOW_SIZE_SECONDS: Final = "controller.quota.window.size.seconds"
+INTER_BROKER_PROTOCOL: Final = "inter.broker.protocol.version"
+
+PER_BROKER_EPOCHS: Final = 1
+"""Value of ``inter.broker.protocol.version`` with which each broker is told its own broker epoch."""
+
+MAX_BROKER_EPOCH: Final = 2
+"""The one with which all are told the highest, so that one payload serves all (seed 003)."""
 
 VALUE_MAX: Final = 2**15 - 1
 """Largest number of replicas; Kafka counts them with 16 bits."""
@@ -189,6 +196,16 @@ DEFINITIONS: Final[Mapping[str, ConfigDefinition]] = MappingProxyType(
                 default=3,
                 topic=False,
                 doc="Replicas of a topic that does not say how many it wants.",
+            ),
+            ConfigDefinition(
+                name=INTER_BROKER_PROTOCOL,
+                low=PER_BROKER_EPOCHS,
+                high=MAX_BROKER_EPOCH,
+                default=MAX_BROKER_EPOCH,
+                topic=False,
+                doc="How processes of the cluster talk to one another. Below 2 metadata is sent with the epoch of each "
+                "broker, from 2 on with the highest of all, the same bytes for everybody. Raise it when every process "
+                "runs this release; it is never lowered.",
             ),
             ConfigDefinition(
                 name=UNCLEAN_LEADER_ELECTION_ENABLE,

@@ -185,6 +185,22 @@ class PictureLine:
         first, last = self._passed.get(version.epoch, (1, 0))
         return first <= version.number <= last and version >= self._floor
 
+    def rounded(self, version: PictureVersion) -> PictureVersion:
+        """Where the farthest stands of those that lag by a similar distance: told from there, all get the same bytes.
+
+        For each head there are as many such places as the distance has binary digits, and what is told from one of them
+        is at most twice as long as it had to be.
+
+        Example: at version 1000, 996 for 996 and 997, and 998 for 998.
+        """
+        distance = self._head.number - version.number
+        if version.epoch != self._head.epoch or distance < 2 or not self.reaches(version):
+            return version
+        step = 1 << (distance.bit_length() - 1)
+        farthest = max(version.number // step * step, self.first_of(version.epoch))
+        rounded = PictureVersion(version.epoch, farthest)
+        return rounded if self.reaches(rounded) else version
+
     def since(self, version: PictureVersion) -> News | None:
         """What a receiver at this version lacks; None when the version is not on the line."""
         if not self.reaches(version):

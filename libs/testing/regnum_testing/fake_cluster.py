@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -107,9 +107,16 @@ class FakePartition:
 
 ProduceHook = Callable[["FakeBroker", log_pb2.ProduceRequest], Awaitable[None]]
 
+WatchHook = Callable[[int, AsyncIterator[metadata_pb2.WatchMetadataRequest]], AsyncGenerator[bytes, None]]
+
 
 class FakeCluster:
     """Brokers 1..n and one election process."""
+
+    watch: WatchHook | None = None
+    """What WatchMetadata tells, by the broker that is asked; None: brokers are of a release without it."""
+    propagation = admin_pb2.DescribePropagationResponse()
+    """How far the controller says that metadata has come; replaced, never changed in place."""
 
     def __init__(self, *, brokers: int = 3, seed: int = 1) -> None:
         self.random = random.Random(seed)
@@ -313,6 +320,33 @@ class FakeBroker(
         else:
             self.cluster.broker_lists_sent += 1
         return answer
+
+    async def DescribeCluster(  # noqa: N802
+        self, _request: metadata_pb2.DescribeClusterRequest, _context: Context
+    ) -> metadata_pb2.DescribeClusterResponse:
+        """What GetMetadata says without topics."""
+        self.cluster.calls["DescribeCluster"] += 1
+        await self._answering()
+        known = self.stale or self._metadata([])
+        return metadata_pb2.DescribeClusterResponse(
+            cluster_id=known.cluster_id,
+            controller=known.controller,
+            brokers=known.brokers,
+            version=known.version,
+            topics=len(known.topics),
+        )
+
+    async def WatchMetadata(  # noqa: N802
+        self, request_iterator: AsyncIterator[metadata_pb2.WatchMetadataRequest], context: Context
+    ) -> AsyncIterator[metadata_pb2.WatchMetadataResponse]:
+        """What the test lets it tell."""
+        self.cluster.calls["WatchMetadata"] += 1
+        if self.cluster.watch is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such call")
+            return
+        await self._answering()
+        async for message in self.cluster.watch(self.number, request_iterator):
+            yield metadata_pb2.WatchMetadataResponse.FromString(message)
 
     async def DescribeTopics(  # noqa: N802
         self, request: metadata_pb2.DescribeTopicsRequest, _context: Context

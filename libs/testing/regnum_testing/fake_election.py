@@ -300,5 +300,13 @@ class FakeElection(FakeMember, FakeLeaders, admin_pb2_grpc.AdminServiceServicer)
         del answer.troubled_partitions[request.partitions_max :]
         return answer
 
+    async def DescribePropagation(  # noqa: N802
+        self, _request: admin_pb2.DescribePropagationRequest, _context: Context
+    ) -> admin_pb2.DescribePropagationResponse:
+        """What a test says of metadata processes."""
+        self.cluster.calls["DescribePropagation"] += 1
+        self._authority()
+        return self.cluster.propagation
+
     def _judge(self, header: types_pb2.RequestHeader, permits: int, now_s: float) -> tuple[bool, int]:
         return self.cluster.quotas.judge(header.api_version, header.client_id, permits, now_s=now_s)

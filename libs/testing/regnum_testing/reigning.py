@@ -18,7 +18,7 @@ from regnum_election.admission.stand_in import Account
 from regnum_election.controller import Controller
 from regnum_election.decisions.cluster import Broker, Cluster
 from regnum_election.history.events import Entry
-from regnum_election.publication.metadata_processes import DeathDetector
+from regnum_election.publication.subscriber import DeathDetector
 from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.standby.picture import Followed
 from regnum_model import paths

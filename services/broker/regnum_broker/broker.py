@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 from regnum.broker.v1 import group_pb2_grpc, log_pb2_grpc, producer_pb2_grpc
-from regnum.metadata.v1 import metadata_pb2_grpc
+from regnum.metadata.v1 import image_pb2_grpc, metadata_pb2_grpc
 from regnum.replication.v1 import control_pb2_grpc, replication_pb2_grpc
 from regnum_coordination.port import Store
 from regnum_coordination.recipes.believed_epochs import BelievedEpochs
@@ -18,6 +18,7 @@ from regnum_model.ids import BrokerId, PartitionKey, encode_id
 from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
+from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
@@ -261,11 +262,7 @@ class Broker:
                 servicer=self._make_groups(cache, calls, leaders, storage, producing),
                 add_to_server=group_pb2_grpc.add_GroupServiceServicer_to_server,
             ),
-            ServiceRegistration(
-                name="regnum.metadata.v1.MetadataService",
-                servicer=MetadataServicer(cache, leaders),
-                add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
-            ),
+            *_metadata_services(cache, leaders, clock),
             self._showing.figures(
                 replicas=replicas,
                 storage=storage,
@@ -281,6 +278,7 @@ class Broker:
         for server in (internal, client):
             await server.start()
             supervisor.defer("server", server.stop)
+        supervisor.start("metadata feed", cache.feed.run())
         supervisor.start("session", sessions.run())
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
@@ -541,6 +539,22 @@ def _client_server(
         request_bytes_max=settings.socket_request_max_bytes,
         gates=limits.gates,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
+    )
+
+
+def _metadata_services(cache: MetadataCache, leaders: CurrentLeaders, clock: Clock) -> tuple[ServiceRegistration, ...]:
+    """What clients are told of the cluster."""
+    return (
+        ServiceRegistration(
+            name="regnum.metadata.v1.MetadataService",
+            servicer=MetadataServicer(cache, leaders),
+            add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
+        ),
+        ServiceRegistration(
+            name="regnum.metadata.v1.ImageService",
+            servicer=ImageServicer(lambda: cache.held, cache.digest, clock),
+            add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
+        ),
     )
 
 

@@ -48,11 +48,8 @@ from regnum_election.partitions.by_hand import FOLDERS, OrdersByHand
 from regnum_election.partitions.calls import PartitionCalls
 from regnum_election.partitions.removal import PartitionRemover
 from regnum_election.publication.delta_log import Announcer, Base
-from regnum_election.publication.metadata_processes import (
-    DeathDetector,
-    MetadataPublisher,
-    PropagationChannel,
-)
+from regnum_election.publication.metadata_processes import MetadataPublisher
+from regnum_election.publication.subscriber import DeathDetector, PropagationChannel
 from regnum_election.reassignment.agent import MOVING_MAX, Reassigner
 from regnum_election.reassignment.by_hand import ReassignmentsByHand
 from regnum_election.reassignment.calls import PartitionReassignments

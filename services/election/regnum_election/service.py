@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 from regnum.admin.v1 import admin_pb2_grpc, events_pb2_grpc
 from regnum.election.v1 import controller_pb2_grpc
+from regnum.metadata.v1 import image_pb2_grpc
 from regnum_coordination.errors import NodeExists, SessionExpired
 from regnum_coordination.port import SessionState, Store
 from regnum_coordination.recipes.folders import ensure_folders
@@ -55,6 +56,7 @@ from regnum_election.reign.reign import DeposedError, Reign
 from regnum_election.servicers.admin import AdminServicer
 from regnum_election.servicers.controller import ControllerServicer
 from regnum_election.servicers.events import EventServicer
+from regnum_election.servicers.image import ControllerImageServicer
 from regnum_election.settings import ElectionSettings
 from regnum_election.standby.channel import follow_events, follow_state
 from regnum_election.standby.event_follower import EventFollower
@@ -116,6 +118,11 @@ class ElectionService:
                         name="regnum.admin.v1.EventService",
                         servicer=EventServicer(self._role.controller, self._events, clock),
                         add_to_server=events_pb2_grpc.add_EventServiceServicer_to_server,
+                    ),
+                    ServiceRegistration(
+                        name="regnum.metadata.v1.ImageService",
+                        servicer=ControllerImageServicer(self._role, clock),
+                        add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
                     ),
                 ],
                 supervisor=supervisor,

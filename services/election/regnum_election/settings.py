@@ -5,7 +5,15 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import CLI_SUPPRESS
 from regnum_model.bucket import DEFAULT_BURST_S, Limit
-from regnum_model.configs import DEFAULT_REPLICATION_FACTOR, DEFAULTS, MIN_INSYNC_REPLICAS, VALUE_MAX
+from regnum_model.configs import (
+    DEFAULT_REPLICATION_FACTOR,
+    DEFAULTS,
+    INTER_BROKER_PROTOCOL,
+    MAX_BROKER_EPOCH,
+    MIN_INSYNC_REPLICAS,
+    PER_BROKER_EPOCHS,
+    VALUE_MAX,
+)
 from regnum_service.settings import AddressText, ServiceSettings
 
 from regnum_election.history.segments import Limits
@@ -39,6 +47,12 @@ class ElectionSettings(ServiceSettings):
         ge=1,
         le=VALUE_MAX,
         description="default.replication.factor of the cluster, for a store that has no such setting yet.",
+    )
+    inter_broker_protocol_version: int = Field(
+        default=MAX_BROKER_EPOCH,
+        ge=PER_BROKER_EPOCHS,
+        le=MAX_BROKER_EPOCH,
+        description="inter.broker.protocol.version of the cluster, for a store that has no settings at all yet.",
     )
     leader_balance_interval_s: float = Field(
         default=300.0, gt=0.0, description="Seconds between two rounds that move leaders back to preferred replicas."
@@ -96,6 +110,7 @@ class ElectionSettings(ServiceSettings):
         return {
             MIN_INSYNC_REPLICAS: self.min_insync_replicas,
             DEFAULT_REPLICATION_FACTOR: self.default_replication_factor,
+            INTER_BROKER_PROTOCOL: self.inter_broker_protocol_version,
         }
 
     @property

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from regnum_model.ids import BrokerId, TopicId
 from regnum_model.picture_line import News, TopicNews
+from regnum_service.cluster_image.news import NamedChanges
 
 from regnum_metadata.image import PARTITIONS_PER_STEP, Change, Image, TopicImage
 
@@ -30,29 +31,17 @@ def named_by(change: Change, before: Image) -> Generator[None, None, News]:
     What came from another reign may have had other brokers: all of them are news.
     """
     done = 0
-    topics: dict[TopicId, TopicNews] = {}
-    deleted: dict[TopicId, str] = {}
+    named = NamedChanges()
     for state in change.topics:
-        id = TopicId(state.topic_id)
-        if state.deleted:
-            deleted[id] = state.name
-            continue
         done += 1 + len(state.partitions)
         if done >= PARTITIONS_PER_STEP:
             done = 0
             yield
-        numbers = frozenset([item.partition for item in state.partitions])
-        known = topics.get(id)
-        topics[id] = TopicNews(state.name, numbers if known is None else known.partitions | numbers)
+        named.add(state)
     brokers = {broker.id for broker in change.head.brokers}
     if change.all_brokers:
         brokers.update(broker.id for broker in before.head.brokers)
-    return News(
-        topics=topics,
-        deleted=deleted,
-        brokers=frozenset(BrokerId(id) for id in brokers) | change.removed_brokers,
-        traceparent=change.traceparent,
-    )
+    return named.news(frozenset(map(BrokerId, brokers)) | change.removed_brokers, change.traceparent)
 
 
 def compared(before: Image, after: Image, traceparent: str) -> Generator[None, None, Compared]:

@@ -97,7 +97,7 @@ class Intervals:
         if position.epoch == head.epoch and position.number > head.number:
             # Another process has told it more than this one knows yet, or it talks nonsense: it is sent nothing.
             return None
-        start = self._start(position)
+        start = self._line.rounded(position)
         known = self._made.get(start)
         if known is not None:
             return known
@@ -108,12 +108,3 @@ class Intervals:
         if full is not None and full.max_broker_epoch >= receiver and self._line.reaches(full.to):
             return full
         return WantedFull()
-
-    def _start(self, position: PictureVersion) -> PictureVersion:
-        distance = self._line.head.number - position.number
-        if position.epoch != self._line.head.epoch or distance < 2 or not self._line.reaches(position):
-            return position
-        step = 1 << (distance.bit_length() - 1)
-        farthest = max(position.number // step * step, self._line.first_of(position.epoch))
-        rounded = PictureVersion(position.epoch, farthest)
-        return rounded if self._line.reaches(rounded) else position

@@ -7,15 +7,18 @@ brokers that changed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
-from typing import Any, Final, TypeVar, assert_never
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, assert_never
 
 import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataId
 from regnum_model.nodes import Address
-from regnum_model.picture_line import PictureVersion, TopicNews
+from regnum_model.picture_line import PictureVersion
 from regnum_service.clock import Clock
+from regnum_service.cluster_image.digest import ImageDigest
+from regnum_service.cluster_image.feed import ClusterFeed
+from regnum_service.cluster_image.held import HeldImage
 from regnum_service.errors import RegnumError
 from regnum_service.letting_go import values_gone
 from regnum_service.name_order import NameOrder
@@ -29,8 +32,7 @@ from regnum_metadata.intervals import Intervals, WantedFull, WantedInterval
 from regnum_metadata.lane import BrokerLane, Receiver
 from regnum_metadata.ownership import owner
 from regnum_metadata.payload import Made, Payload, PayloadBuilder, question
-
-T = TypeVar("T")
+from regnum_metadata.steps import in_steps, news_weight, topic_weight
 
 BROKERS_PER_TURN: Final = 50
 """Brokers that are woken, or given a lane, between two turns of the event loop (safety rule S22)."""
@@ -82,6 +84,10 @@ class Propagation:
         self.names: Final = NameOrder()
         """Names of the image's topics, in order."""
         self._intervals = Intervals()
+        self.feed: Final = ClusterFeed(lambda: self.held)
+        """What clients that watch are told."""
+        self.digest: Final = ImageDigest(lambda: self.held)
+        """The image as a number."""
         self._receivers: dict[BrokerId, Receiver] = {}
         self._unsettled: set[BrokerId] = set()
         """Brokers that came, changed or went, and for which nobody has looked whether they are served here."""
@@ -101,6 +107,18 @@ class Propagation:
     def image(self) -> Image:
         """The image as of now."""
         return self._image
+
+    @property
+    def held(self) -> HeldImage:
+        """The same, for those that compare it or watch it."""
+        image, head = self._image, self._image.head
+        return HeldImage(
+            position=image.position,
+            cluster_id=head.cluster_id,
+            controller=head.controller,
+            brokers=head.brokers,
+            topics=image.topics,
+        )
 
     @property
     def highest_epoch(self) -> ControllerEpoch:
@@ -172,13 +190,13 @@ class Propagation:
     async def _apply(self, change: Change) -> None:
         before = self._image
         retired: list[Mapping[str, TopicImage]] = [before.topics]
-        image = await _in_steps(before.with_change(change))
+        image = await in_steps(before.with_change(change))
         news = None
         if not change.is_full:
-            news = await _in_steps(named_by(change, before))
+            news = await in_steps(named_by(change, before))
         elif before.version:
             retired.append(image.topics)
-            image, news = await _in_steps(compared(before, image, change.traceparent))
+            image, news = await in_steps(compared(before, image, change.traceparent))
         if change.is_full:
             self._log.info(
                 "full image",
@@ -196,9 +214,13 @@ class Propagation:
         if news is None or (change.is_full and image.controller_epoch == before.controller_epoch):
             # Numbers of this epoch in between may have had what is in neither image.
             self._intervals.restarted(image.position)
+            self.feed.replaced()
+            self.digest.forget()
         else:
             base = None if change.base is None else change.base.number
             self._intervals.extended(image.position, news, base=base)
+            self.feed.extended(news, base=base)
+            self.digest.changed(news)
         if not before.version:
             self._first_image()
         brokers_before, before = before.head.brokers, image
@@ -211,8 +233,8 @@ class Propagation:
             # After any other change most of what was before is still there.
             names = [] if news is None else [news.topics]
             news = None
-            await values_gone(retired, weigh=_weight, size=PARTITIONS_PER_STEP)
-            await values_gone(names, weigh=_name_weight, size=PARTITIONS_PER_STEP)
+            await values_gone(retired, weigh=topic_weight, size=PARTITIONS_PER_STEP)
+            await values_gone(names, weigh=news_weight, size=PARTITIONS_PER_STEP)
 
     async def processes_are(self, processes: frozenset[MetadataId]) -> None:
         """These metadata processes live now; brokers move accordingly."""
@@ -329,7 +351,7 @@ class Propagation:
                         steps = self._builder.full(self._image)
                     case _:
                         return again
-                self._intervals.made(await _in_steps(steps))
+                self._intervals.made(await in_steps(steps))
 
     async def seen(self, epoch: ControllerEpoch) -> None:
         """A broker claims to know a later controller epoch; where the store shows it, earlier ones are refused."""
@@ -340,24 +362,6 @@ class Propagation:
         """A broker acknowledged something, or there is something to acknowledge."""
         async with self._moved:
             self._moved.notify_all()
-
-
-async def _in_steps(steps: Generator[None, None, T]) -> T:
-    """Carry out work that pauses now and then; the event loop has a turn at each pause (safety rule S22)."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
-        await asyncio.sleep(0)
-
-
-def _weight(topic: TopicImage) -> int:
-    return 2 + len(topic.partitions)
-
-
-def _name_weight(news: TopicNews) -> int:
-    return 1 + len(news.partitions) // 10
 
 
 def _receiver(broker: Any) -> Receiver:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Final
 
 import structlog
-from regnum.metadata.v1 import metadata_pb2_grpc
+from regnum.metadata.v1 import image_pb2_grpc, metadata_pb2_grpc
 from regnum.propagation.v1 import propagation_pb2_grpc
 from regnum_coordination.errors import SessionExpired
 from regnum_coordination.port import Store
@@ -19,6 +19,7 @@ from regnum_model import paths
 from regnum_model.ids import MetadataId
 from regnum_model.nodes import Address, MalformedNodeError, MetadataNode
 from regnum_service.clock import Clock
+from regnum_service.cluster_image.describing import ImageServicer
 from regnum_service.errors import StartRefusedError
 from regnum_service.incarnation import Incarnations
 from regnum_service.loop_lag import LoopLag
@@ -79,9 +80,16 @@ class MetadataService:
             [
                 ServiceRegistration(
                     name="regnum.metadata.v1.MetadataService",
-                    servicer=MetadataServicer(lambda: self._propagation.image, self._propagation.names),
+                    servicer=MetadataServicer(
+                        lambda: self._propagation.image, self._propagation.names, self._propagation.feed
+                    ),
                     add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
-                )
+                ),
+                ServiceRegistration(
+                    name="regnum.metadata.v1.ImageService",
+                    servicer=ImageServicer(lambda: self._propagation.held, self._propagation.digest, clock),
+                    add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
+                ),
             ],
             supervisor=supervisor,
             request_bytes_max=CONTROL_BYTES_MAX,
@@ -115,6 +123,7 @@ class MetadataService:
             "internal": advertised(told.internal_advertised, self._internal.address),
         }
         self._supervisor.start("loop-lag", LoopLag(self._clock, metrics=self._metrics).run())
+        self._supervisor.start("metadata-feed", self._propagation.feed.run())
         self._supervisor.start("health", self._tell_health())
         self._supervisor.start("sessions", run_sessions(self._open_session, self._session, self._clock))
 

@@ -6,8 +6,8 @@ import pytest
 from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
 from regnum.types.v1.types_pb2 import PartitionState, TopicState
 from regnum_client import EARLIEST, Consumer, ConsumerSettings
-from regnum_client.cluster.metadata import merged
 from regnum_client.cluster.view import ClusterView
+from regnum_client.cluster.watching.merging import merged
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_testing.fake_cluster import FakeCluster

@@ -10,8 +10,9 @@ from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, TopicMetadata
 from regnum.types.v1.types_pb2 import PartitionState, TopicState
 from regnum_client import Admin, Consumer, ConsumerSettings, Producer, ProducerSettings
 from regnum_client.cluster.connections import Connections
-from regnum_client.cluster.metadata import MERGED_ON_LOOP_MAX, Metadata
+from regnum_client.cluster.metadata import Metadata
 from regnum_client.cluster.view import ClusterView, Hint, LeaderTerm, PartitionView, merge, with_leaders
+from regnum_client.cluster.watching.merging import MERGED_ON_LOOP_MAX
 from regnum_client.records import TopicPartition
 from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
 from regnum_records.build import build_batch

@@ -43,6 +43,8 @@ class Picture:
             clock=self.clock,
             chance=random.Random(3),
             client_id="test",
+            # Its pauses would move the clock.
+            watches=False,
         )
 
     async def __aenter__(self) -> Metadata:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from typing import Any
 
 import pytest
-from regnum.metadata.v1 import metadata_pb2
+from regnum.metadata.v1 import image_pb2, metadata_pb2
 from regnum.propagation.v1 import propagation_pb2
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
@@ -14,6 +14,8 @@ from regnum_metadata.servicers.metadata import MetadataServicer
 from regnum_metadata.servicers.propagation import PropagationServicer
 from regnum_model.ids import MetadataId
 from regnum_service.clock import SystemClock
+from regnum_service.cluster_image.describing import ImageServicer
+from regnum_service.cluster_image.watchers import Watcher
 from regnum_testing.held_loop import HeldLoop, run_measured
 from regnum_testing.metadata_values import broker
 
@@ -160,7 +162,7 @@ def test_an_image_comes_changes_and_is_shown(count: int, partitions: int) -> Non
         await world.publish("a change of every partition", other, 1, 2, 3)
         await world.publish("another reign, where nothing differs", other, 2, 0, 4)
         await world.publish("another reign, where everything differs", one, 3, 0, 5)
-        servicer = MetadataServicer(lambda: world.propagation.image, world.propagation.names)
+        servicer = MetadataServicer(lambda: world.propagation.image, world.propagation.names, world.propagation.feed)
         for what, request in (("by nobody's name", metadata_pb2.GetMetadataRequest()), ("by name", named)):
             with held.measuring(f"all topics are asked for {what}"):
                 answer = await servicer.GetMetadata(request, None)
@@ -187,6 +189,57 @@ def test_an_image_comes_changes_and_is_shown(count: int, partitions: int) -> Non
         assert len(lag.brokers) == BROKERS
         await world.publish("another reign, where nearly everything is gone", small, 4, 0, 6)
         assert len(world.propagation.image.topics) == 1
+        await world.close()
+
+    run_measured(scenario).assert_free()
+
+
+@pytest.mark.parametrize(
+    ("count", "partitions"),
+    [(20_000, 1), *(pytest.param(*shape, marks=pytest.mark.full) for shape in LARGEST)],
+)
+def test_an_image_is_compared_and_watched(count: int, partitions: int) -> None:
+    first, second = (Body(topics(count, partitions, leader_epoch=epoch)) for epoch in (1, 2))
+
+    async def scenario(held: HeldLoop) -> None:
+        world = World(held)
+        propagation = world.propagation
+        waker = asyncio.ensure_future(propagation.feed.run())
+        await world.publish("the first image", first, 1, 0, 1)
+        images = ImageServicer(lambda: propagation.held, propagation.digest, SystemClock())
+        names = list(propagation.image.topics)
+        everything = Watcher(all_topics=True)
+        some = Watcher()
+        many = [Watcher() for _ in range(500)]
+        watchers = propagation.feed.watchers
+        for watcher in (everything, some, *many):
+            watchers.admit(watcher)
+        watchers.name(some, names[:10_000])
+        for number, watcher in enumerate(many):
+            watchers.name(watcher, [names[number % len(names)]])
+        for what, question in (
+            ("for the first time", image_pb2.DescribeImageRequest(sections=True)),
+            ("from nothing", image_pb2.DescribeImageRequest(recompute=True)),
+            ("topic by topic", image_pb2.DescribeImageRequest(topics_of_sections=range(256))),
+            ("by name", image_pb2.DescribeImageRequest(topics=names[:100])),
+        ):
+            with held.measuring(f"an image is described {what}"):
+                await images.DescribeImage(question, None)
+        for told, body, version in (("everything", None, 1), ("every change", second, 2)):
+            if body is not None:
+                await world.publish("a change of every partition", body, 1, version - 1, version)
+            for who, watcher in (("of all topics", everything), ("of some", some)):
+                with held.measuring(f"a watcher {who} is told {told}"):
+                    async for _ in propagation.feed.changes(watcher):
+                        await asyncio.sleep(0)
+            with held.measuring(f"500 watchers are told {told}"):
+                for watcher in many:
+                    async for _ in propagation.feed.changes(watcher):
+                        pass
+                    await asyncio.sleep(0)
+        with held.measuring("an image is described after every partition changed"):
+            await images.DescribeImage(image_pb2.DescribeImageRequest(), None)
+        waker.cancel()
         await world.close()
 
     run_measured(scenario).assert_free()

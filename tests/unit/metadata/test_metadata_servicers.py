@@ -13,9 +13,14 @@ from regnum_metadata.servicers.propagation import PropagationServicer
 from regnum_model.epochs import is_plausible
 from regnum_model.ids import ControllerEpoch, MetadataId
 from regnum_service.clock import SystemClock
+from regnum_service.cluster_image.feed import ClusterFeed
+from regnum_service.cluster_image.held import HeldImage
 from regnum_service.errors import RegnumError
 from regnum_service.name_order import NameOrder
 from regnum_testing.metadata_values import ReceivingBroker, broker, change, image, topic
+
+NO_FEED = ClusterFeed(HeldImage)
+"""Nobody watches."""
 
 
 async def near_the_first(epoch: int) -> bool:
@@ -155,7 +160,7 @@ async def test_a_base_that_cannot_be_is_refused(
 
 async def test_metadata_for_clients_comes_from_the_image() -> None:
     known = image(change(0, 4, topic("b", 1, 2), topic("a", 3), brokers=[broker(1), broker(2)], epoch=6))
-    servicer = MetadataServicer(lambda: known, NameOrder())
+    servicer = MetadataServicer(lambda: known, NameOrder(), NO_FEED)
     everything = await asked(servicer, metadata_pb2.GetMetadataRequest())
     assert sorted(item.topic.name for item in everything.topics) == ["a", "b"]
     assert [item.id for item in everything.brokers] == [1, 2]
@@ -186,7 +191,7 @@ async def test_a_controller_epoch_out_of_nowhere_is_refused_and_the_controller_g
 
 async def test_the_list_of_brokers_is_left_out_for_whoever_has_it() -> None:
     first = image(change(0, 1, topic("a", 1), brokers=[broker(1), broker(2)]))
-    servicer = MetadataServicer(lambda: first, NameOrder())
+    servicer = MetadataServicer(lambda: first, NameOrder(), NO_FEED)
     answer = await asked(servicer, metadata_pb2.GetMetadataRequest(topics=["a"]))
     assert ([item.id for item in answer.brokers], answer.brokers_unchanged) == ([1, 2], False)
     known = metadata_pb2.GetMetadataRequest(topics=["a"], known_brokers=answer.brokers_digest)
@@ -194,11 +199,11 @@ async def test_the_list_of_brokers_is_left_out_for_whoever_has_it() -> None:
     assert (len(again.brokers), again.brokers_unchanged, again.brokers_digest) == (0, True, answer.brokers_digest)
     assert [item.topic.name for item in again.topics] == ["a"]
     later = image(change(0, 1, topic("a", 1), brokers=[broker(1), broker(2, epoch=9)]))
-    changed = await asked(MetadataServicer(lambda: later, NameOrder()), known)
+    changed = await asked(MetadataServicer(lambda: later, NameOrder(), NO_FEED), known)
     assert ([item.epoch for item in changed.brokers], changed.brokers_unchanged) == ([1, 9], False)
 
 
 async def test_no_brokers_are_never_left_out() -> None:
     nothing = image()
-    answer = await asked(MetadataServicer(lambda: nothing, NameOrder()), metadata_pb2.GetMetadataRequest())
+    answer = await asked(MetadataServicer(lambda: nothing, NameOrder(), NO_FEED), metadata_pb2.GetMetadataRequest())
     assert (answer.brokers_digest, answer.brokers_unchanged) == (0, False)

@@ -11,7 +11,7 @@ whom, and which answer counts; an answer that is behind is merged for what it ma
 behind for minutes, or about another cluster, that is the cluster there is now (a restored store, a new one at the old
 addresses): versions begin anew, and leader epochs with a new cluster id only. A picture is *as of* the moment of the
 last question that named all topics in use: whoever waits for news of a failure is not content with an answer about
-other topics.
+other topics. Beside all that a broker tells of changes by itself (``watching``), where it can.
 """
 
 import asyncio
@@ -19,10 +19,9 @@ import contextlib
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
-from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse
+from regnum.metadata.v1.metadata_pb2 import GetMetadataResponse, WatchMetadataResponse
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
 from regnum_model.topics import InvalidTopicNameError, check_topic_name
@@ -33,10 +32,10 @@ from regnum_client.cluster.connections import Connections
 from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.questions import Question, Questions
-from regnum_client.cluster.view import ClusterView, Hint, TopicView, merge, with_leaders
+from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leaders
+from regnum_client.cluster.watching.merging import changed, merged
+from regnum_client.cluster.watching.stream import MetadataWatch
 
-MERGED_ON_LOOP_MAX: Final = 1_000
-"""Topics and partitions of an answer that is taken up without a thread."""
 SET_BACK_S: Final = 300.0
 """When all answers have been behind for so long, the newest of them is believed."""
 
@@ -52,7 +51,9 @@ class Metadata:
         clock: Clock,
         chance: random.Random,
         client_id: str,
+        watches: bool = True,
     ) -> None:
+        """Only assigns; ``watches``: whether a broker is asked to tell of changes by itself."""
         self._connections: Final = connections
         self._clock: Final = clock
         self._chance: Final = chance
@@ -70,6 +71,25 @@ class Metadata:
         self._listeners: list[Callable[[], None]] = []
         self._last_error: RegnumError | None = None
         self._task: asyncio.Task[None] | None = None
+        self._merging: Final = asyncio.Lock()
+        """Held while something is merged into the picture."""
+        self._watching: asyncio.Task[None] | None = None
+        self._watch: Final = MetadataWatch(
+            connections,
+            clock=clock,
+            chance=chance,
+            client_id=client_id,
+            candidates=self.candidates,
+            suspect=self.suspect,
+            topics=lambda: self._questions.kept,
+            take=self._take_change,
+        )
+        self._watches: Final = watches
+
+    @property
+    def changes_told(self) -> int:
+        """Changes that brokers told of by themselves."""
+        return self._watch.changes
 
     @property
     def view(self) -> ClusterView:
@@ -90,15 +110,18 @@ class Metadata:
             undo.push_async_callback(self.close)
             self._task = asyncio.create_task(self._keep_fresh(), name="client-metadata")
             await self.newer_than(float("-inf"), timeout_s=timeout_s)
+            if self._watches:
+                self._watching = asyncio.create_task(self._watch.run(), name="client-metadata-watch")
             undo.pop_all()
 
     async def close(self) -> None:
         """Stop refreshing."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        for task in (self._watching, self._task):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        self._watching = self._task = None
 
     def request(self, *, doubted: Address | None = None) -> None:
         """Refresh soon; what the broker at ``doubted`` says of itself is in question, so the others are asked first."""
@@ -153,7 +176,7 @@ class Metadata:
         """
         check_topic(name)
         deadline_s = self._clock.monotonic() + timeout_s
-        view = self._view.topics.get(name) if self._questions.keep(name) else None
+        view = self._view.topics.get(name) if self._keep(name) else None
         while view is None:
             left_s = deadline_s - self._clock.monotonic()
             view = (await self.topics([name], timeout_s=max(left_s, ANSWER_S))).get(name)
@@ -189,13 +212,20 @@ class Metadata:
         """
         names = [name for name in names if _is_possible(name)]
         await self.topics(
-            [name for name in names if not self._questions.keep(name) or name not in self._view.topics],
+            [name for name in names if not self._keep(name) or name not in self._view.topics],
             timeout_s=timeout_s,
         )
 
     async def all_topics(self, *, timeout_s: float) -> ClusterView:
         """A fresh picture of everything."""
         return await self.newer_than(self._clock.monotonic(), timeout_s=timeout_s, everything=True)
+
+    def _keep(self, name: str) -> bool:
+        """The topic is in use from now on. False: it was not before."""
+        kept = self._questions.keep(name)
+        if not kept:
+            self._watch.topic_added()
+        return kept
 
     def _seek(self, name: str) -> asyncio.Future[bool]:
         """Ends when a question that is asked from now on and names the topic has been answered, or has not."""
@@ -243,21 +273,38 @@ class Metadata:
                     await self._wanted.wait()
 
     async def _take_in(self, question: Question, answer: GetMetadataResponse, asked_s: float) -> None:
-        base = self._base(answer, asked_s)
-        if base is not self._view and not question.whole:
-            # Begun anew with an answer about some topics: what was known of all others is of before.
-            self._questions.want_whole()
-        self._hints_meanwhile = []
-        view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
-        # What refusals said while a thread was busy is as true as before: leader epochs never go back.
-        self._view = with_leaders(view, self._hints_meanwhile)
-        self._hints_meanwhile = None
+        async with self._merging:
+            base = self._base(answer, asked_s)
+            if base is not self._view and not question.whole:
+                # Begun anew with an answer about some topics: what was known of all others is of before.
+                self._questions.want_whole()
+            self._hints_meanwhile = []
+            view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
+            # What refusals said while a thread was busy is as true as before: leader epochs never go back.
+            self._view = with_leaders(view, self._hints_meanwhile)
+            self._hints_meanwhile = None
         self._last_error = None
         if question.whole and self._news is not None:
             self._news.set_result(None)
             self._news = None
         for listener in self._listeners:
             listener()
+
+    async def _take_change(self, parts: Sequence[WatchMetadataResponse]) -> bool:
+        """What a broker told by itself. False: it is about another cluster, and nothing changed."""
+        async with self._merging:
+            before = self._view
+            self._hints_meanwhile = []
+            view = await changed(before, parts)
+            hints, self._hints_meanwhile = self._hints_meanwhile, None
+            if view is None:
+                return False
+            self._view = with_leaders(view, hints) if hints else view
+        if self._view is not before:
+            for listener in self._listeners:
+                listener()
+            await self._enquiry.incarnations_changed(before, self._view)
+        return True
 
     def _base(self, answer: GetMetadataResponse, now_s: float) -> ClusterView:
         """What the answer is merged into."""
@@ -272,15 +319,6 @@ class Metadata:
                 return ClusterView(brokers=self._view.brokers, brokers_digest=self._view.brokers_digest)
             return replace(self._view, version=0, controller=None)
         return self._view
-
-
-async def merged(
-    known: ClusterView, answer: GetMetadataResponse, *, asked: Collection[str] | None, as_of_s: float, whole: bool
-) -> ClusterView:
-    """``merge``, which is done on a thread when there is much of it: loops of applications stay free."""
-    work = partial(merge, known, answer, asked=asked, as_of_s=as_of_s, whole=whole)
-    weight = len(answer.topics) + sum(len(item.topic.partitions) for item in answer.topics)
-    return work() if weight < MERGED_ON_LOOP_MAX else await asyncio.to_thread(work)
 
 
 def _end(seekers: Iterable[asyncio.Future[bool]], *, answered: bool) -> None:

@@ -16,7 +16,7 @@ Example: 1,000 topics, each written to for the first time when the one before ha
 questions of one name each; written to at once they are one question of 1,000 names.
 """
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +52,11 @@ class Questions:
         self._missed: dict[str, float] = {}
         """Names that an answer did not bring, and when they may be asked for again."""
         self._new_not_before_s = _NEVER
+
+    @property
+    def kept(self) -> Collection[str]:
+        """Topics in use."""
+        return self._kept
 
     def keep(self, topic: str) -> bool:
         """Whole questions name that topic from now on. False: they did not before."""

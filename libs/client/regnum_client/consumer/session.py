@@ -65,6 +65,7 @@ class ConsumerSession:
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
+            watches=settings.metadata_watch,
         )
         self._lookup = OffsetLookup(
             self._connections,

@@ -59,3 +59,5 @@ class ConsumerSettings:
     range or roundrobin among them, a member gives everything up in each rebalance."""
     commit_timeout_s: float = 30.0
     """How long a commit may take, changes of coordinator included."""
+    metadata_watch: bool = True
+    """A broker tells of new leaders by itself, where it can; without, they are asked for when something failed."""

@@ -75,6 +75,8 @@ class ProducerSettings:
     """Produce calls under way to one broker. At most 5 when idempotent: brokers remember five batches."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     """Codec of the batches."""
+    metadata_watch: bool = True
+    """A broker tells of new leaders by itself, where it can; without, they are asked for when something failed."""
 
 
 class Producer:
@@ -145,6 +147,7 @@ class Producer:
             clock=self._clock,
             chance=self._chance,
             client_id=self._client_id,
+            watches=settings.metadata_watch,
         )
         self._sender = Sender(
             self._connections,

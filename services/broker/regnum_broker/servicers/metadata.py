@@ -1,10 +1,13 @@
 """MetadataService: the cluster as this broker knows it."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2
 from regnum_model.broker_lists import NO_BROKERS, BrokerLists
+from regnum_service.cluster_image.watching import watch
 from regnum_service.encoding import Encoding
 from regnum_service.slices import slices
 from regnum_service.topic_pages import TopicPages, unknown_topic
@@ -76,6 +79,31 @@ class MetadataServicer:
             request,
             lambda: metadata_pb2.DescribeTopicsResponse(cluster_id=cache.cluster_id, version=cache.version),
         )
+
+    async def DescribeCluster(  # noqa: N802 - gRPC's name
+        self,
+        request: metadata_pb2.DescribeClusterRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> metadata_pb2.DescribeClusterResponse:
+        """The cluster without its topics."""
+        cache = self._cache
+        return metadata_pb2.DescribeClusterResponse(
+            cluster_id=cache.cluster_id,
+            controller=cache.controller,
+            brokers=cache.brokers,
+            version=cache.version,
+            topics=len(cache.topics),
+        )
+
+    async def WatchMetadata(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[metadata_pb2.WatchMetadataRequest],
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[bytes]:
+        """Changes, as WatchMetadataResponses: of what this broker was told, without what it was ordered."""
+        async with aclosing(watch(self._cache.feed, request_iterator)) as told:
+            async for message in told:
+                yield message
 
     async def _add(self, answer: Encoding[metadata_pb2.GetMetadataResponse], view: TopicView) -> None:
         state = answer.piece.topics.add().topic

@@ -9,15 +9,19 @@ was heard of.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from immutables import Map, MapMutation
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.ids import ControllerEpoch
+from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
+from regnum_service.cluster_image.digest import ImageDigest
+from regnum_service.cluster_image.feed import ClusterFeed
+from regnum_service.cluster_image.held import HeldImage, to_wire
+from regnum_service.cluster_image.news import NamedChanges
 from regnum_service.errors import Code, RegnumError
 from regnum_service.letting_go import values_gone
 from regnum_service.name_order import NameOrder
@@ -65,11 +69,26 @@ class MetadataCache:
         """Topics by name."""
         self.names: Final = NameOrder()
         """The names, in order."""
+        self.feed: Final = ClusterFeed(lambda: self.held)
+        """What clients that watch are told."""
+        self.digest: Final = ImageDigest(lambda: self.held)
+        """The picture as a number; what the controller ordered here since is no part of it."""
 
     @property
     def version(self) -> int:
         """Version of the picture, for clients: controller epoch and change number grow together."""
-        return (self._position.epoch << 32) + self._position.number
+        return to_wire(self._position)
+
+    @property
+    def held(self) -> HeldImage:
+        """The picture, for those that compare it or watch it."""
+        return HeldImage(
+            position=self._position,
+            cluster_id=self.cluster_id,
+            controller=self.controller,
+            brokers=self.brokers,
+            topics=self.topics,
+        )
 
     @property
     def position(self) -> PictureVersion:
@@ -151,10 +170,13 @@ class MetadataCache:
         # Built beside the present picture, so that readers between two turns see one or the other.
         topics = (Map[str, TopicView]() if head.from_version == 0 else self.topics).mutate()
         turns = Turns(SLICE)
+        named = NamedChanges()
         for part in parts:
             for topic in part.topics:
                 await turns.took(1 + len(topic.partitions))
                 _merge(topics, topic)
+                if head.from_version:
+                    named.add(topic)
         if to.epoch < self._fence.controller_epoch:
             # A newer controller has spoken meanwhile.
             return errors_pb2.ERROR_CODE_STALE_CONTROLLER_EPOCH
@@ -164,10 +186,17 @@ class MetadataCache:
             self.names.note(topic.name for part in parts for topic in part.topics)
         else:
             self.names.forget()
-        self.brokers = self._brokers_after(head)
+        brokers_before, self.brokers = self.brokers, self._brokers_after(head)
         self.controller = head.controller
         self.cluster_id = head.cluster_id
         self._position = to
+        if head.from_version:
+            news = named.news(_ids_named(head, brokers_before), head.traceparent)
+            self.feed.extended(news, base=head.base_version if head.base_epoch else None)
+            self.digest.changed(news)
+        else:
+            self.feed.replaced()
+            self.digest.forget()
         self._learn_listeners(head.brokers)
         # What a full picture replaces is nobody's any more, all of it.
         await values_gone(retired, weigh=lambda view: 2 + len(view.partitions), size=SLICE)
@@ -211,6 +240,14 @@ def _joins(head: control_pb2.UpdateMetadataRequest, own: PictureVersion) -> bool
     if head.base_epoch:
         return own.epoch == head.base_epoch and head.from_version <= own.number <= head.base_version
     return own.epoch == head.controller_epoch and head.from_version <= own.number
+
+
+def _ids_named(head: control_pb2.UpdateMetadataRequest, before: Sequence[types_pb2.Broker]) -> Iterator[BrokerId]:
+    """Brokers that came, changed or went, or may have."""
+    yield from (BrokerId(broker.id) for broker in head.brokers)
+    yield from map(BrokerId, head.removed_brokers)
+    if head.all_brokers:
+        yield from (BrokerId(broker.id) for broker in before)
 
 
 def _merge(topics: MapMutation[str, TopicView], change: types_pb2.TopicState) -> None:

@@ -61,17 +61,17 @@ class ConfigBook:
 
     async def begin(self) -> None:
         """Read everything, and write what is missing. Nothing is decided before that."""
-        reading = await self._read_cluster(self._seeds)
-        other = {key: seed for key, seed in self._seeds.items() if reading.values[key] != seed}
+        reading = await self._read_cluster(self._seeds, reigns=False)
+        settings = Settings(cluster=reading.values)
+        other = {key: seed for key, seed in self._seeds.items() if settings.of_cluster(key) != seed}
         for key, seed in other.items():
             self._context.log.warning(
                 "flag not used",
                 setting=key,
                 flag=seed,
-                in_force=reading.values[key],
+                in_force=settings.of_cluster(key),
                 advice="settings live in the store; change them with `regnum configs alter --cluster`",
             )
-        settings = Settings(cluster=reading.values)
         names = await self._context.store.names(TOPICS)
         self._take(await self._read_topics(settings, names))
 
@@ -82,7 +82,7 @@ class ConfigBook:
         """
         context = self._context
         known = context.picture.settings
-        reading = await self._read_cluster(known.cluster)
+        reading = await self._read_cluster(known.cluster, reigns=True)
         standing = await context.store.names(TOPICS)
         gone = set(known.topics).difference(standing)
         settings = replace(known, cluster=reading.values).with_topics(dict.fromkeys(gone))
@@ -119,6 +119,9 @@ class ConfigBook:
         before = self._take(settings)
         if before.cluster != settings.cluster:
             context.events.config("", _in_words(settings.cluster))
+        if before.inter_broker_protocol != settings.inter_broker_protocol:
+            # Metadata processes go by what they were told last.
+            context.metadata.publish(context.picture)
         if before.throttle_rates != settings.throttle_rates:
             await self._tell_rates()
         for_leaders, for_all = await self._concerned_by(before, settings)
@@ -176,14 +179,16 @@ class ConfigBook:
         context.log.info("settings in force", **shown, topics=len(settings.topics))
         return before
 
-    async def _read_cluster(self, known: Mapping[str, int]) -> ClusterReading:
+    async def _read_cluster(self, known: Mapping[str, int], *, reigns: bool) -> ClusterReading:
         """What the node says, after what was missing has been written."""
         store = self._context.store
         for _ in range(ROUNDS_MAX):
             node = (await store.read_many((CLUSTER,))).get(CLUSTER)
-            reading = read_cluster(None if node is None else node.data, known)
+            reading = read_cluster(None if node is None else node.data, known, reigns=reigns)
             if not reading.missing:
                 break
+            if reading.refused:
+                self._context.log.error("setting taken back", path=CLUSTER, reason=reading.refused)
             config = {} if node is None else decode_config(node.data, example=EXAMPLE)
             config.update({key: str(reading.values[key]) for key in reading.missing})
             data = encode_config(config)

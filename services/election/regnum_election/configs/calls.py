@@ -122,7 +122,7 @@ class ConfigCalls:
             for alteration in alterations:
                 refused = alteration if isinstance(alteration, Rejection) else None
                 if isinstance(alteration, Alteration):
-                    refused = check_alteration(alteration, repeated=repeated)
+                    refused = check_alteration(alteration, repeated=repeated, in_force=settings.cluster)
                     if refused is None:
                         begun = begun or not validate_only
                         written = await self._write(alteration, settings, validate_only=validate_only)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from regnum.types.v1 import errors_pb2
-from regnum_model.configs import DEFAULTS, DEFINITIONS, TOPIC_KEYS, format_value, parse_value
+from regnum_model.configs import DEFAULTS, DEFINITIONS, INTER_BROKER_PROTOCOL, TOPIC_KEYS, format_value, parse_value
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.topics import INTERNAL_TOPICS
 
+from regnum_election.decisions.configs import lowered
 from regnum_election.decisions.rejection import Rejection
 
 
@@ -64,8 +65,10 @@ def repeated_resources(alterations: Sequence[Alteration | Rejection]) -> frozens
     return frozenset(resource for resource, count in counted.items() if count > 1)
 
 
-def check_alteration(alteration: Alteration, *, repeated: frozenset[Resource]) -> Rejection | None:
-    """Why a change can never be made; None if it may."""
+def check_alteration(
+    alteration: Alteration, *, repeated: frozenset[Resource], in_force: Mapping[str, int] = DEFAULTS
+) -> Rejection | None:
+    """Why a change cannot be made; None if it may. ``in_force``: what the cluster's settings are."""
     resource = alteration.resource
     if resource in repeated:
         return invalid(f"{resource} stands twice in the request; name all its settings in one place")
@@ -75,10 +78,10 @@ def check_alteration(alteration: Alteration, *, repeated: frozenset[Resource]) -
             message=f"{resource.name} is an internal topic: brokers rely on the settings that they created it with; in"
             " everything else it follows the cluster's",
         )
-    return _check_operations(alteration)
+    return _check_operations(alteration, in_force)
 
 
-def _check_operations(alteration: Alteration) -> Rejection | None:
+def _check_operations(alteration: Alteration, in_force: Mapping[str, int]) -> Rejection | None:
     resource = alteration.resource
     keys = keys_of(resource)
     known = ", ".join(sorted(keys))
@@ -93,9 +96,12 @@ def _check_operations(alteration: Alteration) -> Rejection | None:
         if operation.value is None:
             continue
         try:
-            parse_value(operation.key, operation.value)
+            value = parse_value(operation.key, operation.value)
         except MalformedNodeError as error:
             return _invalid_config(f"{error}; give another value, or take the setting back to its default")
+        before = in_force.get(operation.key, DEFINITIONS[operation.key].default)
+        if operation.key == INTER_BROKER_PROTOCOL and value < before:
+            return _invalid_config(lowered(value, before))
     return None
 
 

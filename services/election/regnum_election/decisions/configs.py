@@ -19,7 +19,9 @@ from regnum_model.configs import (
     FLUSH_MS,
     FOLLOWER_THROTTLE_RATE,
     INDEX_INTERVAL_BYTES,
+    INTER_BROKER_PROTOCOL,
     LEADER_THROTTLE_RATE,
+    MAX_BROKER_EPOCH,
     MAX_COMPACTION_LAG_MS,
     MAX_MESSAGE_BYTES,
     MIN_CLEANABLE_DIRTY_RATIO,
@@ -61,6 +63,11 @@ class Settings:
     def throttle_rates(self) -> tuple[int, int]:
         """Bytes in a second that a broker sends, and takes, for new replicas of partitions that move; 0: any number."""
         return self.of_cluster(LEADER_THROTTLE_RATE), self.of_cluster(FOLLOWER_THROTTLE_RATE)
+
+    @property
+    def inter_broker_protocol(self) -> int:
+        """How processes of the cluster talk to one another."""
+        return self.of_cluster(INTER_BROKER_PROTOCOL)
 
     def of_cluster(self, key: str) -> int:
         """A setting of the cluster, or its default."""
@@ -143,9 +150,11 @@ class ClusterReading:
     values: Mapping[str, int]
     """Settings of the cluster, what cannot be read as it was before."""
     missing: tuple[str, ...] = ()
-    """Settings that are not named and have to be written."""
+    """Settings that are not named, or not as they may be, and have to be written."""
     problem: str = ""
     """What a person has to correct; empty: nothing."""
+    refused: str = ""
+    """What a person wrote that is taken back; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +167,40 @@ class TopicReading:
     """What a person has to correct; empty: nothing."""
 
 
-def read_cluster(data: bytes | None, known: Mapping[str, int]) -> ClusterReading:
-    """What the node of the cluster says; None: there is none."""
+def lowered(wanted: int, before: int) -> str:
+    """Why ``inter.broker.protocol.version`` is not lowered."""
+    return (
+        f"{INTER_BROKER_PROTOCOL} is {before} and cannot be lowered to {wanted}: processes that know no more than "
+        f"{wanted} would refuse what the others say since; leave it at {before}"
+    )
+
+
+def read_cluster(data: bytes | None, known: Mapping[str, int], *, reigns: bool = False) -> ClusterReading:
+    """What the node of the cluster says.
+
+    Args:
+        data: its content; None: there is none.
+        known: what is in force, or, before anything is, what this process was started with.
+        reigns: whether ``known`` is in force.
+    """
     try:
         config = decode_config(data or b"", example=EXAMPLE)
     except MalformedNodeError as error:
         return ClusterReading(values=known, problem=str(error))
     values, problem = _read(config, DEFINITIONS, known)
+    before = known.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH)
+    wanted = values.get(INTER_BROKER_PROTOCOL, MAX_BROKER_EPOCH)
+    refused = ""
     missing = tuple(key for key in DEFAULTS if key not in config)
-    return ClusterReading(values={**{key: known[key] for key in missing}, **values}, missing=missing, problem=problem)
+    if data is None and before != MAX_BROKER_EPOCH:
+        # A cluster that begins below it says so from the beginning: what nobody said is the newest.
+        missing = (*missing, INTER_BROKER_PROTOCOL)
+    elif reigns and wanted < before:
+        # Written by hand: it is written back, or whoever reigns next would go by it.
+        refused, missing = lowered(wanted, before), (*missing, INTER_BROKER_PROTOCOL)
+        values[INTER_BROKER_PROTOCOL] = before
+    values = {**{key: known[key] for key in missing if key not in values}, **values}
+    return ClusterReading(values=values, missing=missing, problem=problem, refused=refused)
 
 
 def read_topic(data: bytes, known: Mapping[str, int] | None = None) -> TopicReading:

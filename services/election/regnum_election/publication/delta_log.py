@@ -27,7 +27,8 @@ from regnum_model.nodes import Address
 from regnum_model.picture_line import NO_PICTURE, News, PictureLine, PictureVersion, TopicNews
 
 from regnum_election.decisions.cluster import Cluster, Topic
-from regnum_election.dispatch.control_requests import broker_message, endpoint, partition_state
+from regnum_election.dispatch.control_requests import broker_message, endpoint
+from regnum_election.publication.published import state_of
 from regnum_election.reign.reign import Reign
 
 PART_PARTITIONS: Final = 1_000
@@ -122,6 +123,11 @@ class Journal:
     def head(self) -> PictureVersion:
         """The same with its epoch."""
         return self._line.head
+
+    @property
+    def picture(self) -> Cluster:
+        """The picture of that version."""
+        return self._picture
 
     def publish(
         self,
@@ -219,6 +225,17 @@ class Announcer:
         self._cluster_id = cluster_id
         self._client_listener = client_listener
 
+    @property
+    def cluster_id(self) -> str:
+        """Id of the cluster."""
+        return self._cluster_id
+
+    @property
+    def controller(self) -> types_pb2.Controller:
+        """This reign, for clients."""
+        reign = self._reign
+        return types_pb2.Controller(id=reign.controller_id, epoch=reign.epoch, client=endpoint(self._client_listener))
+
     def parts(self, publication: Publication) -> Iterator[propagation_pb2.PublishChangesRequest]:
         """The messages of a publication, one after another."""
         waiting: list[types_pb2.TopicState] = []
@@ -250,14 +267,13 @@ class Announcer:
             base_version=0 if base is None else base.version,
             max_broker_epoch=publication.max_broker_epoch,
             cluster_id=self._cluster_id,
-            controller=types_pb2.Controller(
-                id=reign.controller_id, epoch=reign.epoch, client=endpoint(self._client_listener)
-            ),
+            controller=self.controller,
             brokers=[broker_message(brokers[id]) for id in sorted(sent) if id in brokers] if number == 0 else [],
             all_brokers=publication.all_brokers and number == 0,
             removed_brokers=sorted(id for id in publication.brokers if id not in brokers) if number == 0 else [],
             topics=topics,
             traceparent=publication.traceparent if number == 0 else "",
+            inter_broker_protocol=publication.picture.settings.inter_broker_protocol if number == 0 else 0,
         )
 
 
@@ -278,11 +294,7 @@ def _states(publication: Publication) -> Iterator[types_pb2.TopicState]:
 
 
 def _state(picture: Cluster, key: PartitionKey) -> types_pb2.PartitionState:
-    partition = picture.partitions.get(key)
-    if partition is None:
-        # It was named when it was there; its topic stays.
-        return types_pb2.PartitionState(
-            partition=key.partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, version=-1, removed=True
-        )
-    min_insync = picture.min_insync(key, partition)
-    return partition_state(key.partition, partition, picture.offline_at(key), min_insync=min_insync)
+    # One that is not there was named when it was; its topic stays.
+    return state_of(picture, key) or types_pb2.PartitionState(
+        partition=key.partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, version=-1, removed=True
+    )

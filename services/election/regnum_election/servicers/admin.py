@@ -12,6 +12,7 @@ from regnum_election.configs.calls import RESOURCES_MAX
 from regnum_election.configs.messages import alter_response, alteration_of, describe_response, resource_of
 from regnum_election.health.messages import describe_health, partitions_named
 from regnum_election.partitions.requests import AdditionRequest, RemovalRequest
+from regnum_election.publication.lag import describe_propagation
 from regnum_election.reassignment import messages as reassignment_messages
 from regnum_election.reassignment.calls import PARTITIONS_MAX as REASSIGNED_MAX
 from regnum_election.reassignment.calls import ReassignmentRequest
@@ -239,6 +240,15 @@ class AdminServicer(QuotaAdminServicer):
         """What is wrong with the cluster."""
         controller = await self._role.controller()
         return await describe_health(controller.health, most=partitions_named(request))
+
+    async def DescribePropagation(  # noqa: N802 - the name in the proto
+        self,
+        request: admin_pb2.DescribePropagationRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> admin_pb2.DescribePropagationResponse:
+        """How far metadata has come."""
+        reigning = (await self._role.controller()).health.context
+        return await describe_propagation(reigning.metadata, reigning.picture)
 
 
 async def _topic_request(topic: admin_pb2.NewTopic, turns: Turns) -> TopicRequest:

@@ -1,10 +1,14 @@
 """MetadataService: the cluster as this process knows it."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 from regnum.metadata.v1 import metadata_pb2
 from regnum_model.broker_lists import NO_BROKERS, BrokerLists
+from regnum_service.cluster_image.feed import ClusterFeed
+from regnum_service.cluster_image.held import to_wire
+from regnum_service.cluster_image.watching import watch
 from regnum_service.encoding import Encoding
 from regnum_service.name_order import NameOrder
 from regnum_service.slices import slices
@@ -25,13 +29,15 @@ Context = Any
 class MetadataServicer:
     """Answers from the image; what it answers is encoded."""
 
-    def __init__(self, image: Callable[[], Image], names: NameOrder) -> None:
+    def __init__(self, image: Callable[[], Image], names: NameOrder, feed: ClusterFeed) -> None:
         """Only assigns.
 
         Args:
             image: the image as of now.
             names: the names of its topics; told of every change of them.
+            feed: what watchers are told.
         """
+        self._feed: Final = feed
         self._image: Final = image
         self._pages: Final = TopicPages(lambda: image().topics, names)
         self._broker_lists: Final = BrokerLists()
@@ -78,6 +84,31 @@ class MetadataServicer:
             )
 
         return await self._pages.page(request, head)
+
+    async def DescribeCluster(  # noqa: N802 - gRPC's name
+        self,
+        request: metadata_pb2.DescribeClusterRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> metadata_pb2.DescribeClusterResponse:
+        """The cluster without its topics."""
+        image = self._image()
+        return metadata_pb2.DescribeClusterResponse(
+            cluster_id=image.head.cluster_id,
+            controller=image.head.controller,
+            brokers=image.head.brokers,
+            version=to_wire(image.position),
+            topics=len(image.topics),
+        )
+
+    async def WatchMetadata(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[metadata_pb2.WatchMetadataRequest],
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[bytes]:
+        """Changes, as WatchMetadataResponses."""
+        async with aclosing(watch(self._feed, request_iterator)) as told:
+            async for message in told:
+                yield message
 
     def _head(self, image: Image, known_brokers: int) -> metadata_pb2.GetMetadataResponse:
         head = image.head

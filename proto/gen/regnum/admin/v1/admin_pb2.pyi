@@ -3339,3 +3339,155 @@ class DrainBrokerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DrainBrokerResponse: _TypeAlias = DrainBrokerResponse  # noqa: Y015
+
+@_typing.final
+class DescribePropagationRequest(_message.Message):
+    """Asks how far metadata has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribePropagationRequest: _TypeAlias = DescribePropagationRequest  # noqa: Y015
+
+@_typing.final
+class DescribePropagationResponse(_message.Message):
+    """Answers DescribePropagationRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    METADATA_PROCESSES_FIELD_NUMBER: _builtins.int
+    INTER_BROKER_PROTOCOL_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version that the controller published last, as in GetMetadataResponse."""
+    inter_broker_protocol: _builtins.int
+    """inter.broker.protocol.version in force."""
+    @_builtins.property
+    def metadata_processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MetadataProcessLag]:
+        """Metadata processes, by id."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        metadata_processes: _abc.Iterable[Global___MetadataProcessLag] | None = ...,
+        inter_broker_protocol: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inter_broker_protocol", b"inter_broker_protocol", "metadata_processes", b"metadata_processes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribePropagationResponse: _TypeAlias = DescribePropagationResponse  # noqa: Y015
+
+@_typing.final
+class MetadataProcessLag(_message.Message):
+    """How far one metadata process and its brokers are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    VERSIONS_BEHIND_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PAYLOAD_SERIALISATIONS_FIELD_NUMBER: _builtins.int
+    BYTES_SERIALISED_FIELD_NUMBER: _builtins.int
+    BYTES_SENT_FIELD_NUMBER: _builtins.int
+    STALE_REFUSALS_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    metadata_id: _builtins.int
+    """Id of the process."""
+    versions_behind: _builtins.int
+    """Versions that it has not acknowledged; -1: not known."""
+    answered: _builtins.bool
+    """Whether it answered what follows."""
+    version: _builtins.int
+    """Version of its image, as in GetMetadataResponse."""
+    payload_serialisations: _builtins.int
+    """Payloads that it has serialised since it started: one for each change, whatever the number of brokers."""
+    bytes_serialised: _builtins.int
+    """Bytes serialised for them."""
+    bytes_sent: _builtins.int
+    """Bytes handed to connections with brokers."""
+    stale_refusals: _builtins.int
+    """Changes that brokers refused as made for an earlier life of theirs."""
+    @_builtins.property
+    def client(self) -> _types_pb2.Endpoint:
+        """Its listener for clients."""
+
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerMetadataLag]:
+        """The brokers that it serves, by id."""
+
+    def __init__(
+        self,
+        *,
+        metadata_id: _builtins.int = ...,
+        client: _types_pb2.Endpoint | None = ...,
+        versions_behind: _builtins.int = ...,
+        answered: _builtins.bool = ...,
+        version: _builtins.int = ...,
+        payload_serialisations: _builtins.int = ...,
+        bytes_serialised: _builtins.int = ...,
+        bytes_sent: _builtins.int = ...,
+        stale_refusals: _builtins.int = ...,
+        brokers: _abc.Iterable[Global___BrokerMetadataLag] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "brokers", b"brokers", "bytes_sent", b"bytes_sent", "bytes_serialised", b"bytes_serialised", "client", b"client", "metadata_id", b"metadata_id", "payload_serialisations", b"payload_serialisations", "stale_refusals", b"stale_refusals", "version", b"version", "versions_behind", b"versions_behind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetadataProcessLag: _TypeAlias = MetadataProcessLag  # noqa: Y015
+
+@_typing.final
+class BrokerMetadataLag(_message.Message):
+    """How far one broker is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    VERSIONS_BEHIND_FIELD_NUMBER: _builtins.int
+    BEHIND_MS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Broker id."""
+    broker_epoch: _builtins.int
+    """Broker epoch."""
+    versions_behind: _builtins.int
+    """Versions that it has not acknowledged; -1: it has acknowledged none of this controller."""
+    behind_ms: _builtins.int
+    """For how long it has been behind its metadata process, in milliseconds; 0: it is not."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        versions_behind: _builtins.int = ...,
+        behind_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind_ms", b"behind_ms", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "versions_behind", b"versions_behind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerMetadataLag: _TypeAlias = BrokerMetadataLag  # noqa: Y015

@@ -106,6 +106,11 @@ class AdminServiceStub:
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.SerializeToString,
                 response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.FromString,
                 _registered_method=True)
+        self.DescribePropagation = channel.unary_unary(
+                '/regnum.admin.v1.AdminService/DescribePropagation',
+                request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribePropagationRequest.SerializeToString,
+                response_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribePropagationResponse.FromString,
+                _registered_method=True)
         self.ElectLeaders = channel.unary_unary(
                 '/regnum.admin.v1.AdminService/ElectLeaders',
                 request_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
@@ -250,6 +255,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribePropagation(self, request, context):
+        """Describes how far the news of the controller has come: the metadata processes, and the brokers that they serve.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ElectLeaders(self, request, context):
         """Elects leaders (KIP-460), each partition on its own: gives leadership back to preferred replicas, or, where no replica
         may lead without loss, to the best of the others.
@@ -368,6 +380,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeHealth,
                     request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.FromString,
                     response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.SerializeToString,
+            ),
+            'DescribePropagation': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribePropagation,
+                    request_deserializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribePropagationRequest.FromString,
+                    response_serializer=regnum_dot_admin_dot_v1_dot_admin__pb2.DescribePropagationResponse.SerializeToString,
             ),
             'ElectLeaders': grpc.unary_unary_rpc_method_handler(
                     servicer.ElectLeaders,
@@ -780,6 +797,33 @@ class AdminService:
             '/regnum.admin.v1.AdminService/DescribeHealth',
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthRequest.SerializeToString,
             regnum_dot_admin_dot_v1_dot_admin__pb2.DescribeHealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribePropagation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.admin.v1.AdminService/DescribePropagation',
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribePropagationRequest.SerializeToString,
+            regnum_dot_admin_dot_v1_dot_admin__pb2.DescribePropagationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -79,6 +79,8 @@ class AdminServiceStub:
     """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
     partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
     """
+    DescribePropagation: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribePropagationRequest, _admin_pb2.DescribePropagationResponse]
+    """Describes how far the news of the controller has come: the metadata processes, and the brokers that they serve."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     """Elects leaders (KIP-460), each partition on its own: gives leadership back to preferred replicas, or, where no replica
     may lead without loss, to the best of the others.
@@ -150,6 +152,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
     partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
     """
+    DescribePropagation: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribePropagationRequest, _admin_pb2.DescribePropagationResponse]  # type: ignore[assignment]
+    """Describes how far the news of the controller has come: the metadata processes, and the brokers that they serve."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Elects leaders (KIP-460), each partition on its own: gives leadership back to preferred replicas, or, where no replica
     may lead without loss, to the best of the others.
@@ -302,6 +306,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Shows what is wrong with the cluster as the controller sees it: brokers that are away or do not acknowledge orders,
         partitions in trouble, counted and the first of them named. Costs what is wrong and not what there is.
         """
+
+    @_abc_1.abstractmethod
+    def DescribePropagation(
+        self,
+        request: _admin_pb2.DescribePropagationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribePropagationResponse, _abc.Awaitable[_admin_pb2.DescribePropagationResponse]]:
+        """Describes how far the news of the controller has come: the metadata processes, and the brokers that they serve."""
 
     @_abc_1.abstractmethod
     def ElectLeaders(

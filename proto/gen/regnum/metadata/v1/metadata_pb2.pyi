@@ -378,3 +378,191 @@ class TopicSummary(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicSummary: _TypeAlias = TopicSummary  # noqa: Y015
+
+@_typing.final
+class DescribeClusterRequest(_message.Message):
+    """Asks for the cluster without its topics."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClusterRequest: _TypeAlias = DescribeClusterRequest  # noqa: Y015
+
+@_typing.final
+class DescribeClusterResponse(_message.Message):
+    """Answers DescribeClusterRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster. Empty while the process has not heard from a controller."""
+    version: _builtins.int
+    """Metadata version of the answering process, as in GetMetadataResponse."""
+    topics: _builtins.int
+    """Number of topics."""
+    @_builtins.property
+    def controller(self) -> _types_pb2.Controller:
+        """The active controller; id -1 while none is known."""
+
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Broker]:
+        """Live brokers, by id."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        controller: _types_pb2.Controller | None = ...,
+        brokers: _abc.Iterable[_types_pb2.Broker] | None = ...,
+        version: _builtins.int = ...,
+        topics: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeClusterResponse: _TypeAlias = DescribeClusterResponse  # noqa: Y015
+
+@_typing.final
+class WatchMetadataRequest(_message.Message):
+    """What the caller of WatchMetadata wants to be told of. The first message begins; those that follow add topics."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    KNOWN_TOPICS_FIELD_NUMBER: _builtins.int
+    ALL_TOPICS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    all_topics: _builtins.bool
+    """Every topic that there is or will be. Only in the first message; with `version` they are known up to there."""
+    version: _builtins.int
+    """Version up to which the caller was told everything that it watches (see WatchMetadataResponse). 0: nothing. Only in
+    the first message. Where the answering process cannot say what changed since, it tells the present state.
+    """
+    @_builtins.property
+    def header(self) -> _types_pb2.RequestHeader:
+        """The caller. Counts in the first message."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics of which the caller knows nothing: it is told their present state first, at most 10,000 in one message."""
+
+    @_builtins.property
+    def known_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics that the caller was told of up to `version`, by whatever broker. Only in the first message."""
+
+    def __init__(
+        self,
+        *,
+        header: _types_pb2.RequestHeader | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        known_topics: _abc.Iterable[_builtins.str] | None = ...,
+        all_topics: _builtins.bool = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "header", b"header", "known_topics", b"known_topics", "topics", b"topics", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchMetadataRequest: _TypeAlias = WatchMetadataRequest  # noqa: Y015
+
+@_typing.final
+class WatchMetadataResponse(_message.Message):
+    """A change, or a part of one: apply what came when `more` is not set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    ALL_BROKERS_FIELD_NUMBER: _builtins.int
+    REMOVED_BROKERS_FIELD_NUMBER: _builtins.int
+    BROKERS_DIGEST_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    WHOLE_TOPICS_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    REQUESTS_TAKEN_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version that the caller has afterwards, as in GetMetadataResponse. Resume from it. In every message."""
+    more: _builtins.bool
+    """Whether further messages belong to this change."""
+    cluster_id: _builtins.str
+    """Id of the cluster."""
+    all_brokers: _builtins.bool
+    """Whether brokers is the whole list."""
+    brokers_digest: _builtins.int
+    """Digest of the list of live brokers, as in GetMetadataResponse. 0: as it was."""
+    reset: _builtins.bool
+    """Whether what the caller knows of all other topics is gone, where it watches all topics."""
+    requests_taken: _builtins.int
+    """How many messages of the caller this change takes into account, all before it included."""
+    @_builtins.property
+    def controller(self) -> _types_pb2.Controller:
+        """The active controller. Absent: as it was."""
+
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Broker]:
+        """Live brokers that are new or changed; all of them where all_brokers is set."""
+
+    @_builtins.property
+    def removed_brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Brokers that are gone, by id."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.TopicState]:
+        """Topics with the partitions that changed, absolute values. A topic id that the caller does not know begins anew."""
+
+    @_builtins.property
+    def whole_topics(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.TopicState]:
+        """Topics as a whole, in place of what the caller knows; deleted where there is none of that name."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        more: _builtins.bool = ...,
+        cluster_id: _builtins.str = ...,
+        controller: _types_pb2.Controller | None = ...,
+        brokers: _abc.Iterable[_types_pb2.Broker] | None = ...,
+        all_brokers: _builtins.bool = ...,
+        removed_brokers: _abc.Iterable[_builtins.int] | None = ...,
+        brokers_digest: _builtins.int = ...,
+        topics: _abc.Iterable[_types_pb2.TopicState] | None = ...,
+        whole_topics: _abc.Iterable[_types_pb2.TopicState] | None = ...,
+        reset: _builtins.bool = ...,
+        requests_taken: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_brokers", b"all_brokers", "brokers", b"brokers", "brokers_digest", b"brokers_digest", "cluster_id", b"cluster_id", "controller", b"controller", "more", b"more", "removed_brokers", b"removed_brokers", "requests_taken", b"requests_taken", "reset", b"reset", "topics", b"topics", "version", b"version", "whole_topics", b"whole_topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchMetadataResponse: _TypeAlias = WatchMetadataResponse  # noqa: Y015

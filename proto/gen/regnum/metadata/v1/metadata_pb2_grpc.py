@@ -45,6 +45,16 @@ class MetadataServiceStub:
                 request_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsRequest.SerializeToString,
                 response_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsResponse.FromString,
                 _registered_method=True)
+        self.DescribeCluster = channel.unary_unary(
+                '/regnum.metadata.v1.MetadataService/DescribeCluster',
+                request_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeClusterRequest.SerializeToString,
+                response_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeClusterResponse.FromString,
+                _registered_method=True)
+        self.WatchMetadata = channel.stream_stream(
+                '/regnum.metadata.v1.MetadataService/WatchMetadata',
+                request_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.WatchMetadataRequest.SerializeToString,
+                response_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.WatchMetadataResponse.FromString,
+                _registered_method=True)
 
 
 class MetadataServiceServicer:
@@ -66,6 +76,22 @@ class MetadataServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeCluster(self, request, context):
+        """Describes the cluster without its topics: brokers, controller, how many topics and partitions there are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchMetadata(self, request_iterator, context):
+        """Tells of changes for as long as the caller listens: of the topics that it names, of brokers and of the controller.
+        Whoever reads slowly gets one newer change in place of those that it missed. Refused with RESOURCE_EXHAUSTED where
+        too many listen already: ask another broker, or GetMetadata.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MetadataServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +104,16 @@ def add_MetadataServiceServicer_to_server(servicer, server):
                     servicer.DescribeTopics,
                     request_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsRequest.FromString,
                     response_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsResponse.SerializeToString,
+            ),
+            'DescribeCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeCluster,
+                    request_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeClusterRequest.FromString,
+                    response_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeClusterResponse.SerializeToString,
+            ),
+            'WatchMetadata': grpc.stream_stream_rpc_method_handler(
+                    servicer.WatchMetadata,
+                    request_deserializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.WatchMetadataRequest.FromString,
+                    response_serializer=regnum_dot_metadata_dot_v1_dot_metadata__pb2.WatchMetadataResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +171,60 @@ class MetadataService:
             '/regnum.metadata.v1.MetadataService/DescribeTopics',
             regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsRequest.SerializeToString,
             regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/regnum.metadata.v1.MetadataService/DescribeCluster',
+            regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeClusterRequest.SerializeToString,
+            regnum_dot_metadata_dot_v1_dot_metadata__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchMetadata(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/regnum.metadata.v1.MetadataService/WatchMetadata',
+            regnum_dot_metadata_dot_v1_dot_metadata__pb2.WatchMetadataRequest.SerializeToString,
+            regnum_dot_metadata_dot_v1_dot_metadata__pb2.WatchMetadataResponse.FromString,
             options,
             channel_credentials,
             insecure,

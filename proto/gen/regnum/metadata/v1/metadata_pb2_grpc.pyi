@@ -39,6 +39,13 @@ class MetadataServiceStub:
     """Describes topics page by page, in the order of their names (Kafka's DescribeTopicPartitions, KIP-966). What one call
     costs is bounded, however large the cluster; a client that wants everything asks again with the cursor of the answer.
     """
+    DescribeCluster: _grpc.UnaryUnaryMultiCallable[_metadata_pb2.DescribeClusterRequest, _metadata_pb2.DescribeClusterResponse]
+    """Describes the cluster without its topics: brokers, controller, how many topics and partitions there are."""
+    WatchMetadata: _grpc.StreamStreamMultiCallable[_metadata_pb2.WatchMetadataRequest, _metadata_pb2.WatchMetadataResponse]
+    """Tells of changes for as long as the caller listens: of the topics that it names, of brokers and of the controller.
+    Whoever reads slowly gets one newer change in place of those that it missed. Refused with RESOURCE_EXHAUSTED where
+    too many listen already: ask another broker, or GetMetadata.
+    """
 
 @_typing.type_check_only
 class MetadataServiceAsyncStub(MetadataServiceStub):
@@ -50,6 +57,13 @@ class MetadataServiceAsyncStub(MetadataServiceStub):
     DescribeTopics: _aio.UnaryUnaryMultiCallable[_metadata_pb2.DescribeTopicsRequest, _metadata_pb2.DescribeTopicsResponse]  # type: ignore[assignment]
     """Describes topics page by page, in the order of their names (Kafka's DescribeTopicPartitions, KIP-966). What one call
     costs is bounded, however large the cluster; a client that wants everything asks again with the cursor of the answer.
+    """
+    DescribeCluster: _aio.UnaryUnaryMultiCallable[_metadata_pb2.DescribeClusterRequest, _metadata_pb2.DescribeClusterResponse]  # type: ignore[assignment]
+    """Describes the cluster without its topics: brokers, controller, how many topics and partitions there are."""
+    WatchMetadata: _aio.StreamStreamMultiCallable[_metadata_pb2.WatchMetadataRequest, _metadata_pb2.WatchMetadataResponse]  # type: ignore[assignment]
+    """Tells of changes for as long as the caller listens: of the topics that it names, of brokers and of the controller.
+    Whoever reads slowly gets one newer change in place of those that it missed. Refused with RESOURCE_EXHAUSTED where
+    too many listen already: ask another broker, or GetMetadata.
     """
 
 class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -71,6 +85,25 @@ class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_metadata_pb2.DescribeTopicsResponse, _abc.Awaitable[_metadata_pb2.DescribeTopicsResponse]]:
         """Describes topics page by page, in the order of their names (Kafka's DescribeTopicPartitions, KIP-966). What one call
         costs is bounded, however large the cluster; a client that wants everything asks again with the cursor of the answer.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeCluster(
+        self,
+        request: _metadata_pb2.DescribeClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_metadata_pb2.DescribeClusterResponse, _abc.Awaitable[_metadata_pb2.DescribeClusterResponse]]:
+        """Describes the cluster without its topics: brokers, controller, how many topics and partitions there are."""
+
+    @_abc_1.abstractmethod
+    def WatchMetadata(
+        self,
+        request_iterator: _MaybeAsyncIterator[_metadata_pb2.WatchMetadataRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_metadata_pb2.WatchMetadataResponse], _abc.AsyncIterator[_metadata_pb2.WatchMetadataResponse]]:
+        """Tells of changes for as long as the caller listens: of the topics that it names, of brokers and of the controller.
+        Whoever reads slowly gets one newer change in place of those that it missed. Refused with RESOURCE_EXHAUSTED where
+        too many listen already: ask another broker, or GetMetadata.
         """
 
 def add_MetadataServiceServicer_to_server(servicer: MetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

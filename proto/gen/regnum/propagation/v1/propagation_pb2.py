@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from regnum.types.v1 import types_pb2 as regnum_dot_types_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'regnum/propagation/v1/propagation.proto\x12\x15regnum.propagation.v1\x1a\x1bregnum/types/v1/types.proto\"\xb1\x03\n\x15PublishChangesRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\x12\x0c\n\x04part\x18\x05 \x01(\x05\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\x18\n\x10max_broker_epoch\x18\x07 \x01(\x03\x12\x12\n\ncluster_id\x18\x08 \x01(\t\x12/\n\ncontroller\x18\t \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\n \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12+\n\x06topics\x18\x0b \x03(\x0b\x32\x1b.regnum.types.v1.TopicState\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x12\n\nbase_epoch\x18\r \x01(\x05\x12\x14\n\x0c\x62\x61se_version\x18\x0e \x01(\x03\x12\x13\n\x0b\x61ll_brokers\x18\x0f \x01(\x08\x12\x17\n\x0fremoved_brokers\x18\x10 \x03(\x05\"Z\n\x16PublishChangesResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x15\n\rversion_epoch\x18\x03 \x01(\x05\"P\n\x12\x44\x65scribeLagRequest\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x05\"\x93\x01\n\x13\x44\x65scribeLagResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x31\n\x07\x62rokers\x18\x03 \x03(\x0b\x32 .regnum.propagation.v1.BrokerLag\x12\x1e\n\x16payload_serialisations\x18\x04 \x01(\x03\"e\n\tBrokerLag\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x1c\n\x14\x61\x63knowledged_version\x18\x03 \x01(\x03\x12\x11\n\tbehind_ms\x18\x04 \x01(\x03\x32\xeb\x01\n\x12PropagationService\x12o\n\x0ePublishChanges\x12,.regnum.propagation.v1.PublishChangesRequest\x1a-.regnum.propagation.v1.PublishChangesResponse(\x01\x12\x64\n\x0b\x44\x65scribeLag\x12).regnum.propagation.v1.DescribeLagRequest\x1a*.regnum.propagation.v1.DescribeLagResponseBV\n\x15regnum.propagation.v1P\x01Z#regnum/propagation/v1;propagationv1\xaa\x02\x15Regnum.Propagation.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'regnum/propagation/v1/propagation.proto\x12\x15regnum.propagation.v1\x1a\x1bregnum/types/v1/types.proto\"\xd0\x03\n\x15PublishChangesRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\x12\x0c\n\x04part\x18\x05 \x01(\x05\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\x18\n\x10max_broker_epoch\x18\x07 \x01(\x03\x12\x12\n\ncluster_id\x18\x08 \x01(\t\x12/\n\ncontroller\x18\t \x01(\x0b\x32\x1b.regnum.types.v1.Controller\x12(\n\x07\x62rokers\x18\n \x03(\x0b\x32\x17.regnum.types.v1.Broker\x12+\n\x06topics\x18\x0b \x03(\x0b\x32\x1b.regnum.types.v1.TopicState\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\x12\x12\n\nbase_epoch\x18\r \x01(\x05\x12\x14\n\x0c\x62\x61se_version\x18\x0e \x01(\x03\x12\x13\n\x0b\x61ll_brokers\x18\x0f \x01(\x08\x12\x17\n\x0fremoved_brokers\x18\x10 \x03(\x05\x12\x1d\n\x15inter_broker_protocol\x18\x11 \x01(\x05\"Z\n\x16PublishChangesResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x15\n\rversion_epoch\x18\x03 \x01(\x05\"P\n\x12\x44\x65scribeLagRequest\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x05\"\xf8\x01\n\x13\x44\x65scribeLagResponse\x12\x18\n\x10\x63ontroller_epoch\x18\x01 \x01(\x05\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x31\n\x07\x62rokers\x18\x03 \x03(\x0b\x32 .regnum.propagation.v1.BrokerLag\x12\x1e\n\x16payload_serialisations\x18\x04 \x01(\x03\x12\x18\n\x10\x62ytes_serialised\x18\x05 \x01(\x03\x12\x12\n\nbytes_sent\x18\x06 \x01(\x03\x12\x16\n\x0estale_refusals\x18\x07 \x01(\x03\x12\x1d\n\x15inter_broker_protocol\x18\x08 \x01(\x05\"e\n\tBrokerLag\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x1c\n\x14\x61\x63knowledged_version\x18\x03 \x01(\x03\x12\x11\n\tbehind_ms\x18\x04 \x01(\x03\x32\xeb\x01\n\x12PropagationService\x12o\n\x0ePublishChanges\x12,.regnum.propagation.v1.PublishChangesRequest\x1a-.regnum.propagation.v1.PublishChangesResponse(\x01\x12\x64\n\x0b\x44\x65scribeLag\x12).regnum.propagation.v1.DescribeLagRequest\x1a*.regnum.propagation.v1.DescribeLagResponseBV\n\x15regnum.propagation.v1P\x01Z#regnum/propagation/v1;propagationv1\xaa\x02\x15Regnum.Propagation.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025regnum.propagation.v1P\001Z#regnum/propagation/v1;propagationv1\252\002\025Regnum.Propagation.V1'
   _globals['_PUBLISHCHANGESREQUEST']._serialized_start=96
-  _globals['_PUBLISHCHANGESREQUEST']._serialized_end=529
-  _globals['_PUBLISHCHANGESRESPONSE']._serialized_start=531
-  _globals['_PUBLISHCHANGESRESPONSE']._serialized_end=621
-  _globals['_DESCRIBELAGREQUEST']._serialized_start=623
-  _globals['_DESCRIBELAGREQUEST']._serialized_end=703
-  _globals['_DESCRIBELAGRESPONSE']._serialized_start=706
-  _globals['_DESCRIBELAGRESPONSE']._serialized_end=853
-  _globals['_BROKERLAG']._serialized_start=855
-  _globals['_BROKERLAG']._serialized_end=956
-  _globals['_PROPAGATIONSERVICE']._serialized_start=959
-  _globals['_PROPAGATIONSERVICE']._serialized_end=1194
+  _globals['_PUBLISHCHANGESREQUEST']._serialized_end=560
+  _globals['_PUBLISHCHANGESRESPONSE']._serialized_start=562
+  _globals['_PUBLISHCHANGESRESPONSE']._serialized_end=652
+  _globals['_DESCRIBELAGREQUEST']._serialized_start=654
+  _globals['_DESCRIBELAGREQUEST']._serialized_end=734
+  _globals['_DESCRIBELAGRESPONSE']._serialized_start=737
+  _globals['_DESCRIBELAGRESPONSE']._serialized_end=985
+  _globals['_BROKERLAG']._serialized_start=987
+  _globals['_BROKERLAG']._serialized_end=1088
+  _globals['_PROPAGATIONSERVICE']._serialized_start=1091
+  _globals['_PROPAGATIONSERVICE']._serialized_end=1326
 # @@protoc_insertion_point(module_scope)

@@ -41,6 +41,7 @@ class PublishChangesRequest(_message.Message):
     BASE_VERSION_FIELD_NUMBER: _builtins.int
     ALL_BROKERS_FIELD_NUMBER: _builtins.int
     REMOVED_BROKERS_FIELD_NUMBER: _builtins.int
+    INTER_BROKER_PROTOCOL_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller."""
     controller_epoch: _builtins.int
@@ -69,6 +70,10 @@ class PublishChangesRequest(_message.Message):
     """The last version of base_epoch that the change knows of. A receiver beyond it needs a full image."""
     all_brokers: _builtins.bool
     """Whether brokers is the whole list, as in every full image: a broker that it leaves out is gone. Only in part 0."""
+    inter_broker_protocol: _builtins.int
+    """inter.broker.protocol.version of the cluster: below 2 each broker is told its own broker epoch, from 2 on all are told
+    max_broker_epoch. 0, from controllers that know no such setting: 2. Only in part 0.
+    """
     @_builtins.property
     def controller(self) -> _types_pb2.Controller:
         """The active controller."""
@@ -104,10 +109,11 @@ class PublishChangesRequest(_message.Message):
         base_version: _builtins.int = ...,
         all_brokers: _builtins.bool = ...,
         removed_brokers: _abc.Iterable[_builtins.int] | None = ...,
+        inter_broker_protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_brokers", b"all_brokers", "base_epoch", b"base_epoch", "base_version", b"base_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "last", b"last", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "removed_brokers", b"removed_brokers", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_brokers", b"all_brokers", "base_epoch", b"base_epoch", "base_version", b"base_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "inter_broker_protocol", b"inter_broker_protocol", "last", b"last", "max_broker_epoch", b"max_broker_epoch", "part", b"part", "removed_brokers", b"removed_brokers", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -183,12 +189,24 @@ class DescribeLagResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     BROKERS_FIELD_NUMBER: _builtins.int
     PAYLOAD_SERIALISATIONS_FIELD_NUMBER: _builtins.int
+    BYTES_SERIALISED_FIELD_NUMBER: _builtins.int
+    BYTES_SENT_FIELD_NUMBER: _builtins.int
+    STALE_REFUSALS_FIELD_NUMBER: _builtins.int
+    INTER_BROKER_PROTOCOL_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     """Controller epoch of this process's image; 0 while it has none."""
     version: _builtins.int
     """Version of this process's image under that epoch."""
     payload_serialisations: _builtins.int
     """Payloads this process has serialised since it started: one for each change, whatever the number of brokers."""
+    bytes_serialised: _builtins.int
+    """Bytes serialised for them; what is kept of an earlier payload and used again counts once."""
+    bytes_sent: _builtins.int
+    """Bytes of metadata changes handed to connections with brokers since the process started."""
+    stale_refusals: _builtins.int
+    """Changes that brokers refused as made for an earlier life of theirs since the process started."""
+    inter_broker_protocol: _builtins.int
+    """inter.broker.protocol.version as this process knows it."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerLag]:
         """The brokers that this process serves, by id; other processes serve the others."""
@@ -200,10 +218,14 @@ class DescribeLagResponse(_message.Message):
         version: _builtins.int = ...,
         brokers: _abc.Iterable[Global___BrokerLag] | None = ...,
         payload_serialisations: _builtins.int = ...,
+        bytes_serialised: _builtins.int = ...,
+        bytes_sent: _builtins.int = ...,
+        stale_refusals: _builtins.int = ...,
+        inter_broker_protocol: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "controller_epoch", b"controller_epoch", "payload_serialisations", b"payload_serialisations", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "bytes_sent", b"bytes_sent", "bytes_serialised", b"bytes_serialised", "controller_epoch", b"controller_epoch", "inter_broker_protocol", b"inter_broker_protocol", "payload_serialisations", b"payload_serialisations", "stale_refusals", b"stale_refusals", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

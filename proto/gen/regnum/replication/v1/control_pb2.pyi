@@ -630,6 +630,7 @@ class UpdateMetadataRequest(_message.Message):
     BASE_VERSION_FIELD_NUMBER: _builtins.int
     ALL_BROKERS_FIELD_NUMBER: _builtins.int
     REMOVED_BROKERS_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     controller_id: _builtins.int
     """Election id of the controller that made the change."""
     controller_epoch: _builtins.int
@@ -645,7 +646,9 @@ class UpdateMetadataRequest(_message.Message):
     message goes on with the change whose first message came last on this stream.
     """
     max_broker_epoch: _builtins.int
-    """Highest broker epoch among live brokers. A receiver with a higher one of its own refuses the change as stale."""
+    """Highest broker epoch among live brokers. A receiver with a higher one of its own refuses the change as stale. -1
+    where broker_epoch says it: below inter.broker.protocol.version 2.
+    """
     cluster_id: _builtins.str
     """Id of the cluster."""
     traceparent: _builtins.str
@@ -658,6 +661,10 @@ class UpdateMetadataRequest(_message.Message):
     """The last version of base_epoch that the change knows of. A receiver beyond it needs a full picture."""
     all_brokers: _builtins.bool
     """Whether brokers is the whole list, as in every full picture: a broker that it leaves out is gone."""
+    broker_epoch: _builtins.int
+    """Broker epoch of the one receiver that this is meant for, as the sender knows it; a receiver with a higher one refuses
+    the change as stale. Below inter.broker.protocol.version 2; 0 from then on.
+    """
     @_builtins.property
     def controller(self) -> _types_pb2.Controller:
         """The active controller."""
@@ -692,10 +699,11 @@ class UpdateMetadataRequest(_message.Message):
         base_version: _builtins.int = ...,
         all_brokers: _builtins.bool = ...,
         removed_brokers: _abc.Iterable[_builtins.int] | None = ...,
+        broker_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_brokers", b"all_brokers", "base_epoch", b"base_epoch", "base_version", b"base_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "max_broker_epoch", b"max_broker_epoch", "parts", b"parts", "removed_brokers", b"removed_brokers", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_brokers", b"all_brokers", "base_epoch", b"base_epoch", "base_version", b"base_version", "broker_epoch", b"broker_epoch", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "from_version", b"from_version", "max_broker_epoch", b"max_broker_epoch", "parts", b"parts", "removed_brokers", b"removed_brokers", "to_version", b"to_version", "topics", b"topics", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""Hearing of changes of the cluster without asking."""

@@ -1,0 +1,134 @@
+"""Who watches the cluster, and what: bounded by watchers and by names."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.picture_line import NO_PICTURE, PictureVersion
+from regnum_model.topics import InvalidTopicNameError, check_topic_name
+
+from regnum_service.errors import RegnumError
+
+WATCHERS_MAX: Final = 2_000
+"""Streams that one process serves."""
+
+NAMES_MAX: Final = 50_000
+"""Topics that one watcher may name; beyond that it watches all topics."""
+
+ALL_NAMES_MAX: Final = 500_000
+"""Topics that all watchers of one process name together, each counted as often as it is named: some 100 MB."""
+
+NAMES_PER_REQUEST: Final = 10_000
+"""Topics that one message may name."""
+
+
+class Watcher:
+    """One stream. Belongs to the event loop."""
+
+    def __init__(self, *, position: PictureVersion = NO_PICTURE, all_topics: bool = False) -> None:
+        """``position``: up to where it was told everything that it watches."""
+        self.position = position
+        self.all_topics: Final = all_topics
+        self.topics: Final[dict[str, None]] = {}
+        """What it watches, in the order in which it was named."""
+        self.controller: types_pb2.Controller | None = None
+        """The controller that it was told of."""
+        self.wake: Final = asyncio.Event()
+        """Something may have changed for it."""
+        self.is_idle = False
+        """Whether it was told everything up to its position, and waits."""
+        self._fresh: dict[str, None] = {}
+        self._requests = 0
+
+    def asked(self, fresh: Iterable[str]) -> None:
+        """A message of its came, which names topics that it knows nothing of."""
+        self._fresh.update(dict.fromkeys(fresh))
+        self._requests += 1
+        self.wake.set()
+
+    def taken(self) -> tuple[Collection[str], int]:
+        """Topics that it is to be told as a whole, which then it has been; and how many messages of its came."""
+        fresh, self._fresh = self._fresh, {}
+        return fresh, self._requests
+
+
+class Watchers:
+    """Of one process."""
+
+    def __init__(self, *, most: int = WATCHERS_MAX) -> None:
+        """``most``: streams at a time."""
+        self._most: Final = most
+        self._all: dict[Watcher, None] = {}
+        self._of_all_topics: dict[Watcher, None] = {}
+        self._by_topic: dict[str, dict[Watcher, None]] = {}
+        self._names = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Watcher]:
+        return iter(self._all)
+
+    @property
+    def names(self) -> int:
+        """Topics named, each as often as it is named."""
+        return self._names
+
+    def admit(self, watcher: Watcher) -> None:
+        """One more. Raises RESOURCE_EXHAUSTED where there are too many."""
+        if len(self._all) >= self._most:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+                f"{self._most} clients watch metadata here already; watch it at another broker, or ask GetMetadata",
+            )
+        self._all[watcher] = None
+        if watcher.all_topics:
+            self._of_all_topics[watcher] = None
+
+    def name(self, watcher: Watcher, topics: Collection[str]) -> list[str]:
+        """A watcher names topics; those that are new to it. Raises RegnumError, and then none is watched."""
+        if len(topics) > NAMES_PER_REQUEST:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_INVALID_REQUEST,
+                f"{len(topics)} topics in one message; name at most {NAMES_PER_REQUEST} and the rest in further ones",
+            )
+        for topic in topics:
+            try:
+                check_topic_name(topic)
+            except InvalidTopicNameError as error:
+                raise RegnumError(errors_pb2.ERROR_CODE_INVALID_TOPIC_EXCEPTION, str(error)) from error
+        new = [topic for topic in dict.fromkeys(topics) if topic not in watcher.topics]
+        if watcher.all_topics:
+            return []
+        if len(watcher.topics) + len(new) > NAMES_MAX or self._names + len(new) > ALL_NAMES_MAX:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+                f"too many topics are watched here; name at most {NAMES_MAX}, watch all topics, or ask another broker",
+            )
+        for topic in new:
+            watcher.topics[topic] = None
+            self._by_topic.setdefault(topic, {})[watcher] = None
+        self._names += len(new)
+        return new
+
+    def dismiss(self, watcher: Watcher) -> None:
+        """It is gone; may be said again."""
+        if self._all.pop(watcher, watcher) is watcher:
+            return
+        self._of_all_topics.pop(watcher, None)
+        self._names -= len(watcher.topics)
+        for topic in watcher.topics:
+            watching = self._by_topic[topic]
+            del watching[watcher]
+            if not watching:
+                del self._by_topic[topic]
+
+    def of(self, topics: Iterable[str]) -> set[Watcher]:
+        """Those that watch any of these topics."""
+        found = set(self._of_all_topics)
+        for topic in topics:
+            watching = self._by_topic.get(topic)
+            if watching is not None:
+                found.update(watching)
+        return found

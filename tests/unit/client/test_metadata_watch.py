@@ -1,0 +1,281 @@
+"""Clients hear of new leaders without asking, and lose nothing where nobody tells them."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+import pytest
+from regnum.broker.v1 import log_pb2
+from regnum.metadata.v1 import metadata_pb2
+from regnum_client import Consumer, ConsumerSettings, Producer, ProducerSettings, ResetPolicy
+from regnum_client.cluster.bootstrap import bootstrap_addresses
+from regnum_client.cluster.connections import Connections
+from regnum_client.cluster.metadata import Metadata
+from regnum_client.cluster.view import ClusterView, LeaderTerm
+from regnum_client.cluster.watching.changes import with_change
+from regnum_model.ids import BrokerId, LeaderEpoch, TopicId
+from regnum_service.channel import Channels
+from regnum_service.clock import SystemClock
+from regnum_service.cluster_image.feed import ClusterFeed
+from regnum_service.cluster_image.held import HeldImage, from_wire
+from regnum_service.cluster_image.watching import watch
+from regnum_testing.fake_cluster import DescribedTopic, FakeBroker, FakeCluster
+
+DEADLINE_S = 10.0
+
+
+class Telling:
+    """Brokers of a fake cluster that tell what they know, each with a feed of its own."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.feeds = {number: ClusterFeed(lambda: self.held) for number in cluster.brokers}
+        self.firsts: list[metadata_pb2.WatchMetadataRequest] = []
+        """With what streams began."""
+        self._wakers = [asyncio.ensure_future(feed.run()) for feed in self.feeds.values()]
+        cluster.watch = self.watch
+        self.tell()
+
+    @property
+    def held(self) -> HeldImage:
+        known = next(iter(self.cluster.brokers.values()))._metadata([])
+        topics = {
+            item.topic.name: DescribedTopic(
+                item.topic.name, item.topic.topic_id, {one.partition: one for one in item.topic.partitions}
+            )
+            for item in known.topics
+        }
+        return HeldImage(
+            position=from_wire(known.version),
+            cluster_id=known.cluster_id,
+            controller=known.controller,
+            brokers=known.brokers,
+            topics=topics,
+        )
+
+    def tell(self) -> None:
+        for feed in self.feeds.values():
+            feed.replaced()
+
+    async def watch(
+        self, number: int, requests: AsyncIterator[metadata_pb2.WatchMetadataRequest]
+    ) -> AsyncGenerator[bytes, None]:
+        async def noted() -> AsyncIterator[metadata_pb2.WatchMetadataRequest]:
+            first = True
+            async for request in requests:
+                if first:
+                    self.firsts.append(request)
+                first = False
+                yield request
+
+        async for message in watch(self.feeds[number], noted()):
+            yield message
+
+    @property
+    def watching(self) -> list[int]:
+        """Brokers at which somebody watches."""
+        return [number for number, feed in self.feeds.items() if len(feed.watchers)]
+
+    async def stop(self) -> None:
+        for waker in self._wakers:
+            waker.cancel()
+        await asyncio.wait(self._wakers)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        running.create("orders", partitions=3)
+        yield running
+
+
+@pytest.fixture
+async def telling(cluster: FakeCluster) -> AsyncIterator[Telling]:
+    brokers = Telling(cluster)
+    yield brokers
+    await brokers.stop()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def opened(cluster: FakeCluster, seed: int = 1) -> tuple[Metadata, Connections]:
+    connections = Connections(Channels())
+    metadata = Metadata(
+        bootstrap_addresses(cluster.bootstrap),
+        connections,
+        clock=SystemClock(),
+        chance=random.Random(seed),
+        client_id="watching",
+    )
+    await metadata.start(timeout_s=DEADLINE_S)
+    return metadata, connections
+
+
+async def closed(*clients: tuple[Metadata, Connections]) -> None:
+    for metadata, connections in clients:
+        await metadata.close()
+        await connections.close()
+
+
+async def test_a_new_leader_is_known_without_a_question(cluster: FakeCluster, telling: Telling) -> None:
+    metadata, connections = await opened(cluster)
+    await metadata.topic("orders", timeout_s=DEADLINE_S)
+    heard: list[ClusterView] = []
+    metadata.listen(lambda: heard.append(metadata.view))
+    await until(lambda: metadata.changes_told > 0)
+    asked = len(cluster.asked)
+    cluster.elect("orders", 0, 3)
+    telling.tell()
+    await until(lambda: (metadata.view.leader_term("orders", 0) or (0, 0))[1] == 3)
+    assert len(cluster.asked) == asked
+    assert heard[-1].leader_term("orders", 0) == metadata.view.leader_term("orders", 0), "listeners are told"
+    await closed((metadata, connections))
+
+
+async def test_a_producer_sends_to_a_leader_that_it_was_told_of(cluster: FakeCluster, telling: Telling) -> None:
+    """No broker that does not lead is tried, and none is asked who does."""
+    async with Producer(cluster.bootstrap, settings=ProducerSettings(linger_ms=0.0)) as producer:
+        await (await producer.send("orders", b"1", partition=0))
+        await until(lambda: any(feed.watchers.names for feed in telling.feeds.values()))
+        tried: list[int] = []
+
+        async def note(broker: FakeBroker, _request: log_pb2.ProduceRequest) -> None:
+            tried.append(broker.number)
+
+        cluster.before_produce = note
+        asked = len(cluster.asked)
+        cluster.elect("orders", 0, 2)
+        telling.tell()
+        metadata = producer._metadata
+        assert metadata is not None
+        await until(lambda: metadata.view.leader_term("orders", 0) == term(cluster, 2))
+        await asyncio.wait_for(await producer.send("orders", b"2", partition=0), DEADLINE_S)
+        assert (tried, len(cluster.asked)) == ([2], asked)
+    assert cluster.values("orders", 0) == [b"1", b"2"]
+
+
+def term(cluster: FakeCluster, leader: int) -> LeaderTerm:
+    one = cluster.partitions["orders", 0]
+    return LeaderTerm(TopicId(one.topic_id), BrokerId(leader), LeaderEpoch(one.leader_epoch))
+
+
+async def test_a_consumer_watches_too(cluster: FakeCluster, telling: Telling) -> None:
+    settings = ConsumerSettings(reset=ResetPolicy.EARLIEST)
+    async with Consumer(cluster.bootstrap, settings=settings) as consumer:
+        await consumer.assign("orders")
+        await until(lambda: any(feed.watchers.names for feed in telling.feeds.values()))
+    await until(lambda: not telling.watching)
+
+
+async def test_brokers_that_know_no_such_call_are_asked_for_it_once(cluster: FakeCluster) -> None:
+    """Everything goes on as it did before there was one."""
+    async with Producer(cluster.bootstrap, settings=ProducerSettings(linger_ms=0.0)) as producer:
+        await (await producer.send("orders", b"1", partition=0))
+        await until(lambda: cluster.calls["WatchMetadata"] == len(cluster.brokers))
+        cluster.elect("orders", 0, 2)
+        await asyncio.wait_for(await producer.send("orders", b"2", partition=0), DEADLINE_S)
+        assert cluster.calls["WatchMetadata"] == len(cluster.brokers)
+    assert cluster.values("orders", 0) == [b"1", b"2"]
+
+
+async def test_who_does_not_want_to_be_told_asks_for_nothing(cluster: FakeCluster, telling: Telling) -> None:
+    async with Producer(cluster.bootstrap, settings=ProducerSettings(metadata_watch=False)) as producer:
+        await (await producer.send("orders", b"1", partition=0))
+        cluster.elect("orders", 0, 2)
+        await asyncio.wait_for(await producer.send("orders", b"2", partition=0), DEADLINE_S)
+    assert cluster.calls["WatchMetadata"] == 0
+    assert not telling.firsts
+
+
+async def test_a_watch_goes_on_at_another_broker_from_where_it_was(cluster: FakeCluster, telling: Telling) -> None:
+    metadata, connections = await opened(cluster)
+    await metadata.topic("orders", timeout_s=DEADLINE_S)
+    await until(lambda: metadata.changes_told > 0 and metadata.view.version == cluster.version)
+    (at,) = telling.watching
+    await cluster.brokers[at].stop()
+    await until(lambda: len(telling.firsts) >= 2)
+    again = telling.firsts[-1]
+    assert (list(again.known_topics), again.version) == (["orders"], cluster.version)
+    survivors = [number for number in cluster.brokers if number != at]
+    cluster.elect("orders", 0, survivors[0])
+    telling.tell()
+    await until(lambda: (metadata.view.leader_term("orders", 0) or (0, 0))[1] == survivors[0])
+    await closed((metadata, connections))
+
+
+async def test_topics_that_come_into_use_are_named_on_the_same_stream(cluster: FakeCluster, telling: Telling) -> None:
+    cluster.create("bills")
+    telling.tell()
+    metadata, connections = await opened(cluster)
+    await metadata.topic("orders", timeout_s=DEADLINE_S)
+    await until(lambda: metadata.changes_told > 0)
+    await metadata.topic("bills", timeout_s=DEADLINE_S)
+    await until(lambda: sum(feed.watchers.names for feed in telling.feeds.values()) == 2)
+    assert len(telling.firsts) == 1
+    await closed((metadata, connections))
+
+
+async def test_clients_of_a_broker_that_dies_come_to_the_others_over_some_time(
+    cluster: FakeCluster, telling: Telling
+) -> None:
+    """They come by chance and not at once, resume, and ask for no picture of everything."""
+    clients = [await opened(cluster, seed) for seed in range(30)]
+    for metadata, _ in clients:
+        await metadata.topic("orders", timeout_s=DEADLINE_S)
+    await until(lambda: all(metadata.changes_told > 0 for metadata, _ in clients))
+    begun = len(telling.firsts)
+    at = max(telling.feeds, key=lambda number: len(telling.feeds[number].watchers))
+    moved, asked = len(telling.feeds[at].watchers), len(cluster.asked)
+    await cluster.brokers[at].stop()
+    await until(lambda: len(telling.firsts) >= begun + moved)
+    assert all(first.version and list(first.known_topics) == ["orders"] for first in telling.firsts[begun:])
+    assert len(cluster.asked) == asked, "nobody lost anything that it was using"
+    await closed(*clients)
+
+
+def leader_told(version: int, leader: int, epoch: int, *, cluster_id: str = "c") -> metadata_pb2.WatchMetadataResponse:
+    told = metadata_pb2.WatchMetadataResponse(version=version, cluster_id=cluster_id)
+    told.topics.add(name="a", topic_id="id").partitions.add(partition=0, leader=leader, leader_epoch=epoch)
+    return told
+
+
+def test_a_change_never_takes_a_leader_epoch_back() -> None:
+    known = with_change(ClusterView(), [leader_told(5, leader=1, epoch=7)])
+    assert known is not None
+    later = with_change(known, [leader_told(6, leader=2, epoch=6)])
+    assert later is not None
+    assert later.leader_term("a", 0) == LeaderTerm(TopicId("id"), BrokerId(1), LeaderEpoch(7))
+    assert later.version == 6
+
+
+def test_a_change_from_before_adds_later_leaders_and_nothing_else() -> None:
+    known = with_change(ClusterView(), [leader_told(9, leader=1, epoch=7)])
+    assert known is not None
+    old = leader_told(8, leader=3, epoch=8)
+    old.removed_brokers.append(1)
+    old.whole_topics.add(name="a", deleted=True)
+    after = with_change(known, [old])
+    assert after is not None
+    assert after.leader_term("a", 0) == LeaderTerm(TopicId("id"), BrokerId(3), LeaderEpoch(8))
+    assert after.version == 9
+
+
+def test_what_another_cluster_tells_is_not_believed() -> None:
+    known = with_change(ClusterView(), [leader_told(5, leader=1, epoch=7)])
+    assert known is not None
+    assert with_change(known, [leader_told(6, leader=2, epoch=9, cluster_id="other")]) is None
+
+
+def test_topics_that_nothing_is_said_of_stay_the_same_objects() -> None:
+    """Whoever waits looks at a topic again only when it is another object."""
+    known = with_change(ClusterView(), [leader_told(5, leader=1, epoch=7)])
+    assert known is not None
+    same = with_change(known, [metadata_pb2.WatchMetadataResponse(version=6, cluster_id="c")])
+    again = with_change(known, [leader_told(6, leader=1, epoch=7)])
+    assert same is not None
+    assert again is not None
+    assert same.topics["a"] is known.topics["a"] is again.topics["a"]
