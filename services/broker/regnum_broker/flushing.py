@@ -49,6 +49,8 @@ class LogFlusher:
         while noted:
             self._due.set(*noted.popleft())
         due = self._due.take(self._clock.wall_ms(), count_max=len(self._due))
+        if due:
+            self._storage.flush_put_off()
         async for part in slices(due, FLUSHED_AT_ONCE):
             replicas = directory.replicas
             await self._storage.flush([replicas[key] for key in part if key in replicas])

@@ -182,6 +182,11 @@ class Storage:
         with contextlib.suppress(CorruptLogError, UnknownReplicaError):
             await self._beside_until(result)
 
+    def flush_put_off(self) -> None:
+        """Try again what could not be flushed for want of a descriptor, and is waited for."""
+        if not self._closing:
+            self._commit.again()
+
     def _put_off(self) -> None:
         """On a thread that flushes: have the loop look at ``LogDirectory.unflushed``."""
         self._finished.append(_Finished(None, None, None, _nothing))

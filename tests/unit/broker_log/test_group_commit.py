@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from regnum_broker.flushing import LogFlusher
-from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, ResourceExhaustedError
+from regnum_broker.log.errors import CorruptLogError, DirectoryFailedError, ResourceExhaustedError, UnknownReplicaError
 from regnum_broker.storage import FLUSH_BYTES_WAITING_MAX
 from regnum_broker.writing.group_commit import GroupCommit
 from regnum_model.configs import ReplicaSettings
@@ -119,6 +119,30 @@ async def test_without_a_descriptor_an_append_waits_until_there_is_one(tmp_path:
         await flusher.look()
         await asyncio.wait_for(waiting, 20)
         assert leader.partition(FLUSHED).log.log_end_offset == 1
+
+
+async def test_who_waits_for_a_descriptor_is_told_when_the_replica_is_deleted_and_its_bytes_count_no_more(
+    tmp_path: Path,
+) -> None:
+    clock, disk = FakeClock(), ForgetfulDisk()
+    async with LeadingReplicas(tmp_path, clock=clock, disk=disk) as leader:
+        leader.files.wall_ms = clock.wall_ms()
+        flusher = LogFlusher(storage=leader.storage, clock=clock)
+        for number in (FLUSHED, OTHER):
+            leader.replicas.configure(leader.partition(number), ReplicaSettings(flush_messages=1))
+        log, epoch = leader.partition(FLUSHED).log, leader.leadership(FLUSHED).state.leader_epoch
+        disk.fail_folders = errno.EMFILE
+        waiting = await leader.storage.write_later(
+            lambda: log.append_as_leader([batch_of(b"a")], leader_epoch=epoch), size_bytes=FLUSH_BYTES_WAITING_MAX + 1
+        )
+        await asyncio.wait_for(leader.storage.unflushed.wait(), 20)
+        disk.fail_folders = None
+        await leader.storage.delete([leader.partition(FLUSHED).key])
+        clock.skip(1.0)
+        await flusher.look()
+        with pytest.raises(UnknownReplicaError):
+            await asyncio.wait_for(waiting, 20)
+        await leader.append(OTHER)
 
 
 async def test_a_file_that_was_removed_is_its_partitions_trouble(tmp_path: Path) -> None:

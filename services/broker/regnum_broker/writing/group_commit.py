@@ -5,8 +5,8 @@ that is written to without end does not keep the others waiting.
 
 Algorithm: who waits names the logs. A log that nobody flushes gets a turn on one of a few threads; who comes while it
 is being flushed waits for its next turn, which is behind those of the others that wait. When there is no descriptor for
-it, who is patient waits on: the log is noted to be flushed later (``LogDirectory.unflushed``), and that is a turn as
-any other.
+it, who is patient waits on: the log is noted to be flushed later (``LogDirectory.unflushed``), and when that time has
+come all that were put off have another turn (``again``): some may have been deleted meanwhile, and are noted no more.
 """
 
 import threading
@@ -99,6 +99,13 @@ class GroupCommit:
                 if log not in self._turns:
                     self._turns.add(log)
                     self._give_turn(log)
+
+    def again(self) -> None:
+        """Give those a turn that were put off, also if the directory knows them no more: what was deleted says so."""
+        with self._lock:
+            for log in self._waiting.keys() - self._turns:
+                self._turns.add(log)
+                self._give_turn(log)
 
     def close(self) -> None:
         """Wait for what is under way; who still waits for a descriptor waits for ever. Nobody may come any more."""
