@@ -71,8 +71,14 @@ ALL: Final = (
         what="topics created until every broker knows all leaders, and deleted until their directories are gone",
         measure=storm,
         shape=Shape(topics=500, partitions=4),
-        options=(*_CLUSTER, *_TOPICS, "rate"),
-        headline=("create_all_leaders_on_all_brokers_s", "delete_s"),
+        options=(*_CLUSTER, *_TOPICS, "rate", "quota", "kill", "in_flight", "affected"),
+        headline=(
+            "create_all_leaders_on_all_brokers_s",
+            "delete_s",
+            "queue_wait_p99_ms",
+            "from_kill_s",
+            "storm_from_kill_s",
+        ),
     ),
     Benchmark(
         name="outage",

@@ -55,6 +55,8 @@ _HELP: Final = {
     "with_controller": "1: the controller is killed at the same moment",
     "batch": "topics, or admissions, in one call",
     "rate": "calls (of reassignment: records) offered in a second; 0: the next when the last is answered",
+    "quota": "of storm: partitions a second that callers who ignore throttle times may create; 0: no quota",
+    "kill": "of storm with a quota: 1: a broker is killed in the middle, and beside that on a quiet cluster",
     "kills": "kills of a leader under load",
     "loaded": "partitions that are written to, of a topic of their own",
     "interval_ms": "between two records of one partition, milliseconds",

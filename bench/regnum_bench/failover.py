@@ -62,7 +62,7 @@ async def _once(cluster: Stand, notes: list[str]) -> Round:
     async with cluster.watched("failover") as cpu:
         kill = await cluster.kill(f"broker-{VICTIM}", *too)
         named_s = await cluster.next_controller(epoch, deadline) if too else kill.at_s
-        known = await cluster.look.until_right(cluster.brokers, names, _moved, deadline)
+        known = await cluster.look.until_right(cluster.brokers, names, moved, deadline)
     from_kill_s = known.at_s - kill.at_s
     run.progress.detail(f"every broker knows after {from_kill_s:.3f} s")
     figures = {"from_kill_s": from_kill_s, "leaders_moved": float(len(led)), "looked_s": known.looked_s}
@@ -80,7 +80,8 @@ def _dead_elections(cluster: Stand) -> tuple[str, ...]:
     return tuple(row.name for row in rows if row.role is Role.ELECTION and row.state is ProcessState.EXITED)
 
 
-def _moved(topic: types_pb2.TopicState) -> bool:
+def moved(topic: types_pb2.TopicState) -> bool:
+    """Whether others lead whatever the victim led."""
     return all(state.leader not in {-1, VICTIM} for state in topic.partitions)
 
 

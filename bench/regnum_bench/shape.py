@@ -40,6 +40,10 @@ class Shape:
     """Topics in one call; admissions in one call of ``admit``."""
     rate: float = 0.0
     """Calls offered in a second. 0: the next one when the last is answered. ``reassignment``: records in a second."""
+    quota: float = 0.0
+    """``storm``: partitions a second that its callers may create together; they ignore throttle times. 0: no quota."""
+    kill: int = 0
+    """``storm`` with a quota: 1 kills a broker in the middle, and on a quiet cluster beside that."""
     kills: int = 5
     """``outage``: kills of a leader under load, in each pass."""
     loaded: int = 12
@@ -120,7 +124,18 @@ class Shape:
 
 
 _MAY_BE_NONE: Final = frozenset(
-    {"affected", "batch_grows_to", "with_controller", "rate", "warm_up", "settle_s", "metadata", "throttle_mb_s"}
+    {
+        "affected",
+        "batch_grows_to",
+        "with_controller",
+        "rate",
+        "quota",
+        "kill",
+        "warm_up",
+        "settle_s",
+        "metadata",
+        "throttle_mb_s",
+    }
 )
 
 

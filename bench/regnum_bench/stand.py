@@ -208,10 +208,13 @@ class Stand:
 
 
 @asynccontextmanager
-async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S) -> AsyncIterator[Stand]:
+async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S, quotas: int = 0) -> AsyncIterator[Stand]:
     """Start a cluster of the shape; ends it without care, since nothing of it is kept.
 
-    ``balance_s``: how often leaders go back to preferred replicas.
+    Args:
+        run: what to measure, and where.
+        balance_s: how often leaders go back to preferred replicas.
+        quotas: quota processes.
     """
     shape = run.shape
     run.progress.step(f"starting {shape.brokers} brokers on {shape.coordination}")
@@ -228,6 +231,7 @@ async def stand(run: Run, *, balance_s: float = BALANCE_INTERVAL_S) -> AsyncIter
         brokers=shape.brokers,
         elections=shape.elections,
         metadata=shape.metadata,
+        quotas=quotas,
         coordination=shape.coordination,
         report=run.progress.detail,
         extra=extra,

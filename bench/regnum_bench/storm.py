@@ -13,6 +13,8 @@ from regnum_local.plan import Role
 from regnum_service.errors import RegnumError
 
 from regnum_bench.figures import Round
+from regnum_bench.quota_storm import quota_storm
+from regnum_bench.shape import ShapeError
 from regnum_bench.stand import Measured, Run, Stand, create_some, new_topics, stand
 from regnum_bench.waiting import Deadline, MeasureError
 
@@ -25,6 +27,10 @@ OPEN_RECORDS = 2_000
 
 async def storm(run: Run) -> Measured:
     """Figures of each repetition, in seconds."""
+    if run.shape.quota:
+        return await quota_storm(run)
+    if run.shape.kill:
+        raise ShapeError("--kill kills a broker while a storm is refused: give --quota too")
     rounds: list[Round] = []
     async with stand(run) as cluster:
         for number in range(run.shape.warm_up + run.shape.repetitions):

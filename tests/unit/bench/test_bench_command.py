@@ -24,6 +24,8 @@ def _signals() -> Iterator[None]:
         ("failover", "--with-controller", "1", "--elections", "1"),
         ("succession", "--elections", "1"),
         ("storm", "--beside", "peer {topic}"),
+        ("storm", "--kill", "1"),
+        ("storm", "--quota", "5", "--kill", "1", "--brokers", "2", "--replication-factor", "2"),
         ("reassignment", "--brokers", "3"),
         ("reassignment", "--rate", "0"),
         ("reassignment", "--size-mb", "0.5"),
