@@ -12,6 +12,7 @@ from regnum_records.record import NewRecord
 from regnum_service.errors import ExitStatus
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.group_members import write
 from regnum_testing.waiting import within
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -68,6 +69,23 @@ async def test_a_group_commits_what_was_printed_and_goes_on_there(cluster: FakeC
     printed = [*first.out.splitlines(), *second.out.splitlines()]
     assert sorted(printed) == sorted(f"{partition}.{number}" for partition in range(2) for number in range(10))
     assert cluster.groups.members("g") == set(), "it left"
+
+
+async def test_a_member_reads_all_topics_that_match_alone_or_in_a_group(
+    cluster: FakeCluster, regnum: CommandHere
+) -> None:
+    cluster.create("t-2", partitions=1)
+    write(cluster, 0, 5, topic="t-2")
+    cluster.create("other")
+    write(cluster, 0, 5, topic="other")
+    for group in ([], ["--group", "g"]):
+        done = await regnum("consume", "t(-[0-9])?", "--topics-matching", *group, "-n", "25", "--timeout", "30")
+        assert (done.status, len(done.out.splitlines())) == (0, 25), done.err
+    assert cluster.groups.offset("g", "t-2", 0) == 5
+    refused = await regnum("consume", "t(", "--topics-matching", "--group", "g")
+    assert refused.status != 0
+    assert "no pattern of topics" in refused.err
+    assert (await regnum("consume", "t.*", "--topics-matching", "-p", "0")).status == ExitStatus.WRONG_USE
 
 
 async def test_what_no_group_can_do_is_said_before_anything_is_read(cluster: FakeCluster, regnum: CommandHere) -> None:

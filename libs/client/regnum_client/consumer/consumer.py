@@ -10,21 +10,17 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
-from regnum.types.v1 import errors_pb2
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.groups.views import CommittedOffset
-from regnum_client.cluster.metadata import check_topic
 from regnum_client.consumer.batches import RecordBatch
-from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.groups.gate import Gate
 from regnum_client.consumer.groups.listener import RebalanceListener
-from regnum_client.consumer.groups.session import GroupPlace, GroupSession, ToCommit, assigned_by_group, no_group
-from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, Start
-from regnum_client.consumer.session import ConsumerSession
+from regnum_client.consumer.groups.session import GroupPlace, GroupSession, ToCommit, no_group
 from regnum_client.consumer.settings import ConsumerSettings
+from regnum_client.consumer.subscribing import SubscribingConsumer
 from regnum_client.records import ConsumedRecord, TopicPartition
 
 RECORDS_PER_TURN: Final = 500
@@ -35,7 +31,7 @@ RECORDS_PER_READ: Final = 5_000
 """Records that one read returns at most."""
 
 
-class Consumer(ConsumerSession):
+class Consumer(SubscribingConsumer):
     """Reads partitions: those it is told, or its share of what a group reads. One event loop, one reader at a time.
 
     Each record of a partition comes once and in order, whatever happens to its leader, from the offset where reading
@@ -117,76 +113,6 @@ class Consumer(ConsumerSession):
             if self._topics:
                 await self.subscribe(*self._topics)
             undo.pop_all()
-
-    async def assign(
-        self, topic: str, *, partitions: Iterable[int] | None = None, start: Start = EARLIEST
-    ) -> tuple[TopicPartition, ...]:
-        """Add partitions of a topic (all of them by default), to be read from ``start`` on.
-
-        Raises UNKNOWN_TOPIC_OR_PARTITION for a topic or partition that does not exist.
-        """
-        metadata, fetcher = self._open()
-        if self._group is not None and self._group.is_member:
-            raise assigned_by_group()
-        view = await metadata.topic(topic, timeout_s=self._settings.topic_wait_s)
-        numbers = sorted(view.partitions) if partitions is None else list(partitions)
-        if any(number not in view.partitions for number in numbers):
-            # It may have been added since.
-            view = (await metadata.topics([topic], timeout_s=self._settings.topic_wait_s)).get(topic, view)
-        for number in numbers:
-            if number not in view.partitions:
-                raise _no_partition_error(topic, number, len(view.partitions))
-        chosen = tuple(TopicPartition(topic, number) for number in numbers)
-        offsets: Mapping[TopicPartition, int]
-        if start == EARLIEST:
-            offsets = await self.beginning_offsets(chosen)
-        elif start == LATEST:
-            offsets = await self.end_offsets(chosen)
-        elif isinstance(start, AtTime):
-            found = await self.offsets_for_times(dict.fromkeys(chosen, start.timestamp_ms))
-            ends = await self.end_offsets(one for one, offset in found.items() if offset is None)
-            offsets = {one: ends[one] if offset is None else offset for one, offset in found.items()}
-        else:
-            offsets = dict.fromkeys(chosen, int(start))
-        for partition in chosen:
-            fetcher.unassign(partition)
-            fetcher.assign(Cursor(partition, view.topic_id, offsets[partition]))
-        return chosen
-
-    async def subscribe(self, *topics: str, start: Start = EARLIEST) -> tuple[TopicPartition, ...]:
-        """Read all partitions of topics, those that are added later from their beginning (within a minute).
-
-        One that is removed is left out from then on, with what was fetched of it and not read. Raises as ``assign``.
-        Without a group, every consumer that subscribes reads everything, from ``start`` on. With one, these topics take
-        the place of those before, the group assigns partitions of them when the caller reads, ``start`` says nothing,
-        and nothing is returned; topics that do not exist yet are waited for.
-        """
-        if self._group is not None:
-            self._open()
-            if not self._group.is_member and self.assignment:
-                raise RegnumError(
-                    errors_pb2.ERROR_CODE_INVALID_REQUEST,
-                    "this consumer has partitions assigned; unassign() them before it joins its group",
-                )
-            for topic in topics:
-                check_topic(topic)
-            self._group.subscribe(topics)
-            return ()
-        chosen: list[TopicPartition] = []
-        for topic in topics:
-            assigned = await self.assign(topic, start=start)
-            view = self._open()[0].view.topics.get(topic)
-            if view is not None:
-                self._subscriptions.add(topic, view.topic_id, (one.partition for one in assigned))
-            chosen.extend(assigned)
-        self._follow_topics()
-        return tuple(chosen)
-
-    def unassign(self, partition: TopicPartition) -> None:
-        """Stop reading a partition; nothing happens when it is not assigned."""
-        if self._group is not None and self._group.is_member:
-            raise assigned_by_group()
-        self._open()[1].unassign(partition)
 
     async def commit(self, offsets: ToCommit | None = None) -> None:
         """Record how far the group has come: in all partitions behind what was handed out, or where ``offsets`` say.
@@ -324,11 +250,3 @@ class Consumer(ConsumerSession):
             return None
         self._group.gate.enter()
         return self._group.gate
-
-
-def _no_partition_error(topic: str, number: int, partitions: int) -> RegnumError:
-    return RegnumError(
-        errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION,
-        f"topic {topic!r} has no partition {number}; it has 0 to {partitions - 1}",
-        metadata={"topic": topic, "partition": str(number)},
-    )

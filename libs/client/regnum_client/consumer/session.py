@@ -20,7 +20,8 @@ from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.groups.session import GroupPlace, GroupSession, check
 from regnum_client.consumer.reader import Reader
 from regnum_client.consumer.settings import ConsumerSettings
-from regnum_client.consumer.subscriptions import Subscriptions
+from regnum_client.consumer.topics.following import FollowedPattern
+from regnum_client.consumer.topics.subscriptions import Subscriptions
 from regnum_client.errors import ClientClosedError
 from regnum_client.records import TopicPartition
 
@@ -53,6 +54,7 @@ class ConsumerSession:
         self._subscriptions: Final = Subscriptions()
         self._place: Final = group
         self._group: GroupSession | None = None
+        self._followed: FollowedPattern | None = None
 
     async def start(self) -> None:
         """Find the cluster. Raises RegnumError when no broker answers within ``topic_wait_s``."""
@@ -116,6 +118,8 @@ class ConsumerSession:
         call for records: whether the caller is done with what that call handed out, nobody knows. ``commit()`` says so.
         """
         try:
+            if self._followed is not None:
+                await self._followed.stop()
             if self._group is not None:
                 # What hears of partitions that go may commit.
                 await self._group.close()

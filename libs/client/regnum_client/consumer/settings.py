@@ -32,6 +32,8 @@ class ConsumerSettings:
     """Deadline of one call, on top of ``fetch_wait_ms``."""
     topic_wait_s: float = 5.0
     """How long ``assign`` waits for a topic that the brokers do not know yet, and ``start`` for a broker."""
+    topics_refresh_s: float = 30.0
+    """How often a consumer that reads the topics of a pattern asks which there are (Kafka: metadata.max.age.ms)."""
     offsets_timeout_s: float = 30.0
     """How long the search for first and last offsets may take, changes of leader included."""
 

@@ -159,6 +159,13 @@ def consume(
             "--from, begin or end, is where it begins.",
         ),
     ] = None,
+    matching: Annotated[
+        bool,
+        typer.Option(
+            "--topics-matching",
+            help="TOPIC is a regular expression: read all topics whose whole names match, later ones too.",
+        ),
+    ] = False,
     rack: Annotated[
         str,
         typer.Option(
@@ -194,6 +201,8 @@ def consume(
     """
     if group is not None and (partition or until is not None or until_end):
         raise wrong_use("--group says which partitions are read, and for ever: leave --partition and --until out")
+    if matching and (partition or until is not None or until_end):
+        raise wrong_use("--topics-matching reads whole topics, and for ever: leave --partition and --until out")
     wanted_end = _end_of(until, until_end=until_end, follow=follow)
     if form is not None and (output is not Output.TABLE or key_separator is not None):
         raise wrong_use("--format says all about the form; leave -o and --key-separator out")
@@ -230,6 +239,7 @@ def consume(
             bootstrap=bootstrap,
             partitions=partition,
             group=group,
+            matching=matching,
             rack=rack,
             start=begin,
             until=end,

@@ -26,6 +26,7 @@ async def print_records(
     bootstrap: str | None,
     partitions: Sequence[int] | None,
     group: str | None,
+    matching: bool,
     start: Start,
     until: Start | None,
     rack: str,
@@ -47,11 +48,15 @@ async def print_records(
         async with Consumer(
             bootstrap,
             client_id="regnum-consume",
-            topics=() if group is None else (topic,),
+            topics=() if group is None or matching else (topic,),
             group_id=group,
             settings=ConsumerSettings(enable_auto_commit=False, auto_offset_reset=begins, client_rack=rack),
         ) as consumer:
-            span = await _span(consumer, topic, partitions, start, until, grouped=group is not None)
+            if matching:
+                await consumer.subscribe(pattern=topic, start=start)
+                span = Span(not_before_ms=start.timestamp_ms if isinstance(start, AtTime) else None)
+            else:
+                span = await _span(consumer, topic, partitions, start, until, grouped=group is not None)
             printer = RecordPrinter(
                 output, key_separator=key_separator, render=None if template is None else template.render
             )

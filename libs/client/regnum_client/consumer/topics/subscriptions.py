@@ -22,6 +22,22 @@ class Subscriptions:
         """A topic in this life of it, with partitions that are read already."""
         self._topics[topic] = (topic_id, set(partitions))
 
+    def drop(self, topic: str, fetcher: Fetcher) -> None:
+        """Read a topic no more; nothing happens when it is not subscribed to."""
+        _, known = self._topics.pop(topic, (None, ()))
+        for number in known:
+            fetcher.unassign(TopicPartition(topic, number))
+
+    def id_of(self, topic: str) -> TopicId | None:
+        """In which life of it a topic is read; None: it is not."""
+        found = self._topics.get(topic)
+        return None if found is None else found[0]
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Their names."""
+        return frozenset(self._topics)
+
     def follow(self, view: ClusterView, fetcher: Fetcher) -> None:
         """There may be news of topics: take partitions up that were added, and let go of those that were removed."""
         for topic, (id, known) in self._topics.items():

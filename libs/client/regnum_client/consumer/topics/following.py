@@ -1,0 +1,102 @@
+"""All topics whose names match a pattern, as they come and go."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from regnum_model.ids import TopicId
+from regnum_service.clock import Clock
+from regnum_service.errors import RegnumError
+
+from regnum_client.cluster.metadata import Metadata
+from regnum_client.consumer.topics.patterns import TopicPattern
+
+_LOG: Final = logging.getLogger("regnum_client")
+
+ON_LOOP_MAX: Final = 200
+"""Names that are matched without a thread (safety rule S22); those that were looked at before count no more."""
+KNOWN_MAX: Final = 200_000
+"""Names of which it is kept whether they match; then they are looked at anew."""
+
+
+class FollowedPattern:
+    """Of one consumer. Asks for all topics again and again: nothing says which are new."""
+
+    def __init__(
+        self,
+        pattern: TopicPattern,
+        *,
+        metadata: Metadata,
+        clock: Clock,
+        every_s: float,
+        timeout_s: float,
+        changed: Callable[[frozenset[str]], Awaitable[None]],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Only assigns.
+
+        Args:
+            pattern: of names.
+            metadata: says what topics there are.
+            clock: source of time.
+            every_s: pause between two looks.
+            timeout_s: how long brokers may take to say so.
+            changed: takes the names whenever they are others.
+            failed: hears of a defect.
+        """
+        self._pattern: Final = pattern
+        self._metadata: Final = metadata
+        self._clock: Final = clock
+        self._every_s: Final = every_s
+        self._timeout_s: Final = timeout_s
+        self._changed: Final = changed
+        self._failed: Final = failed
+        self._known: dict[str, bool] = {}
+        self._names: dict[str, TopicId] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def has_found(self) -> bool:
+        """Whether it has looked."""
+        return self._names is not None
+
+    async def start(self) -> None:
+        """Look once, and go on in the background. Raises RegnumError when no broker answers."""
+        await self._look()
+        self._task = asyncio.create_task(self._run(), name="topics of a pattern")
+        self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Look no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._clock.sleep(self._every_s)
+            try:
+                await self._look()
+            except RegnumError as error:
+                _LOG.warning("topics of %s are not known now: %s", self._pattern.text, error.message)
+
+    async def _look(self) -> None:
+        topics = (await self._metadata.all_topics(timeout_s=self._timeout_s)).topics
+        if len(self._known) > KNOWN_MAX:
+            self._known = {}
+        new = [name for name in topics if name not in self._known]
+        among = self._pattern.among
+        matching = among(new) if len(new) <= ON_LOOP_MAX else await asyncio.to_thread(among, new)
+        self._known.update((name, name in matching) for name in new)
+        found = {name: topics[name].topic_id for name in topics if self._known[name]}
+        if found != self._names:
+            await self._changed(frozenset(found))
+            self._names = found
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)

@@ -1,0 +1,76 @@
+"""Consumers that read all topics of a pattern: new ones come, deleted ones go, alone and in a group."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from regnum.types.v1 import errors_pb2
+from regnum_client import Consumer, ConsumerSettings
+from regnum_service.errors import RegnumError
+from regnum_testing.fake_cluster import FakeCluster
+from regnum_testing.group_members import Reading, member, until
+from regnum_testing.waiting import within
+
+SETTINGS = ConsumerSettings(topics_refresh_s=0.1, fetch_wait_ms=50)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as running:
+        for topic in ("orders-eu", "orders-us", "invoices"):
+            running.create(topic, partitions=2)
+        yield running
+
+
+def read_of(consumer: Consumer) -> set[str]:
+    return {one.topic for one in consumer.assignment}
+
+
+async def test_all_topics_that_match_are_read_new_ones_too_and_deleted_ones_no_more(cluster: FakeCluster) -> None:
+    async with Consumer(cluster.bootstrap, settings=SETTINGS) as consumer:
+        assigned = await consumer.subscribe(pattern="orders-.*")
+        assert {one.topic for one in assigned} == read_of(consumer) == {"orders-eu", "orders-us"}
+        assert len(assigned) == 4
+        cluster.create("orders-jp", partitions=1)
+        cluster.create("reorders-jp", partitions=1)
+        await until(lambda: read_of(consumer) == {"orders-eu", "orders-us", "orders-jp"}, "a new one is read")
+        cluster.delete("orders-us")
+        await until(lambda: read_of(consumer) == {"orders-eu", "orders-jp"}, "one that is gone is not")
+
+
+async def test_members_of_a_group_share_the_topics_of_a_pattern_as_they_come_and_go(cluster: FakeCluster) -> None:
+    settings = {"topics_refresh_s": 0.1}
+    async with member(cluster, topics=(), **settings) as first, member(cluster, topics=(), **settings) as second:
+        for consumer in (first, second):
+            assert await consumer.subscribe(pattern="orders-(eu|us|jp)") == ()
+        one, two = Reading(first), Reading(second)
+        await until(lambda: len(one.has) == len(two.has) == 2, "they share")
+        assert {part.topic for part in one.has | two.has} == {"orders-eu", "orders-us"}
+        cluster.create("orders-jp", partitions=2)
+        await until(lambda: len(one.has | two.has) == 6 and len(one.has) == 3, "what came is shared, too")
+        cluster.delete("orders-eu")
+        await until(
+            lambda: {part.topic for part in one.has | two.has} == {"orders-us", "orders-jp"}, "what went is gone"
+        )
+        await one.stop()
+        await two.stop()
+
+
+async def test_a_pattern_under_which_nothing_is_yet_waits_for_topics(cluster: FakeCluster) -> None:
+    async with member(cluster, topics=(), topics_refresh_s=0.1) as consumer:
+        await consumer.subscribe(pattern="later-.*")
+        reading = Reading(consumer)
+        cluster.create("later-1", partitions=3)
+        await until(lambda: len(reading.has) == 3, "it came")
+        await reading.stop()
+
+
+async def test_what_is_no_pattern_or_comes_with_topics_is_refused_and_changes_nothing(cluster: FakeCluster) -> None:
+    async with Consumer(cluster.bootstrap, settings=SETTINGS) as consumer:
+        await consumer.subscribe(pattern="orders-eu")
+        for topics, pattern in (((), "(a"), (("invoices",), "orders-.*"), ((), "")):
+            with pytest.raises(RegnumError) as refused:
+                await within(consumer.subscribe(*topics, pattern=pattern))
+            assert refused.value.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+        assert read_of(consumer) == {"orders-eu"}
+        cluster.delete("orders-eu")
+        await until(lambda: not read_of(consumer), "the pattern is followed as before")
