@@ -32,9 +32,8 @@ Grafana (`deploy/grafana`) use them.
 shows rates and percentiles; here are counters and histograms, of which Prometheus makes them: `rate(x_total[1m])`,
 `histogram_quantile(0.99, sum by (le) (rate(x_bucket[1m])))`.
 
-A label has few values, all of them known to the code, or a bounded number: of brokers only those are there that have
-something to show, at most 100. Partitions, users and client ids are no labels: `regnum status` and `regnum quotas` name
-them.
+A label has few values, all of them known to the code, or a bounded number: [operations.md](operations.md#metrics) has
+the bounds. Partitions are no labels: `regnum status` names those that are in trouble.
 """
 
 TITLES: Final = {

@@ -6,10 +6,9 @@ Code takes the module of its service, ``from regnum_telemetry.instruments import
 record what another service shows.
 
 Labels are of bounded size: kinds of things that the code knows; ids of brokers, of which only those that have something
-to show are shown, and at most ``regnum_telemetry.metrics.SERIES_MAX``; and names of topics, as many as a setting says
-; users and client ids, of the buckets of quotas that were used last, as many as a setting
-of the quota process says. Partitions are never labels: whoever wants to know *which*
-partition asks `regnum status`.
+to show are shown, and at most ``regnum_telemetry.metrics.SERIES_MAX``; names of topics that have a place, and users and
+client ids of the buckets of quotas that were used last, as many of each as a setting says. Partitions are never labels:
+whoever wants to know *which* partition asks `regnum status`.
 """
 
 from collections.abc import Mapping
