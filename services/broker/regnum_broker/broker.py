@@ -379,15 +379,7 @@ class Broker:
         watch = RetentionWatch(replicas=replicas, storage=storage, mover=mover, clock=clock)
         supervisor.start("log starts", mover.run())
         supervisor.start("retention", watch.run())
-        keys_max = self._settings.log_cleaner_dedupe_buffer_bytes // BYTES_FOR_KEY
-        cleaner = LogCleaner(
-            replicas=replicas,
-            storage=storage,
-            keys_max=keys_max,
-            clock=clock,
-            chance=random.SystemRandom(),
-            metrics=self._metrics,
-        )
+        cleaner = _cleaner(self._settings, replicas, storage, clock, self._metrics)
         supervisor.start("log cleaner", cleaner.run())
         supervisor.start("log flusher", LogFlusher(storage=storage, clock=clock).run())
         return mover, fetchers
@@ -555,6 +547,18 @@ def _metadata_services(cache: MetadataCache, leaders: CurrentLeaders, clock: Clo
             servicer=ImageServicer(lambda: cache.held, cache.digest, clock),
             add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
         ),
+    )
+
+
+def _cleaner(settings: Settings, replicas: Replicas, storage: Storage, clock: Clock, metrics: Metrics) -> LogCleaner:
+    """What compacts logs."""
+    return LogCleaner(
+        replicas=replicas,
+        storage=storage,
+        keys_max=settings.log_cleaner_dedupe_buffer_bytes // BYTES_FOR_KEY,
+        clock=clock,
+        chance=random.SystemRandom(),
+        metrics=metrics,
     )
 
 
