@@ -39,7 +39,7 @@ BATCH = build_batch([NewRecord(key=None, value=os.urandom(MIB))], timestamp_ms=1
 MEMORY_PER_HELD = 3.0
 """Bytes of the process for each byte that is counted: the message as it came, as it was parsed, as it is written."""
 MEMORY_BESIDE = 300 * MIB
-"""Messages that are just being read (64, each up to three times), and connections and calls themselves (0.1 MiB each)."""
+"""Messages that are just being read (64, each up to three times), and connections and calls (0.1 MiB each)."""
 
 Stub = log_pb2_grpc.LogServiceStub
 

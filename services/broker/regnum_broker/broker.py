@@ -550,7 +550,9 @@ def _metadata_services(cache: MetadataCache, leaders: CurrentLeaders, clock: Clo
     )
 
 
-def _cleaner(settings: Settings, replicas: Replicas, storage: Storage, clock: Clock, metrics: Metrics) -> LogCleaner:
+def _cleaner(
+    settings: BrokerSettings, replicas: Replicas, storage: Storage, clock: Clock, metrics: Metrics
+) -> LogCleaner:
     """What compacts logs."""
     return LogCleaner(
         replicas=replicas,
