@@ -69,6 +69,35 @@ async def test_records_go_while_the_answer_to_those_before_them_takes_long() -> 
         assert cluster.values("orders", 0) == [b"known", b"1", b"2", b"3"]
 
 
+async def test_calls_that_wait_for_far_replicas_do_not_hold_up_other_partitions_of_their_leader() -> None:
+    """Five calls to a leader at once, of which each takes as long as the way to a follower: others waited for one."""
+    partitions = 12
+    async with FakeCluster() as cluster:
+        cluster.create("orders", partitions=partitions)
+        for partition in range(partitions):
+            cluster.partitions["orders", partition].leader = 1
+        async with Producer(cluster.bootstrap, settings=ProducerSettings(linger_ms=0)) as producer:
+            await within(await producer.send("orders", b"known", partition=0))
+            gate = asyncio.Event()
+
+            async def held(_broker: object, _request: object) -> None:
+                await gate.wait()
+
+            cluster.before_produce = held
+            sent = []
+            for partition in range(partitions):
+                sent.append(await producer.send("orders", b"far", partition=partition))
+
+                async def under_way(count: int = 2 + partition) -> bool:
+                    return cluster.calls["Produce"] == count
+
+                await eventually(under_way)
+            gate.set()
+            for record in sent:
+                await within(record)
+        assert [cluster.values("orders", partition)[-1] for partition in range(partitions)] == [b"far"] * partitions
+
+
 class Broken(grpc.aio.AioRpcError):
     """How a stream ends that does not end well."""
 

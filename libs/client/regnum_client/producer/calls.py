@@ -43,7 +43,7 @@ class Item(NamedTuple):
 class ProduceCall:
     """A produce call under way."""
 
-    __slots__ = ("abandoned", "address", "causes", "incarnation", "items", "leader", "looked_s", "task")
+    __slots__ = ("abandoned", "address", "causes", "incarnation", "items", "leader", "looked_s", "sent_s", "task")
 
     def __init__(
         self, leader: BrokerId, incarnation: BrokerEpoch | None, address: Address, items: list[Item], *, sent_s: float
@@ -53,6 +53,7 @@ class ProduceCall:
         """Broker epoch of the leader, as far as it was known."""
         self.address: Final = address
         self.items: Final = items
+        self.sent_s: Final = sent_s
         self.looked_s = sent_s
         self.abandoned = False
         self.causes: dict[int, str] = {}

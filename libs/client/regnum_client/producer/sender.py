@@ -4,8 +4,9 @@ Goals: what ``lane`` decides, with few calls and short outages.
 
 Algorithm: one task turns whenever something happened: it gives up what is too old, and for every leader that may take
 another call gathers the next batch of each of its partitions into one call; ``departures`` knows which may go. Large
-batches go up to five at a time, and grow while they cannot; a smaller one stays open in the ``accumulator``, and takes
-records, until nothing of its partition is on its way. A partition whose leader failed goes on when metadata, asked for
+batches go up to five at a time, and grow while they cannot (a call that takes long, because replicas are far away,
+makes room for others); a smaller one stays open in the ``accumulator``, and takes records, until nothing of its
+partition is on its way. A partition whose leader failed goes on when metadata, asked for
 after the failure, shows another term; to the same term it is sent again after a pause that grows with the trouble; one
 batch alone to a leader that could not be reached.
 A call without an answer for half a second makes the sender look again, with other brokers than the one that is
@@ -15,7 +16,7 @@ slow) and its batches go on with the same numbers. Without numbers it takes all 
 
 import asyncio
 import random
-from collections import Counter
+from itertools import islice
 from typing import Final
 
 from regnum.broker.v1.log_pb2 import Acks
@@ -50,6 +51,10 @@ SLOW_S: Final = 0.5
 """A call without an answer for so long is looked at."""
 DOUBTED_S: Final = 1.0
 """When a leader has refused for so long, other brokers are asked who leads."""
+AGED_S: Final = 0.05
+"""A call that is under way for so long waits for replicas, and not for the leader's work: it makes room for others."""
+CALLS_MAX: Final = 32
+"""Calls under way to one leader, old and young; at 64 a leader reads no more of a stream."""
 EXPIRE_EVERY_S: Final = 0.1
 """How often batches are looked at whose time may be up."""
 IDLE_S: Final = 60.0
@@ -91,7 +96,8 @@ class Sender:
         self._deadlines: Final = Alarms()
         """When the time of their first batches is up, or before."""
         self._calls: dict[ProduceCall, None] = {}
-        self._calls_to: Counter[BrokerId] = Counter()
+        self._calls_to: dict[BrokerId, dict[ProduceCall, None]] = {}
+        """Calls under way, by leader, in the order in which they were sent."""
         self._unreachable: Final = UnreachableLeaders()
         self._expire_at_s = float("-inf")
         self._produce_calls: Final = ProduceCalls(
@@ -177,7 +183,7 @@ class Sender:
         size_bytes = 0
         free_s = float("inf")
         while line:
-            free_s = self._free_from_s(leader, view, size_bytes)
+            free_s = self._free_from_s(leader, view, size_bytes, now_s)
             if now_s < free_s:
                 break
             partition, route = next(iter(line.items()))
@@ -199,15 +205,21 @@ class Sender:
             self._departures.line_up(partition, route, leader)
         return items, free_s if now_s < free_s else float("inf")
 
-    def _free_from_s(self, leader: BrokerId, view: ClusterView, gathered_bytes: int) -> float:
+    def _free_from_s(self, leader: BrokerId, view: ClusterView, gathered_bytes: int, now_s: float) -> float:
         """When a leader takes a batch besides those gathered for it; infinity: when a call to it has ended."""
-        if self._calls_to[leader] >= self._in_flight_max or gathered_bytes >= CALL_BYTES_MAX:
+        calls = self._calls_to.get(leader, {})
+        if len(calls) >= CALLS_MAX or gathered_bytes >= CALL_BYTES_MAX:
             return float("inf")
+        if len(calls) >= self._in_flight_max:
+            # The one that makes room when it is old enough, unless another ends before.
+            youngest = next(islice(reversed(calls), self._in_flight_max - 1, None))
+            if now_s < youngest.sent_s + AGED_S:
+                return youngest.sent_s + AGED_S
         throttled_until_s = self.throttles.until_s(leader)
         out_of_reach_until_s = self._unreachable.pause_until_s(leader, view.incarnation_of(leader))
         if out_of_reach_until_s is None:
             return throttled_until_s
-        if gathered_bytes or self._calls_to[leader]:
+        if gathered_bytes or calls:
             return float("inf")
         return max(out_of_reach_until_s, throttled_until_s)
 
@@ -305,7 +317,7 @@ class Sender:
             for item in items:
                 item.batch.sent_unix_nano = tracing.now_unix_nano()
         self._calls[under_way] = None
-        self._calls_to[leader] += 1
+        self._calls_to.setdefault(leader, {})[under_way] = None
         under_way.task = asyncio.create_task(self._carry(under_way), name=f"produce-{leader}")
         under_way.task.add_done_callback(self._outcomes.task_ended)
 
@@ -334,7 +346,7 @@ class Sender:
                 self._settle(item, result.error_code, result.error_message, result.base_offset, cause)
         finally:
             del self._calls[under_way]
-            self._calls_to[under_way.leader] -= 1
+            del self._calls_to[under_way.leader][under_way]
             self._outcomes.wake()
 
     def _settle_all(self, items: list[Item], code: Code, message: str) -> None:
