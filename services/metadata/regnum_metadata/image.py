@@ -14,6 +14,7 @@ from typing import Final
 
 from immutables import Map
 from regnum.types.v1 import types_pb2
+from regnum_model.configs import MAX_BROKER_EPOCH
 from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.picture_line import PictureVersion
 
@@ -50,6 +51,8 @@ class Head:
     """Id of the cluster; empty while none is known."""
     max_broker_epoch: int = 0
     """Highest broker epoch among live brokers."""
+    inter_broker_protocol: int = MAX_BROKER_EPOCH
+    """``inter.broker.protocol.version``: below 2 each broker is told its own epoch in place of the highest."""
     brokers: tuple[types_pb2.Broker, ...] = ()
     """Live brokers, by id; in a change those that it names. Never changed in place."""
 

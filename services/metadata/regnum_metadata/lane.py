@@ -9,13 +9,14 @@ controller that it claims to know is looked for in the store.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import errors_pb2
+from regnum_model.configs import MAX_BROKER_EPOCH
 from regnum_model.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from regnum_model.nodes import Address
 from regnum_model.picture_line import NO_PICTURE, PictureVersion
@@ -23,7 +24,7 @@ from regnum_service.clock import Clock
 from regnum_service.errors import RegnumError, reason_of
 
 from regnum_metadata.delivery import BrokerStream, ByteBudget, Patience, deliver
-from regnum_metadata.payload import Payload
+from regnum_metadata.payload import Payload, for_one_broker
 
 RETRY_INTERVAL_S: Final = 0.1
 """Pause after the first failure in a row; it doubles with each."""
@@ -44,6 +45,13 @@ class Source(Protocol):
     @property
     def head(self) -> PictureVersion:
         """Version of what is sent now."""
+
+    @property
+    def inter_broker_protocol(self) -> int:
+        """How processes of the cluster talk to one another."""
+
+    def refused_as_stale(self) -> None:
+        """A broker refused what was made for an earlier life of its own."""
 
     def question(self) -> Payload:
         """Changes nothing; the answer says the broker's version."""
@@ -137,7 +145,7 @@ class BrokerLane:
     async def _send(self, payload: Payload) -> None:
         self._tried_under = payload.controller_epoch
         try:
-            response = await deliver(self._stream, payload.parts, self._budget, self._patience)
+            response = await deliver(self._stream, self._worded(payload), self._budget, self._patience)
         except RegnumError as error:
             # Whether it arrived is unknown, and whether anybody reads: that is asked first.
             self._unknown()
@@ -148,9 +156,16 @@ class BrokerLane:
                 await self._source.seen(ControllerEpoch(response.controller_epoch))
                 await self._pause("STALE_CONTROLLER_EPOCH", "the broker obeys a later controller")
             case errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
+                self._source.refused_as_stale()
                 await self._pause("STALE_BROKER_EPOCH", "the broker has registered anew; the controller will say so")
             case _:
                 await self._answered(payload, response)
+
+    def _worded(self, payload: Payload) -> Sequence[bytes]:
+        """Its messages, in the words of ``inter.broker.protocol.version`` as it is now."""
+        if self._source.inter_broker_protocol >= MAX_BROKER_EPOCH:
+            return payload.parts
+        return for_one_broker(payload.parts, self.receiver.epoch)
 
     def _unknown(self) -> None:
         self._position = None

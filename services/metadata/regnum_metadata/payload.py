@@ -21,7 +21,7 @@ from typing import Final
 
 from regnum.replication.v1 import control_pb2
 from regnum.types.v1 import types_pb2
-from regnum_model.ids import NO_EPOCH, NO_LEADER, ControllerEpoch
+from regnum_model.ids import NO_EPOCH, NO_LEADER, BrokerEpoch, ControllerEpoch
 from regnum_model.picture_line import News, PictureVersion
 
 from regnum_metadata.image import Image, TopicImage
@@ -227,6 +227,16 @@ def _made(topics: Iterable[TopicImage]) -> Generator[None, None, list[_Group]]:
     if members:
         groups.append(_Group(tuple(members), tuple(_joined(chunks)), size))
     return groups
+
+
+def for_one_broker(parts: Sequence[bytes], epoch: BrokerEpoch) -> Sequence[bytes]:
+    """The messages of a payload in the words of inter.broker.protocol.version 1: for one broker, by its epoch.
+
+    Of a field that stands in a message twice the last counts, so the first message is the shared one with a few bytes
+    behind it, and all others are the shared ones.
+    """
+    own = control_pb2.UpdateMetadataRequest(max_broker_epoch=-1, broker_epoch=epoch)
+    return (parts[0] + own.SerializeToString(), *parts[1:])
 
 
 def question(image: Image) -> Payload:

@@ -101,6 +101,8 @@ class Propagation:
         self._settling = asyncio.Lock()
         self._moved = asyncio.Condition()
         self._ownership_decisions = 0
+        self.stale_refusals = 0
+        """Changes that brokers refused as made for an earlier life of theirs."""
         self._log = structlog.get_logger("propagation")
 
     @property
@@ -330,6 +332,15 @@ class Propagation:
     def head(self) -> PictureVersion:
         """Version of the image."""
         return self._image.position
+
+    @property
+    def inter_broker_protocol(self) -> int:
+        """How processes of the cluster talk to one another."""
+        return self._image.head.inter_broker_protocol
+
+    def refused_as_stale(self) -> None:
+        """A broker refused what was made for an earlier life of its own."""
+        self.stale_refusals += 1
 
     def question(self) -> Payload:
         """Changes nothing; the answer says the broker's version."""

@@ -142,6 +142,16 @@ async def test_a_picture_from_before_the_registration_is_refused() -> None:
     assert await receiver.give(0, 5, top=11) == (5, NONE)
 
 
+@pytest.mark.parametrize(("meant_for", "taken"), [(10, False), (11, True), (12, True)])
+async def test_below_protocol_2_the_own_epoch_decides_whatever_the_highest_is(meant_for: int, taken: bool) -> None:
+    receiver = Receiver(broker_epoch=11)
+    request = control_pb2.UpdateMetadataRequest(
+        controller_epoch=1, to_version=5, parts=1, max_broker_epoch=-1, broker_epoch=meant_for, all_brokers=True
+    )
+    answer = (5, NONE) if taken else (0, errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH)
+    assert await receiver.hand(request) == answer
+
+
 async def test_parts_are_applied_together() -> None:
     receiver = Receiver()
     assert await receiver.give(0, 5, topic("a", (0, 1)), parts=2) is None

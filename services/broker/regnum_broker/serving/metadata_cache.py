@@ -151,8 +151,10 @@ class MetadataCache:
         except RegnumError as error:
             return error.code
         identity = self._fence.identity
-        if identity is not None and request.max_broker_epoch < identity.broker_epoch:
-            # Made before this broker registered (safety rule S18, defect D21).
+        meant_for = request.broker_epoch or request.max_broker_epoch
+        if identity is not None and meant_for < identity.broker_epoch:
+            # Made before this broker registered (safety rule S18, defect D21): by its own epoch, or by the highest of
+            # all, which are of one snapshot. A higher one is taken: the sender may hear of a registration first.
             return errors_pb2.ERROR_CODE_STALE_BROKER_EPOCH
         if not 1 <= request.parts <= PARTS_MAX or not _is_possible(request):
             return errors_pb2.ERROR_CODE_INVALID_REQUEST

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from regnum.propagation.v1 import propagation_pb2, propagation_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
+from regnum_model.configs import MAX_BROKER_EPOCH
 from regnum_model.ids import BrokerId, ControllerEpoch
 from regnum_model.picture_line import PictureVersion
 from regnum_service.errors import RegnumError
@@ -79,6 +80,10 @@ class PropagationServicer(propagation_pb2_grpc.PropagationServiceServicer):
             controller_epoch=propagation.image.controller_epoch,
             version=propagation.image.version,
             payload_serialisations=propagation.payload_serialisations,
+            bytes_serialised=sum(made.size_bytes for made in propagation.payloads_made.values()),
+            bytes_sent=propagation.payload_bytes_sent,
+            stale_refusals=propagation.stale_refusals,
+            inter_broker_protocol=propagation.inter_broker_protocol,
             brokers=[
                 propagation_pb2.BrokerLag(
                     broker_id=lane.receiver.id,
@@ -121,6 +126,7 @@ def _change(head: propagation_pb2.PublishChangesRequest, topics: Sequence[types_
             controller=head.controller,
             cluster_id=head.cluster_id,
             max_broker_epoch=head.max_broker_epoch,
+            inter_broker_protocol=head.inter_broker_protocol or MAX_BROKER_EPOCH,
             brokers=tuple(sorted(head.brokers, key=lambda broker: broker.id)),
         ),
         traceparent=head.traceparent,
