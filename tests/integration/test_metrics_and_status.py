@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import re
+import socket
 import sys
 import urllib.request
 from pathlib import Path
@@ -17,6 +19,7 @@ from regnum.types.v1 import events_pb2 as words
 from regnum_client import Admin, Producer
 from regnum_local.cluster import LocalCluster, ProcessRow
 from regnum_local.plan import Role
+from regnum_model.nodes import Address
 from regnum_telemetry.instruments import INSTRUMENTS, Kind
 from regnum_testing.under_load import until
 from regnum_testing.waiting import DEADLINE_S
@@ -125,6 +128,51 @@ async def test_a_cluster_says_how_it_is(tmp_path: Path) -> None:
         exit_status, document, _ = await status(tmp_path)
         assert (exit_status, document["controller"]) == (5, None)
         assert any("no controller answers" in problem for problem in document["problems"])
+
+
+def _scrape_until_gone(address: Address, pages: list[int]) -> None:
+    """Ask again and again until nobody listens; the sizes of pages that came, each of which must be whole."""
+    while True:
+        try:
+            with socket.create_connection((address.host, address.port), timeout=DEADLINE_S) as connection:
+                connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                answer = b""
+                while part := connection.recv(65_536):
+                    answer += part
+        except ConnectionRefusedError:
+            return
+        except ConnectionError:
+            continue
+        if answer:
+            head, _, body = answer.partition(b"\r\n\r\n")
+            (length,) = re.findall(rb"Content-Length: (\d+)", head)
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert len(body) == int(length)
+            pages.append(len(body))
+
+
+async def test_who_scrapes_while_processes_end_gets_a_whole_page_or_none(tmp_path: Path) -> None:
+    pages: dict[str, list[int]] = {}
+    async with LocalCluster(
+        tmp_path, brokers=1, elections=1, metadata=1, quotas=1, report=lambda _text: None
+    ) as cluster:
+        rows = [row for row in cluster.status() if row.pid is not None and "metrics" in row.addresses]
+        scraping = [
+            asyncio.create_task(
+                asyncio.to_thread(_scrape_until_gone, row.addresses["metrics"], pages.setdefault(row.name, []))
+            )
+            for row in rows
+        ]
+
+        async def all_scraped() -> bool:
+            return len(pages) == 4 and all(pages.values())
+
+        await until(all_scraped)
+    await asyncio.gather(*scraping)
+    logs = list(tmp_path.rglob("*.log"))
+    assert len(logs) >= 4
+    for log in logs:
+        assert "Traceback" not in log.read_text(encoding="utf-8", errors="replace"), log.name
 
 
 @pytest.mark.full
