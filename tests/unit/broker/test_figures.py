@@ -96,6 +96,12 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
         yield Told(leading, metrics)
 
 
+async def test_a_thousand_callers_cost_as_much_as_one(told: Told) -> None:
+    answers = await asyncio.gather(*(told.figures() for _ in range(1_000)))
+    # One for each half second that this took, however slow the machine.
+    assert len({id(answer) for answer in answers}) < 20
+
+
 async def test_a_broker_says_what_it_leads_and_what_that_takes(told: Told) -> None:
     told.leading.lead(0, epoch=1, isr=(LEADER,), min_insync=2)
     await told.leading.append(1, b"a", b"b")

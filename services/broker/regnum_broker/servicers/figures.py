@@ -19,6 +19,9 @@ from regnum_broker.replication.replicas import Replicas
 from regnum_broker.serving.metadata_cache import MetadataCache
 from regnum_broker.storage import Storage
 
+FRESH_S: Final = 0.5
+"""For so long an answer serves whoever asks."""
+
 LAG_WINDOW_S: Final = 60.0
 """How far back the worst lag of the loop is looked for."""
 
@@ -27,7 +30,10 @@ Context = Any
 
 
 class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
-    """Answers from what is in memory; what takes longer with what the broker hosts is added up on a thread."""
+    """Answers from what is in memory; what takes longer with what the broker hosts is added up on a thread.
+
+    Belongs to the event loop.
+    """
 
     def __init__(
         self,
@@ -55,15 +61,20 @@ class FiguresServicer(figures_pb2_grpc.FiguresServiceServicer):
         self._client_port: Final = client_port
         self._clock: Final = clock
         self._began_s: Final = clock.monotonic()
+        self._describing: Final = asyncio.Lock()
+        self._kept: tuple[float, figures_pb2.DescribeFiguresResponse] | None = None
 
     async def DescribeFigures(  # noqa: N802 - gRPC's name
         self,
         request: figures_pb2.DescribeFiguresRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
     ) -> figures_pb2.DescribeFiguresResponse:
-        """As of now."""
-        rates = self._rates.rates()
-        return await asyncio.to_thread(self._described, rates)
+        """As of now, or of a moment ago: a thousand callers cost as much as one."""
+        async with self._describing:
+            if self._kept is None or self._clock.monotonic() - self._kept[0] >= FRESH_S:
+                answer = await asyncio.to_thread(self._described, self._rates.rates())
+                self._kept = self._clock.monotonic(), answer
+            return self._kept[1]
 
     def _described(self, rates: Rates) -> figures_pb2.DescribeFiguresResponse:
         """On a thread, as those who read metrics."""
