@@ -26,6 +26,7 @@ class ReopenedDirectory:
         self.disk = disk
         self.open_files_max = 8
         self.reserve_bytes = 64 * 1024
+        self.index_cache_bytes = 1024 * 1024
         self._minted = 0
         self._directory: LogDirectory | None = None
 
@@ -45,6 +46,7 @@ class ReopenedDirectory:
             segment_bytes=self.segment_bytes,
             open_files_max=self.open_files_max,
             reserve_bytes=self.reserve_bytes,
+            index_cache_bytes=self.index_cache_bytes,
             disk=self.disk,
         )
         return self._directory
@@ -74,6 +76,16 @@ class ReopenedDirectory:
         """Stop cleanly, open, and the replica."""
         self.now.close()
         return self.open().replicas[KEY]
+
+    def kill_and_open_all(self) -> LogDirectory:
+        """Kill and open."""
+        self.kill()
+        return self.open()
+
+    def stop_and_open_all(self) -> LogDirectory:
+        """Stop cleanly and open."""
+        self.now.close()
+        return self.open()
 
     def lose_power_and_open(self) -> ReplicaLog:
         """As a kill, and the machine starts anew."""

@@ -480,6 +480,7 @@ def _opened(settings: BrokerSettings, clock: Clock) -> LogDirectory:
         wall_ms=clock.wall_ms,
         segment_bytes=settings.segment_bytes,
         reserve_bytes=settings.reserve_bytes,
+        index_cache_bytes=settings.index_cache_bytes,
         recovery=Recovery(threads=settings.num_recovery_threads_per_data_dir, told=_telling(clock)),
     )
 

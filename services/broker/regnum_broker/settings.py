@@ -97,6 +97,12 @@ class BrokerSettings(ServiceSettings):
         description="Threads that look at replicas at a start, and wait for the disk (Kafka: "
         "num.recovery.threads.per.data.dir).",
     )
+    index_cache_bytes: int = Field(
+        default=128 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Memory for what is kept of the indexes of logs; the least recently used ones are read again when "
+        "they are needed.",
+    )
     reserve_bytes: int = Field(
         default=16 * 1024 * 1024,
         ge=0,

@@ -103,6 +103,7 @@ class Storage:
         self._delivery_due = False
         self._looking: asyncio.TimerHandle | None = None
         """When the loop looks next what the writer has ended; None: it has nothing to do."""
+        self._writing_index = False
         self._closing = False
         self.segments_begun: Final = asyncio.Event()
         """Set when there is something in ``LogDirectory.segments_begun``."""
@@ -134,6 +135,11 @@ class Storage:
     def bytes_pending(self) -> int:
         """Bytes of records in them. Any thread."""
         return self._room.bytes_inside
+
+    @property
+    def flush_bytes_pending(self) -> int:
+        """Bytes of records that are written and wait to be on the disk. Any thread."""
+        return self._commit.bytes_waiting
 
     def takes(self, size_bytes: int) -> bool:
         """Whether there is memory for so many more bytes of records that wait to be written."""
@@ -339,6 +345,34 @@ class Storage:
         self._finished.append(_Finished(result, done.result() if error is None else None, error, finished))
         self._wake()
 
+    def _look_after_files(self) -> None:
+        """Hand on what jobs have left to be done beside them."""
+        if self._syncing is None and self.directory.grown and not self._closing:
+            self._syncing = self._submit(self._syncer, self.directory.sync_grown)
+            self._syncing.add_done_callback(self._synced)
+        if self.directory.segments_begun:
+            self.segments_begun.set()
+        if self.directory.segments_closed:
+            self.segments_closed.set()
+        if self.directory.unflushed:
+            self.unflushed.set()
+        if self.directory.files_left and not self._removing:
+            self.remove_files()
+        if self.directory.read_cache.unwritten and not (self._writing_index or self._closing):
+            self._write_index()
+
+    def _write_index(self) -> None:
+        """Have the writer write an index that is to be dropped; one at a time, between what others wait for."""
+        self._writing_index = True
+
+        def written(writing: asyncio.Future[None]) -> None:
+            self._writing_index = False
+            # Of a disk without room, the next one is another try. A failure of the directory is known, see _deliver.
+            if writing.exception() is None:
+                self._look_after_files()
+
+        self._submit(self._writer, self.directory.read_cache.write_one).add_done_callback(written)
+
     def _wake(self) -> None:
         """On any thread: have the loop take up what has ended, once for all that it has not taken up yet."""
         if not self._delivery_due and self._loop is not None and not self._loop.is_closed():
@@ -350,17 +384,7 @@ class Storage:
         while self._finished:
             result, value, error, finished = self._finished.popleft()
             finished()
-            if self._syncing is None and self.directory.grown and not self._closing:
-                self._syncing = self._submit(self._syncer, self.directory.sync_grown)
-                self._syncing.add_done_callback(self._synced)
-            if self.directory.segments_begun:
-                self.segments_begun.set()
-            if self.directory.segments_closed:
-                self.segments_closed.set()
-            if self.directory.unflushed:
-                self.unflushed.set()
-            if self.directory.files_left and not self._removing:
-                self.remove_files()
+            self._look_after_files()
             if isinstance(error, DirectoryFailedError) and self._failure is not None and not self._failure.done():
                 self._failure.set_result(error)
             if result is None or result.done():

@@ -177,6 +177,18 @@ WRITER_BYTES: Final = DEFINED.gauge(
     "Bytes of records in these jobs",
 )
 
+FLUSH_BYTES: Final = DEFINED.gauge(
+    "regnum.broker.log.flush.pending",
+    "By",
+    "Bytes of records that are written, and count once they are on the disk (flush.messages)",
+)
+
+INDEX_BYTES: Final = DEFINED.gauge(
+    "regnum.broker.log.index.memory",
+    "By",
+    "Memory that indexes of logs take; --index-cache-bytes is the limit",
+)
+
 WRITER_WAIT: Final = DEFINED.histogram(
     "regnum.broker.log.writer.wait",
     "s",

@@ -34,6 +34,8 @@ def show_broker(metrics: Metrics, replicas: Replicas, storage: Storage) -> None:
     metrics.observe(instruments.REPLICAS_OFFLINE, lambda: len(storage.directory.offline))
     metrics.observe(instruments.WRITER_JOBS, lambda: storage.jobs_pending)
     metrics.observe(instruments.WRITER_BYTES, lambda: storage.bytes_pending)
+    metrics.observe(instruments.FLUSH_BYTES, lambda: storage.flush_bytes_pending)
+    metrics.observe(instruments.INDEX_BYTES, lambda: storage.directory.read_cache.bytes_held)
 
 
 def show_limits(metrics: Metrics, limits: ClientLimits) -> None:

@@ -7,7 +7,7 @@ holds up one thread. More threads than that gain nothing: what is not waiting is
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from regnum_model.ids import NO_EPOCH, PartitionKey
 
 from regnum_broker.log.disk.disk import GuardedDisk
 from regnum_broker.log.epochs import NO_EPOCHS
-from regnum_broker.log.errors import CorruptLogError
+from regnum_broker.log.errors import CorruptLogError, ResourceExhaustedError
 from regnum_broker.log.folders import folder_of, tidy
 from regnum_broker.log.identity import CleanStop, Identity
 from regnum_broker.log.journal.checkpoint import decode_checkpoint, is_damaged
@@ -104,7 +104,11 @@ def examine(
             now_ms=now_ms,
             log_start_offset=log_starts.get(key, 0),
         )
-        return recover(folder_of(path, key), key, replicas[key], disk, circumstances)
+        recovered = recover(folder_of(path, key), key, replicas[key], disk, circumstances)
+        # Of logs that were gone through the indexes are in memory, and nobody writes to any of them yet.
+        with suppress(ResourceExhaustedError):
+            disk.cache.write_one()
+        return recovered
 
     found, offline = _recover_all(tuple(replicas), recover_one, recovery)
     return Contents(

@@ -18,7 +18,6 @@ from regnum_model.ids import DirectoryId, LeaderEpoch, LogId, PartitionKey
 
 from regnum_broker.log.contents import Contents, nothing
 from regnum_broker.log.disk.disk import GuardedDisk
-from regnum_broker.log.disk.operations import Operations
 from regnum_broker.log.errors import (
     CorruptLogError,
     DirectoryHungError,
@@ -102,6 +101,10 @@ class LogDirectory:
         """Logs that the present job of the writer has to wait for: call it at the end of each. Writer thread."""
         self.refuse_flushed: Final = self._host.refuse_flushed
         """Whether appends are refused that would have to wait for the disk: it is that far behind. Any thread."""
+        self.operations: Final = disk.operations
+        """What is being asked of the disk."""
+        self.read_cache: Final = disk.cache
+        """What is kept of indexes; the writer thread writes what has to be written before it is dropped."""
         self.sync_grown: Final = self._host.sync_grown
         """Bring segments that grew to the disk. For one thread at a time, and that need not be the writer."""
         self.starts: Final = LogStarts(self._start_offsets, lambda: self._replicas)
@@ -143,11 +146,6 @@ class LogDirectory:
     def hung(self) -> bool:
         """Whether the disk answers no more."""
         return self._hung
-
-    @property
-    def operations(self) -> Operations:
-        """What is being asked of the disk."""
-        return self._disk.operations
 
     @property
     def replicas(self) -> Mapping[PartitionKey, ReplicaLog]:

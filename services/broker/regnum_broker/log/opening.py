@@ -11,7 +11,7 @@ from regnum_model.ids import BrokerId, LogId
 
 from regnum_broker.log.contents import Recovery, examine
 from regnum_broker.log.directory import LogDirectory
-from regnum_broker.log.disk.disk import GuardedDisk
+from regnum_broker.log.disk.disk import CACHE_BYTES, GuardedDisk
 from regnum_broker.log.disk.lock import acquire_lock
 from regnum_broker.log.disk.system_calls import Disk
 from regnum_broker.log.errors import DirectoryUnusableError, ResourceExhaustedError
@@ -40,6 +40,7 @@ def open_directory(
     segment_bytes: int = SEGMENT_BYTES,
     open_files_max: int = OPEN_FILES_MAX,
     reserve_bytes: int = RESERVE_BYTES,
+    index_cache_bytes: int = CACHE_BYTES,
     recovery: Recovery = RECOVERY,
     disk: Disk | None = None,
 ) -> LogDirectory:
@@ -54,6 +55,7 @@ def open_directory(
         segment_bytes: size at which a segment is closed and the next one begun, unless the controller says another.
         open_files_max: segment files held open.
         reserve_bytes: room that is held back for the directory's own bookkeeping on a full disk; 0: none.
+        index_cache_bytes: how much is kept of indexes.
         recovery: how replicas are looked at.
         disk: system calls; tests inject faults here.
 
@@ -67,7 +69,9 @@ def open_directory(
     except OSError as error:
         raise DirectoryUnusableError(f"{path} cannot be used as a log directory: {error}") from error
     calls = disk if disk is not None else Disk()
-    guarded = GuardedDisk(path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes)
+    guarded = GuardedDisk(
+        path, calls, open_files_max=open_files_max, reserve_bytes=reserve_bytes, cache_bytes=index_cache_bytes
+    )
     settings = LogSettings(segment_bytes=segment_bytes)
     with ExitStack() as undo:
         undo.callback(os.close, lock)

@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from regnum_broker.log.disk.descriptors import Descriptors
+from regnum_broker.log.disk.failing import EXHAUSTED, Failing
 from regnum_broker.log.disk.operations import Operations
-from regnum_broker.log.disk.reserve import NO_SPACE, Reserve
+from regnum_broker.log.disk.read_cache import ReadCache
+from regnum_broker.log.disk.reserve import Reserve
 from regnum_broker.log.disk.system_calls import Disk, WriteBuffer
-from regnum_broker.log.errors import DirectoryFailedError, ResourceExhaustedError
+from regnum_broker.log.errors import ResourceExhaustedError
 
 IOV_MAX: Final = 1000
 """Buffers in one gathering write, below the system's 1024."""
 
-EXHAUSTED: Final = NO_SPACE | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""What the system says when it would do it with more room, descriptors or memory."""
+CACHE_BYTES: Final = 128 * 1024 * 1024
+"""What is kept of indexes, unless told otherwise."""
 
 T = TypeVar("T")
 
@@ -33,28 +35,27 @@ class DamagedFileError(Exception):
     """A file is gone, shorter than it was written, or not readable in part. Its owner says what that means."""
 
 
-class GuardedDisk:
+class GuardedDisk(Failing):
     """Files of one directory by path. A failed write marks the directory as failed, for good. Reads: for any thread."""
 
-    def __init__(self, root: Path, disk: Disk, *, open_files_max: int, reserve_bytes: int = 0) -> None:
-        self._root = root
+    def __init__(
+        self,
+        root: Path,
+        disk: Disk,
+        *,
+        open_files_max: int,
+        reserve_bytes: int = 0,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        super().__init__(root)
         self._disk = disk
         self._files = Descriptors(open_files_max)
-        self._failure: str | None = None
-        self._on_failure: Callable[[], None] | None = None
+        self.cache: Final = ReadCache(cache_bytes)
+        """What was read of files and is kept."""
         self.operations: Final = Operations()
         """What is being asked of the system."""
         self.reserve: Final = Reserve(root / "reserve", reserve_bytes, disk)
         """Room for the directory's own bookkeeping."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether an operation failed."""
-        return self._failure is not None
-
-    def on_failure(self, callback: Callable[[], None]) -> None:
-        """Call back once, in the thread of the operation that fails first, if what was written may be lost."""
-        self._on_failure = callback
 
     def refuse_if_full(self) -> None:
         """Refuse what is not bookkeeping while the room held back is needed.
@@ -341,12 +342,6 @@ class GuardedDisk:
         """Close all descriptors."""
         self._files.drop_all()
 
-    def fail(self, reason: str) -> DirectoryFailedError:
-        """Mark the directory as failed for a reason that says nothing about what was written before."""
-        if self._failure is None:
-            self._failure = reason
-        return DirectoryFailedError(reason)
-
     def _with_reserve(self, work: Callable[[], T]) -> T:
         """Do it, on a full disk once more with the room that is held back."""
         try:
@@ -355,33 +350,6 @@ class GuardedDisk:
             if not error.space or not self.reserve.release():
                 raise
             return work()
-
-    def _refuse_if_failed(self) -> None:
-        if self._failure is not None:
-            raise DirectoryFailedError(self._failure)
-
-    def _refusal(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError | DirectoryFailedError:
-        """What an error of the system means for who asked."""
-        if error.errno in EXHAUSTED:
-            return self._exhausted(doing, path, error)
-        return self._fail(doing, path, error, lost=error.errno == errno.EIO)
-
-    def _exhausted(self, doing: str, path: str, error: OSError) -> ResourceExhaustedError:
-        return ResourceExhaustedError(
-            f"{doing} {path}: {error}; nothing was lost: make room on the disk, or raise the limit of open files",
-            space=error.errno in NO_SPACE,
-        )
-
-    def _fail(self, doing: str, path: str, error: OSError, *, lost: bool) -> DirectoryFailedError:
-        message = (
-            f"log directory {self._root} failed: {doing} {path}: {error}; the broker must stop. Check the disk,"
-            " then start the broker again: its replicas are compared with their leaders"
-        )
-        if self._failure is None:
-            self._failure = message
-            if lost and self._on_failure is not None:
-                self._on_failure()
-        return DirectoryFailedError(message)
 
 
 def _write_at_end(disk: Disk, descriptor: int, buffers: Sequence[WriteBuffer], position: int) -> None:

@@ -98,6 +98,23 @@ class SegmentIndex:
         """Position of the last batch noted, and the largest timestamp before it: where noting goes on."""
         return (self._positions[-1], self._timestamps[-1]) if self._positions else (0, NO_TIMESTAMP)
 
+    def followed_by(self, tail: "SegmentIndex") -> "SegmentIndex":
+        """With what another one has noted behind it. That one may grow meanwhile: what it notes then is left out."""
+        offsets, positions, timestamps = tail.columns
+        return SegmentIndex(self._offsets + offsets, self._positions + positions, self._timestamps + timestamps)
+
+    @property
+    def columns(self) -> "tuple[array[int], array[int], array[int]]":
+        """Copies of what was noted by now: offsets, positions, timestamps."""
+        # Offsets grow last.
+        count = len(self._offsets)
+        return self._offsets[:count], self._positions[:count], self._timestamps[:count]
+
+    @property
+    def begins(self) -> tuple[int, int] | None:
+        """Base offset and position of the first batch that was noted; None: none was."""
+        return (self._offsets[0], self._positions[0]) if self._offsets else None
+
     def until(self, position: int) -> "SegmentIndex":
         """The index of the batches before ``position``."""
         kept = bisect_left(self._positions, position)

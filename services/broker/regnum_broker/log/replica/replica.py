@@ -382,3 +382,5 @@ class ReplicaLog(Swapping):
     def mark_deleted(self) -> None:
         """Refuse reads from now on, and what they find meanwhile. For LogDirectory.retire_replicas only."""
         self._shown.delete()
+        for segment in self._shown.segments:
+            segment.retire()

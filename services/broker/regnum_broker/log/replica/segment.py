@@ -2,6 +2,11 @@
 
 Only the last segment of a replica grows. One thread changes a segment; any may read beside it: what is written
 becomes visible by ``size_bytes`` and the replica's log end, which are set last.
+
+The index is read when it is needed, and kept as long as there is memory for it (``ReadCache``). That of a segment that
+grows is written first; what is appended then is noted in a *tail*, for which nothing is read. An index with some
+entries less leads to the same batches by a longer walk, so readers that put file and tail together while the writer
+appends need no lock.
 """
 
 import struct
@@ -48,7 +53,7 @@ class Segment:
     __slots__ = (
         "_disk",
         "_folder",
-        "_index",
+        "_held",
         "base_offset",
         "began_ms",
         "last_epoch",
@@ -78,7 +83,49 @@ class Segment:
         """When it was written to last, milliseconds since 1970; of one found at a start, as its file says."""
         self._folder = folder
         self._disk = disk
-        self._index = index
+        self._held: _Held | None = None
+        """What is known of its index; None: nothing was needed yet."""
+        if index is not None:
+            self._holding().unwritten = True
+            self._keep(index)
+
+    def _holding(self) -> "_Held":
+        if self._held is None:
+            self._held = _Held()
+        return self._held
+
+    def _keep(self, index: SegmentIndex) -> None:
+        self._holding().index = index
+        if index.size_bytes:
+            self._disk.cache.keep(self, index.size_bytes)
+
+    def drop_cached(self) -> bool:
+        """Keep the index no longer, unless it has to be written first."""
+        held = self._holding()
+        if held.unwritten:
+            return False
+        held.index = None
+        return True
+
+    def write_cached(self) -> None:
+        """Write the index of a segment that grows, and keep it no longer. For the writer thread.
+
+        Raises:
+            ResourceExhaustedError: no room; it is kept.
+            DirectoryFailedError: the disk failed.
+        """
+        held = self._holding()
+        if held.is_gone or not held.unwritten or self._disk.read_start(self.path, 0) is None:
+            return
+        self.save_index()
+        held.index = held.tail = None
+        self._disk.cache.forget(self)
+
+    def retire(self) -> None:
+        """Its files go, or become another's: nothing is written for it any more. For the writer thread."""
+        if self._held is not None:
+            self._held.is_gone = True
+            self._disk.cache.forget(self)
 
     @classmethod
     def empty(cls, folder: str, disk: GuardedDisk, base_offset: int) -> "Segment":
@@ -132,7 +179,9 @@ class Segment:
             self.began_ms = now_ms
         self.written_ms = now_ms
         position, timestamp = self.size_bytes, self.timestamp_ms_max
-        index = self._index = self._loaded_index()
+        index = self._growing_index()
+        before = index.size_bytes
+        self._holding().unwritten = True
         for header in headers:
             index.append(
                 base_offset=header.base_offset,
@@ -146,11 +195,27 @@ class Segment:
         self.last_epoch = headers[-1].leader_epoch
         self.next_offset = headers[-1].next_offset
         self.size_bytes = position
+        if index.size_bytes > before:
+            self._disk.cache.keep(self, index.size_bytes)
+
+    def _growing_index(self) -> SegmentIndex:
+        """What notes the next batch: the index, if it is there, else its tail. For the writer thread."""
+        held = self._holding()
+        index = held.index
+        if index is not None:
+            return index
+        if self.size_bytes == 0:
+            index = held.index = SegmentIndex()
+            return index
+        tail = held.tail
+        if tail is None:
+            tail = held.tail = SegmentIndex()
+        return tail
 
     def read(self, offset: int, *, end_offset: int, bytes_max: int) -> bytes:
         """Whole batches below ``end_offset`` from the one that contains ``offset`` on, at least one if there is one."""
         size = self.size_bytes
-        position = self._loaded_index().position_for_offset(offset)
+        position = self._index_for(offset).position_for_offset(offset)
         want = max(bytes_max, 0) + INTERVAL_BYTES
         while position < size:
             chunk = self._read_exactly(position, min(want, size - position))
@@ -196,7 +261,7 @@ class Segment:
 
     def find_offset(self, offset: int) -> tuple[int, int]:
         """Position and base offset of the batch that contains ``offset``; the end of the segment if none does."""
-        for position, header in self.headers(self._loaded_index().position_for_offset(offset)):
+        for position, header in self.headers(self._index_for(offset).position_for_offset(offset)):
             if header.next_offset > offset:
                 return position, header.base_offset
         return self.size_bytes, self.next_offset
@@ -219,6 +284,7 @@ class Segment:
         """The segment without the batches from ``position`` on. This one must not be written to any more."""
         # Read while there is one: a closed segment has thousands of batches.
         kept = self._loaded_index().until(position)
+        self.retire()
         self._disk.delete(self.index_path)
         self._disk.truncate(self.path, position)
         self.size_bytes = position
@@ -244,6 +310,8 @@ class Segment:
     def save_index(self) -> None:
         """Write the index file. Not synced: it proves itself, and one that does not is made anew."""
         self._disk.replace(self.index_path, self._loaded_index().encode(self.summary), sync=False)
+        held = self._holding()
+        held.unwritten, held.tail = False, None
 
     def sync(self) -> None:
         """Bring the batches to the disk."""
@@ -255,28 +323,61 @@ class Segment:
 
     def set_aside(self, host: ReplicaHost) -> None:
         """Free the names of its files, which are then removed in the background."""
+        self.retire()
         host.set_aside(self.path)
         host.set_aside(self.index_path)
 
     def delete(self) -> None:
         """Remove its files."""
+        self.retire()
         self._disk.delete(self.index_path)
         self._disk.delete(self.path)
 
+    def _index_for(self, offset: int) -> SegmentIndex:
+        """An index that leads to ``offset``: the tail, if it lies there, as it does for those that keep up."""
+        held = self._held
+        tail = None if held is None or held.index is not None else held.tail
+        if tail is not None and (begins := tail.begins) is not None and begins[0] <= offset:
+            return tail
+        return self._loaded_index()
+
     def _loaded_index(self) -> SegmentIndex:
-        """The index; a closed segment's is read when it is first needed. Threads that both read it read the same.
+        """The index; read when it is needed. Threads that both read it read the same.
 
         An empty one's is made by the first append: one that a reader finds before that is of no use to anybody.
         """
-        size, index = self.size_bytes, self._index
+        size, held = self.size_bytes, self._holding()
+        tail, index = held.tail, held.index
         if index is not None:
+            self._disk.cache.used(self)
             return index
         if size == 0:
             return SegmentIndex()
         decoded = decode_index(self._disk.read_whole(self.index_path) or b"")
-        index = decoded[1] if decoded is not None and decoded[0] == self.summary else self._walked(SegmentIndex())[0]
-        self._index = index
+        if decoded is None or not self._began_so(decoded[0], size):
+            index = self._walked(SegmentIndex())[0]
+        elif decoded[0].size_bytes == size:
+            index = decoded[1]
+        elif tail is not None and tail.begins == (decoded[0].next_offset, decoded[0].size_bytes):
+            index = decoded[1].followed_by(tail)
+        else:
+            index = self._walked(decoded[1])[0]
+        held.tail = None
+        self._keep(index)
         return index
+
+    def _began_so(self, earlier: Summary, size: int) -> bool:
+        """Whether it was that once: a batch begins there that continues what there was."""
+        if earlier.base_offset != self.base_offset or earlier.size_bytes > size:
+            return False
+        if earlier.size_bytes == size:
+            return earlier.next_offset == self.next_offset
+        try:
+            _, header = next(self.headers(earlier.size_bytes))
+        except DamagedSegmentError:
+            # If it is the segment that is damaged, whoever goes through it finds that.
+            return False
+        return header.base_offset == earlier.next_offset
 
     def _header_in(self, chunk: bytes, position: int, chunk_start: int, size: int) -> BatchHeader:
         try:
@@ -295,6 +396,22 @@ class Segment:
         if len(data) < size:
             raise DamagedSegmentError(f"{self.path} ends at byte {position + len(data)}, expected {self.size_bytes}")
         return data
+
+
+class _Held:
+    """What is in memory of an index. Most segments of a large cluster are those of logs without a record."""
+
+    __slots__ = ("index", "is_gone", "tail", "unwritten")
+
+    def __init__(self) -> None:
+        self.index: SegmentIndex | None = None
+        """All of it; None: it has to be read."""
+        self.tail: SegmentIndex | None = None
+        """What was appended since it was written and dropped."""
+        self.unwritten = False
+        """Whether the index file lacks some of it. Set by the writer."""
+        self.is_gone = False
+        """Whether the segment's files are, or are another's."""
 
 
 class _Part(NamedTuple):
