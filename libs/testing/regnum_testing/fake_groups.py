@@ -9,12 +9,12 @@ import grpc
 from regnum.broker.v1 import group_pb2_grpc
 from regnum.types.v1 import errors_pb2, types_pb2
 from regnum_broker.groups.calls import GroupCalls
-from regnum_broker.groups.coordinator import CoordinatorPlace
 from regnum_broker.groups.decisions.membership import leave
 from regnum_broker.groups.decisions.offsets import OffsetLimits, Place
 from regnum_broker.groups.decisions.state import GroupLimits, GroupState, Identity
-from regnum_broker.groups.group_log import GroupLog
-from regnum_broker.groups.records import change_of
+from regnum_broker.groups.recorded.group_log import GroupLog
+from regnum_broker.groups.recorded.records import change_of
+from regnum_broker.groups.seats import CoordinatorPlace
 from regnum_broker.groups.shard import Shard
 from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.servicers.group import GroupServicer

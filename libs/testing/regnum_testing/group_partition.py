@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from immutables import Map
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_broker.groups.coordinator import CoordinatorPlace
 from regnum_broker.groups.counted import Counted
 from regnum_broker.groups.decisions.joining import join
 from regnum_broker.groups.decisions.offsets import CommittedOffset, Place
 from regnum_broker.groups.decisions.state import Answer, GroupLimits, Identity, JoinRequest
 from regnum_broker.groups.forgetting import expire_offsets
-from regnum_broker.groups.group_log import GroupLog
-from regnum_broker.groups.records import change_of, offset_record
+from regnum_broker.groups.recorded.group_log import GroupLog
+from regnum_broker.groups.recorded.records import change_of, offset_record
+from regnum_broker.groups.seats import CoordinatorPlace
 from regnum_broker.groups.shard import Shard
 from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.serving.metadata_cache import TopicView

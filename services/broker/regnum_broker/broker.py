@@ -43,10 +43,11 @@ from regnum_broker.disk_watch import DiskWatch
 from regnum_broker.figures.gauges import show_limits
 from regnum_broker.flushing import LogFlusher
 from regnum_broker.groups.calls import GroupCalls
-from regnum_broker.groups.coordinator import CoordinatorLimits, GroupCoordinator
+from regnum_broker.groups.coordinator import GroupCoordinator
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.groups.decisions.state import GroupLimits
 from regnum_broker.groups.offsets_topic import OffsetsTopic
+from regnum_broker.groups.seats import CoordinatorLimits
 from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.log.contents import Recovery

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from regnum.types.v1 import errors_pb2
 from regnum_broker.groups.calls import GroupCalls
-from regnum_broker.groups.coordinator import TOPICS_LOOK_S, CoordinatorLimits, GroupCoordinator
+from regnum_broker.groups.coordinator import TOPICS_LOOK_S, GroupCoordinator
 from regnum_broker.groups.decisions.offsets import CommittedOffset, OffsetLimits, Place
 from regnum_broker.groups.decisions.state import Again, Identity, Joined, JoinRequest, SyncRequest
-from regnum_broker.groups.group_log import STALLED_S
+from regnum_broker.groups.recorded.group_log import STALLED_S
+from regnum_broker.groups.seats import CoordinatorLimits
 from regnum_broker.groups.shard import Shard
 from regnum_broker.groups.topic_lives import FORGOTTEN_S, TopicLives
 from regnum_broker.log.errors import CorruptLogError

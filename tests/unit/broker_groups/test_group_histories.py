@@ -41,7 +41,7 @@ from regnum_broker.groups.decisions.state import (
     Synced,
     SyncRequest,
 )
-from regnum_broker.groups.records import group_record
+from regnum_broker.groups.recorded.records import group_record
 
 LIMITS = GroupLimits(members_max=8, initial_rebalance_delay_s=3.0)
 LONGEST_S = 60.0

@@ -24,7 +24,7 @@ from regnum_broker.groups.decisions.state import (
     SyncRequest,
 )
 from regnum_broker.groups.offset_book import OffsetBook
-from regnum_broker.groups.records import group_record
+from regnum_broker.groups.recorded.records import group_record
 
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 """What the internal topic takes as one batch."""

@@ -12,7 +12,7 @@ from regnum_broker.groups.calls import GroupCalls
 from regnum_broker.groups.decisions.membership import sync
 from regnum_broker.groups.decisions.offsets import OffsetLimits
 from regnum_broker.groups.decisions.state import Group, GroupState, Identity, Joined, Member, SyncRequest
-from regnum_broker.groups.records import Change, GroupChange, group_record
+from regnum_broker.groups.recorded.records import Change, GroupChange, group_record
 from regnum_broker.servicers.group import GroupServicer
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle

@@ -7,9 +7,9 @@ from regnum.types.v1 import errors_pb2
 from regnum_broker.groups.decisions.membership import heartbeat
 from regnum_broker.groups.decisions.offsets import CommittedOffset, Place
 from regnum_broker.groups.decisions.state import Again, Answer, Done, GroupState, Identity, Joined
-from regnum_broker.groups.group_log import AGAIN_S, PENDING_MAX, STALLED_S
 from regnum_broker.groups.group_time import GroupTime
-from regnum_broker.groups.records import OffsetChange, change_of
+from regnum_broker.groups.recorded.group_log import AGAIN_S, PENDING_MAX, STALLED_S
+from regnum_broker.groups.recorded.records import OffsetChange, change_of
 from regnum_broker.serving.produce import OwnAppend
 from regnum_records.header import iterate
 from regnum_records.read import read_records

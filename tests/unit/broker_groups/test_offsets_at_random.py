@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from regnum.types.v1 import errors_pb2
 from regnum_broker.groups.decisions.offsets import Place
 from regnum_broker.groups.decisions.state import Done
-from regnum_broker.groups.group_log import AGAIN_S
 from regnum_broker.groups.offset_book import weight_of
+from regnum_broker.groups.recorded.group_log import AGAIN_S
 from regnum_broker.serving.produce import OwnAppend
 from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle

@@ -6,8 +6,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from regnum_client.consumer.topics.patterns import STATES_MAX, TopicPattern
-from regnum_service.errors import RegnumError
+from regnum_client.consumer.topics.patterns import STATES_MAX, PatternError, TopicPattern
 
 ATOMS = st.sampled_from(["a", "b", "-", ".", "\\.", "[ab]", "[^a]", "[a-c_]", "\\d", "\\w", "0"])
 REPEATS = st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,}", "{0,2}", "{0}"])
@@ -51,7 +50,7 @@ def test_a_pattern_over_which_others_stand_still_is_followed_at_once(pattern: st
      "]", "}", "{2}"],
 )  # fmt: skip
 def test_what_is_no_pattern_is_refused_and_says_why(pattern: str) -> None:
-    with pytest.raises(RegnumError, match="no pattern of topics"):
+    with pytest.raises(PatternError, match="no pattern of topics"):
         TopicPattern(pattern)
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from regnum.types.v1 import errors_pb2
 from regnum_client.consumer.groups.consumer_protocol import NO_GENERATION
-from regnum_client.consumer.groups.member_events import (
+from regnum_client.consumer.groups.members.member import Member, Phase
+from regnum_client.consumer.groups.members.member_events import (
     Closed,
     Event,
     GivenUp,
@@ -27,7 +28,7 @@ from regnum_client.consumer.groups.member_events import (
     TakenUp,
     TakeUp,
 )
-from regnum_client.consumer.groups.membership import Member, Phase, action_of, after
+from regnum_client.consumer.groups.members.membership import action_of, after
 from regnum_client.records import TopicPartition
 
 P = [TopicPartition("t", number) for number in range(4)]

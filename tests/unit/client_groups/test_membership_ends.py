@@ -2,7 +2,8 @@
 
 import pytest
 from regnum.types.v1 import errors_pb2
-from regnum_client.consumer.groups.member_events import (
+from regnum_client.consumer.groups.members.member import Member, Phase
+from regnum_client.consumer.groups.members.member_events import (
     Closed,
     Event,
     GivenUp,
@@ -17,7 +18,7 @@ from regnum_client.consumer.groups.member_events import (
     TakenUp,
     TakeUp,
 )
-from regnum_client.consumer.groups.membership import Member, Phase, action_of, after
+from regnum_client.consumer.groups.members.membership import action_of, after
 from regnum_client.records import TopicPartition
 
 P = TopicPartition("t", 0)

@@ -13,7 +13,7 @@ from regnum_client.consumer.groups.session import assigned_by_group
 from regnum_client.consumer.positions import EARLIEST, LATEST, AtTime, Start
 from regnum_client.consumer.session import ConsumerSession
 from regnum_client.consumer.topics.following import FollowedPattern
-from regnum_client.consumer.topics.patterns import TopicPattern
+from regnum_client.consumer.topics.patterns import PatternError, TopicPattern
 from regnum_client.records import TopicPartition
 
 
@@ -71,7 +71,7 @@ class SubscribingConsumer(ConsumerSession):
         and nothing is returned; topics that do not exist yet are waited for.
         """
         metadata, fetcher = self._open()
-        follows = None if pattern is None else TopicPattern(pattern)
+        follows = None if pattern is None else _pattern(pattern)
         if follows is not None and topics:
             raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, "give topics or a pattern of topics, and not both")
         if self._group is not None:
@@ -136,6 +136,13 @@ class SubscribingConsumer(ConsumerSession):
         if self._group is not None and self._group.is_member:
             raise assigned_by_group()
         self._open()[1].unassign(partition)
+
+
+def _pattern(text: str) -> TopicPattern:
+    try:
+        return TopicPattern(text)
+    except PatternError as error:
+        raise RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, str(error)) from None
 
 
 def _no_partition_error(topic: str, number: int, partitions: int) -> RegnumError:

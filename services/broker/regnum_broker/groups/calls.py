@@ -41,7 +41,7 @@ from regnum_broker.groups.decisions.state import (
     Synced,
     SyncRequest,
 )
-from regnum_broker.groups.records import offset_record
+from regnum_broker.groups.recorded.records import offset_record
 from regnum_broker.groups.shard import Shard
 
 HELD_S_MAX: Final = 3_600.0

@@ -9,14 +9,12 @@ refuses for any other leadership. Before a call is answered its partition is loo
 but not here any more gets nothing committed and so answers nothing.
 """
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from regnum.types.v1 import errors_pb2, types_pb2
+from regnum.types.v1 import errors_pb2
 from regnum_coordination.port import Store
 from regnum_model.ids import NO_LEADER, BrokerId
 from regnum_model.topics import OFFSETS_TOPIC
@@ -29,9 +27,10 @@ from regnum_telemetry.metrics import Metrics
 from regnum_broker.cluster.topic_guards import gone_for_good
 from regnum_broker.groups.counted import Counted
 from regnum_broker.groups.forgetting import expire_offsets, forget_topic, lives_in
-from regnum_broker.groups.group_log import GroupLog
-from regnum_broker.groups.loading import NotLoadedError, load
 from regnum_broker.groups.offsets_topic import OffsetsTopic, partition_of
+from regnum_broker.groups.recorded.group_log import GroupLog
+from regnum_broker.groups.recorded.loading import NotLoadedError, load
+from regnum_broker.groups.seats import CoordinatorLimits, CoordinatorPlace, Seat
 from regnum_broker.groups.shard import Shard
 from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.replication.leader import Leadership
@@ -61,46 +60,6 @@ MEMBERS_DIVISOR: Final = 4
 
 GROUP_LENGTH_MAX: Final = 255
 """Characters of a group's name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorLimits:
-    """What one broker takes on."""
-
-    groups_max: int = 20_000
-    """Groups that it coordinates."""
-    bytes_max: int = 256 * 1024 * 1024
-    """Bytes of memory for groups and offsets, about; what was acknowledged stays, also beyond."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorPlace:
-    """Where a coordinator is."""
-
-    broker: BrokerId
-    """Its broker; NO_LEADER: there is none."""
-    client: types_pb2.Endpoint | None
-    """Listener for clients; None: not known here."""
-
-
-class _Seat:
-    """A shard and the leadership that it belongs to."""
-
-    def __init__(self, leadership: Leadership, shard: Shard, vacate: Callable[["_Seat"], None]) -> None:
-        self.leadership: Final = leadership
-        self.shard: Final = shard
-        self.loading: asyncio.Task[None] | None = None
-        self._vacate: Final = vacate
-
-    def set(self) -> None:
-        """Hear that the partition moved, perhaps to another leader."""
-        if not self.holds:
-            self._vacate(self)
-
-    @property
-    def holds(self) -> bool:
-        """Whether this broker still leads as it did."""
-        return self.leadership.partition.role is self.leadership and not self.leadership.cut_off
 
 
 class GroupCoordinator:
@@ -157,7 +116,7 @@ class GroupCoordinator:
         self._retention_ms: Final = retention_ms
         self._session_s_min: Final = session_s_min
         self._limits: Final = limits
-        self._seats: Final[dict[int, _Seat]] = {}
+        self._seats: Final[dict[int, Seat]] = {}
         self._not_before_s: Final[dict[int, float]] = {}
         self._log: Final = structlog.get_logger("groups")
 
@@ -197,7 +156,7 @@ class GroupCoordinator:
                 if self._may_write(seat):
                     await forget_topic(seat.shard, life)
 
-    def _may_write(self, seat: _Seat) -> bool:
+    def _may_write(self, seat: Seat) -> bool:
         # What could not be written is not decided by the clock: time stands still for the groups.
         shard = seat.shard
         return (
@@ -208,7 +167,7 @@ class GroupCoordinator:
             and not shard.log.is_full
         )
 
-    async def coordinators(self, group_ids: Sequence[str], *, wait_s: float) -> list["CoordinatorPlace"]:
+    async def coordinators(self, group_ids: Sequence[str], *, wait_s: float) -> list[CoordinatorPlace]:
         """Who coordinates each of the groups; the topic is created if need be.
 
         Raises:
@@ -299,7 +258,7 @@ class GroupCoordinator:
         for number in range(self._topic.partitions):
             self._seat(number)
 
-    def _seat(self, number: int) -> _Seat | None:
+    def _seat(self, number: int) -> Seat | None:
         """The seat of a partition that this broker leads; a new one is taken."""
         found = self._replicas.find_leader(OFFSETS_TOPIC, "", number, known=True)
         seat = self._seats.get(number)
@@ -311,7 +270,7 @@ class GroupCoordinator:
             return None
         return self._take_seat(number, found)
 
-    def _take_seat(self, number: int, leadership: Leadership) -> _Seat:
+    def _take_seat(self, number: int, leadership: Leadership) -> Seat:
         def failed(outcome: OwnAppend) -> None:
             self._failed(number, seat, outcome.message)
 
@@ -319,13 +278,13 @@ class GroupCoordinator:
             append=lambda batch: self._append(leadership, batch), spawn=self._spawn, failed=failed, clock=self._clock
         )
         shard = Shard(log=log, clock=self._clock, session_s_min=self._session_s_min, counted=self._counted)
-        seat = _Seat(leadership, shard, self._vacate)
+        seat = Seat(leadership, shard, self._vacate)
         self._seats[number] = seat
         leadership.partition.committed.attach(seat)
         seat.loading = self._spawn("load groups", self._load(number, seat))
         return seat
 
-    async def _load(self, number: int, seat: _Seat) -> None:
+    async def _load(self, number: int, seat: Seat) -> None:
         pause_s = self._not_before_s.get(number, -math.inf) - self._clock.monotonic()
         if pause_s > 0:
             await self._clock.sleep(pause_s)
@@ -344,13 +303,13 @@ class GroupCoordinator:
                 duration_s=round(self._clock.monotonic() - began_s, 3),
             )
 
-    def _failed(self, number: int, seat: _Seat, reason: str) -> None:
+    def _failed(self, number: int, seat: Seat, reason: str) -> None:
         """The shard may be ahead of its log, or could not be read: the next one begins from the log, a little later."""
         self._log.error("groups are read anew", partition=number, reason=reason)
         self._not_before_s[number] = self._clock.monotonic() + AGAIN_S
         self._vacate(seat, _unavailable(f"what was asked may not be on record: {reason}; look and try again"))
 
-    def _vacate(self, seat: _Seat, error: RegnumError | None = None) -> None:
+    def _vacate(self, seat: Seat, error: RegnumError | None = None) -> None:
         number = seat.leadership.partition.key.partition
         if self._seats.get(number) is not seat:
             return

@@ -39,10 +39,10 @@ from regnum_broker.groups.decisions.state import (
     Reply,
     Step,
 )
-from regnum_broker.groups.group_log import GroupLog
 from regnum_broker.groups.group_time import GroupTime
 from regnum_broker.groups.offset_book import OffsetBook
-from regnum_broker.groups.records import (
+from regnum_broker.groups.recorded.group_log import GroupLog
+from regnum_broker.groups.recorded.records import (
     Change,
     GroupChange,
     OffsetChange,

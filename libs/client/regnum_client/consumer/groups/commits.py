@@ -14,8 +14,8 @@ from regnum_client.admin.groups.views import CommittedOffset
 from regnum_client.consumer.cursor import Cursor
 from regnum_client.consumer.groups.coordinator import CoordinatorCalls
 from regnum_client.consumer.groups.listener import OffsetAndMetadata
-from regnum_client.consumer.groups.member_events import Event, Refused
-from regnum_client.consumer.groups.membership import Member, Phase
+from regnum_client.consumer.groups.members.member import Member, Phase
+from regnum_client.consumer.groups.members.member_events import Event, Refused
 from regnum_client.errors import CommitFailedError
 from regnum_client.records import TopicPartition
 

@@ -19,7 +19,7 @@ from regnum_client.consumer.fetching.fetcher import Fetcher
 from regnum_client.consumer.groups.commits import Commits
 from regnum_client.consumer.groups.gate import Gate
 from regnum_client.consumer.groups.listener import OffsetAndMetadata, RebalanceListener
-from regnum_client.consumer.groups.member_events import GivenUp, GiveUp, Partitions, TakenUp, TakeUp
+from regnum_client.consumer.groups.members.member_events import GivenUp, GiveUp, Partitions, TakenUp, TakeUp
 from regnum_client.consumer.positions import ResetPolicy
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.errors import NoOffsetForPartitionError

@@ -21,9 +21,9 @@ from regnum_client.consumer.groups.gate import Gate
 from regnum_client.consumer.groups.handover import Handover
 from regnum_client.consumer.groups.leading import Leading
 from regnum_client.consumer.groups.listener import OffsetAndMetadata, RebalanceListener
-from regnum_client.consumer.groups.member_events import Event, Subscribed
-from regnum_client.consumer.groups.member_task import MemberTask
-from regnum_client.consumer.groups.membership import Member
+from regnum_client.consumer.groups.members.member import Member
+from regnum_client.consumer.groups.members.member_events import Event, Subscribed
+from regnum_client.consumer.groups.members.member_task import MemberTask
 from regnum_client.consumer.settings import ConsumerSettings
 from regnum_client.records import TopicPartition
 

@@ -17,9 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from regnum.types.v1 import errors_pb2
 from regnum_model.topics import INTERNAL_TOPICS
-from regnum_service.errors import RegnumError
 
 STATES_MAX: Final = 1_000
 """Of one automaton: a topic's name has 249 characters at most, so it is followed in 249,000 steps."""
@@ -32,6 +30,10 @@ _DIGITS: Final = frozenset("0123456789")
 _WORD: Final = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
 _CLASSES: Final = {"d": _DIGITS, "w": _WORD}
 _SPECIAL: Final = frozenset("\\.[](){}|*+?^$")
+
+
+class PatternError(ValueError):
+    """What is no pattern. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class TopicPattern:
     """A pattern of topic names."""
 
     def __init__(self, text: str) -> None:
-        """Raises INVALID_REQUEST for what is no pattern, or one that is too large."""
+        """Raises PatternError for what is no pattern, or one that is too large."""
         self.text: Final = text
         """As it was given."""
         if not 0 < len(text) <= LENGTH_MAX:
@@ -266,7 +268,7 @@ class TopicPattern:
         self._at += 1
         return True
 
-    def _unexpected(self) -> RegnumError:
+    def _unexpected(self) -> PatternError:
         return _invalid(self.text, f"{self._body[self._at]!r} does not belong where it stands; put \\ before it")
 
 
@@ -274,5 +276,5 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 3
 
 
-def _invalid(text: str, why: str) -> RegnumError:
-    return RegnumError(errors_pb2.ERROR_CODE_INVALID_REQUEST, f"{text[:100]!r} is no pattern of topics: {why}")
+def _invalid(text: str, why: str) -> PatternError:
+    return PatternError(f"{text[:100]!r} is no pattern of topics: {why}")

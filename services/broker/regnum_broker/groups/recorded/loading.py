@@ -17,7 +17,7 @@ from regnum_records.errors import CorruptBatchError
 from regnum_records.header import iterate
 from regnum_records.read import read_records
 
-from regnum_broker.groups.records import Change, UnreadableRecordError, change_of
+from regnum_broker.groups.recorded.records import Change, UnreadableRecordError, change_of
 from regnum_broker.groups.shard import Shard
 from regnum_broker.log.errors import StorageError
 from regnum_broker.log.replica.replica import ReplicaLog

@@ -1,0 +1,1 @@
+"""What coordinators write to the internal topic, and read from it."""
