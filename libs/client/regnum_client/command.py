@@ -41,6 +41,7 @@ HOMES: Final[Mapping[str, tuple[str, ...]]] = {
     "configs": ("configs", "config"),
     "groups.command": ("groups", "group"),
     "looking.events": ("events", "explain"),
+    "metadata.command": ("metadata",),
     "failovers": ("failovers",),
     "logs.command": ("logs", "log"),
 }

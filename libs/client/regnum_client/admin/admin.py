@@ -11,6 +11,7 @@ from regnum_client.admin.groups.group_admin import GroupAdmin
 from regnum_client.admin.health.figures import FiguresAdmin
 from regnum_client.admin.health.health_admin import HealthAdmin
 from regnum_client.admin.leaders.leader_admin import LeaderAdmin
+from regnum_client.admin.metadata.metadata_admin import MetadataAdmin
 from regnum_client.admin.quota_admin import QuotaAdmin
 from regnum_client.admin.reassignment.admin import ReassignmentAdmin
 from regnum_client.admin.records.deletion import RecordAdmin
@@ -38,6 +39,7 @@ class Admin(
     LeaderAdmin,
     RecordAdmin,
     GroupAdmin,
+    MetadataAdmin,
 ):
     """Topics and the cluster. The plural methods answer for each topic, the singular ones raise.
 

@@ -11,6 +11,7 @@ from regnum.broker.v1.figures_pb2_grpc import FiguresServiceStub
 from regnum.broker.v1.group_pb2_grpc import GroupServiceStub
 from regnum.broker.v1.log_pb2_grpc import LogServiceStub
 from regnum.broker.v1.producer_pb2_grpc import ProducerServiceStub
+from regnum.metadata.v1.image_pb2_grpc import ImageServiceStub
 from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceStub
 from regnum.types.v1 import errors_pb2
 from regnum_model.nodes import Address
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from regnum.broker.v1.group_pb2_grpc import GroupServiceAsyncStub
     from regnum.broker.v1.log_pb2_grpc import LogServiceAsyncStub
     from regnum.broker.v1.producer_pb2_grpc import ProducerServiceAsyncStub
+    from regnum.metadata.v1.image_pb2_grpc import ImageServiceAsyncStub
     from regnum.metadata.v1.metadata_pb2_grpc import MetadataServiceAsyncStub
 
 Q_contra = TypeVar("Q_contra", contravariant=True)
@@ -98,6 +100,10 @@ class Connections:
     def metadata(self, address: Address) -> "MetadataServiceAsyncStub":
         """Cluster metadata."""
         return MetadataServiceStub(self._channels.get(address))
+
+    def images(self, address: Address) -> "ImageServiceAsyncStub":
+        """What a process holds of the metadata."""
+        return ImageServiceStub(self._channels.get(address))
 
     def admin(self, address: Address) -> "AdminServiceAsyncStub":
         """Changes to the cluster."""

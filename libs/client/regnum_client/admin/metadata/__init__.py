@@ -1,0 +1,1 @@
+"""What processes hold of the cluster's metadata, and how far they are."""
