@@ -50,6 +50,7 @@ from regnum_broker.groups.offsets_topic import OffsetsTopic
 from regnum_broker.groups.seats import CoordinatorLimits
 from regnum_broker.groups.topic_lives import TopicLives
 from regnum_broker.limits.limits import ClientLimits
+from regnum_broker.limits.quota_watch import follow_quotas
 from regnum_broker.log.contents import Recovery
 from regnum_broker.log.directory import LogDirectory
 from regnum_broker.log.errors import DirectoryUnusableError
@@ -124,9 +125,7 @@ class Broker:
         self.replicas: Final = Replicas(self._id)
         self._throttle: Final = ReplicationThrottle(clock)
         self._fresh: Final = FreshAppends()
-        self._limits: Final = ClientLimits(
-            held_max=settings.queued_max_request_bytes, connection_held_max=settings.connection_queued_max_bytes
-        )
+        self._limits: Final = _limits(settings, clock)
         self._showing: Final = Showing(
             self._id, metrics=self._metrics, clock=clock, topics_max=settings.metrics_topics_max
         )
@@ -151,12 +150,7 @@ class Broker:
         storage = self._storage = await self._open_storage()
         lifeline = Lifeline(self._id, offline=lambda: tuple(storage.directory.offline))
         checkpointing = Checkpointing(replicas=replicas, storage=storage, clock=clock, tell_busy=lifeline.report_busy)
-
-        async def close_storage() -> None:
-            if not storage.directory.failed:
-                await checkpointing.save()
-            await storage.close(clean=supervisor.failure is None)
-
+        close_storage = partial(_close_storage, storage, checkpointing, supervisor)
         supervisor.defer("storage", close_storage, timeout_s=STORAGE_CLOSE_TIMEOUT_S)
         for key, log in storage.directory.replicas.items():
             replicas.add(key, log.topic, log)
@@ -226,6 +220,9 @@ class Broker:
             metrics=self._metrics,
             traffic=self._showing.traffic,
         )
+        fetching = _fetching(
+            self._settings, replicas, leaders, storage, fetchers, clock, self._metrics, self._showing.traffic
+        )
         client = _client_server(
             self._listeners["client"],
             self._settings,
@@ -236,20 +233,12 @@ class Broker:
                 name="regnum.broker.v1.LogService",
                 servicer=LogServicer(
                     producing=producing,
-                    fetching=_fetching(
-                        self._settings,
-                        replicas,
-                        leaders,
-                        storage,
-                        fetchers,
-                        clock,
-                        self._metrics,
-                        self._showing.traffic,
-                    ),
+                    fetching=fetching,
                     offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
                     describing=ReplicaDescriber(replicas=replicas, storage=storage),
                     deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
                     held=self._limits.held,
+                    throttling=self._limits.throttling,
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
@@ -281,6 +270,7 @@ class Broker:
             supervisor.defer("server", server.stop)
         supervisor.start("metadata feed", cache.feed.run())
         supervisor.start("session", sessions.run())
+        supervisor.start("client quotas", follow_quotas(sessions.wait_store, self._limits.quotas.take_up, clock))
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)
@@ -484,6 +474,20 @@ def _opened(settings: BrokerSettings, clock: Clock) -> LogDirectory:
         index_cache_bytes=settings.index_cache_bytes,
         recovery=Recovery(threads=settings.num_recovery_threads_per_data_dir, told=_telling(clock)),
     )
+
+
+def _limits(settings: BrokerSettings, clock: Clock) -> ClientLimits:
+    return ClientLimits(
+        held_max=settings.queued_max_request_bytes,
+        connection_held_max=settings.connection_queued_max_bytes,
+        clock=clock,
+    )
+
+
+async def _close_storage(storage: Storage, checkpointing: Checkpointing, supervisor: Supervisor) -> None:
+    if not storage.directory.failed:
+        await checkpointing.save()
+    await storage.close(clean=supervisor.failure is None)
 
 
 async def _hand_over(supervisor: Supervisor, shutdown: ControlledShutdown, *servers: GrpcServer) -> None:

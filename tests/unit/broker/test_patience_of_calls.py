@@ -8,8 +8,10 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.cluster.fence import Fence
+from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.shares import Shares
+from regnum_broker.limits.throttling import Throttling
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
@@ -50,6 +52,7 @@ class Served:
             fetching=FetchHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage),
             offsets=OffsetsHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage),
             describing=ReplicaDescriber(replicas=leading.replicas, storage=leading.storage),
+            throttling=Throttling(ClientQuotas(), clock=FakeClock()),
             held=HeldBytes(Shares(total_max=1 << 40, connection_max=1 << 40)),
             deleting=DeleteRecordsHandler(
                 replicas=leading.replicas,

@@ -40,6 +40,9 @@ async def test_set_describe_remove(regnum: CommandHere, cluster: FakeCluster) ->
         "default_client_id": True,
         RATE: 5.0,
         BURST: 50.0,
+        "producer_byte_rate": None,
+        "consumer_byte_rate": None,
+        "request_percentage": None,
     }
     assert rows["the cluster"][BURST] is None
     one = await regnum("quotas", "describe", "--cluster", "-o", "jsonl")
@@ -69,6 +72,26 @@ async def test_a_change_of_one_limit_leaves_the_other(regnum: CommandHere, clust
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "5", "--burst", "50")
     await regnum("quotas", "set", "--client-id", "loader", "--rate", "7.5")
     assert cluster.quotas.values == {QuotaEntity(client_id="loader"): {RATE: 7.5, BURST: 50.0}}
+
+
+async def test_rates_of_bytes_and_a_share_of_time_are_set_shown_and_removed(
+    regnum: CommandHere, cluster: FakeCluster
+) -> None:
+    rates = ("--producer-byte-rate", "1e6", "--consumer-byte-rate", "2e6", "--request-percentage", "20")
+    shown = await regnum("quotas", "set", "--client-id", "loader", *rates)
+    assert cluster.quotas.values == {
+        QuotaEntity(client_id="loader"): {
+            "producer_byte_rate": 1e6,
+            "consumer_byte_rate": 2e6,
+            "request_percentage": 20.0,
+        }
+    }
+    assert shown.err == ""
+    assert "2000000" in shown.out.replace(",", "")
+    await regnum("quotas", "remove", "--client-id", "loader", "--consumer-byte-rate")
+    assert cluster.quotas.values[QuotaEntity(client_id="loader")].keys() == {"producer_byte_rate", "request_percentage"}
+    await regnum("quotas", "remove", "--client-id", "loader")
+    assert cluster.quotas.values == {}
 
 
 async def test_a_dry_run_sets_nothing(regnum: CommandHere, cluster: FakeCluster) -> None:

@@ -2,27 +2,33 @@
 
 from typing import Final
 
+from regnum_service.clock import Clock
 from regnum_service.gates import Gate
 
+from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.intake import Intake
 from regnum_broker.limits.shares import Shares
+from regnum_broker.limits.throttling import Throttling
 
 
 class ClientLimits:
     """The limits of one broker. Belongs to its event loop."""
 
-    def __init__(self, *, held_max: int, connection_held_max: int) -> None:
+    def __init__(self, *, held_max: int, connection_held_max: int, clock: Clock) -> None:
         """Only assigns.
 
         Args:
             held_max: bytes that are held for all clients together.
             connection_held_max: bytes that are held for one connection.
+            clock: measures rates.
         """
         self.held: Final = HeldBytes(Shares(total_max=held_max, connection_max=connection_held_max))
         self.intake: Final = Intake(self.held)
+        self.quotas: Final = ClientQuotas()
+        self.throttling: Final = Throttling(self.quotas, clock=clock)
 
     @property
     def gates(self) -> tuple[Gate, ...]:
         """What calls of clients pass before their messages are read."""
-        return (self.intake,)
+        return (*self.throttling.gates, self.intake)

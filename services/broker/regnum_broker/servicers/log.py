@@ -1,17 +1,21 @@
 """LogService: records in and out."""
 
 import contextlib
+import math
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 
 from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum.types.v1 import errors_pb2
+from regnum_model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 from regnum_service.slices import slices
 from regnum_telemetry import propagation
 
 from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
+from regnum_broker.limits.throttling import Throttling
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX
@@ -39,9 +43,21 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         describing: ReplicaDescriber,
         deleting: DeleteRecordsHandler,
         held: HeldBytes,
+        throttling: Throttling,
     ) -> None:
-        """Only assigns; ``held`` is where the bytes of answers and of streamed requests are counted."""
+        """Only assigns.
+
+        Args:
+            producing: appends.
+            fetching: reads.
+            offsets: answers questions about offsets.
+            describing: tells sizes and ends.
+            deleting: deletes records.
+            held: where the bytes of answers and of streamed requests are counted.
+            throttling: what clients send and read is measured there.
+        """
         self._held: Final = held
+        self._throttling: Final = throttling
         self._producing: Final = producing
         self._fetching: Final = fetching
         self._offsets: Final = offsets
@@ -54,11 +70,23 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> log_pb2.ProduceResponse:
         """Append. A producer that comes back after an outage is told in trailing metadata what caused it."""
-        response = await self._producing.produce(request, waitable_s=waitable_s(context))
+        response = await self._produce(request, context, waitable_s(context))
         if any(key == propagation.RECOVERING for key, _ in context.invocation_metadata() or ()):
             causes = propagation.render_causes(self._producing.causes(request))
             if causes:
                 context.set_trailing_metadata(tuple(causes))
+        return response
+
+    async def _produce(
+        self, request: log_pb2.ProduceRequest, context: Context, within_s: float = math.inf
+    ) -> log_pb2.ProduceResponse:
+        # Only where there is a quota: to find out how large a message is takes as long as to copy it.
+        size = request.ByteSize() if self._throttling.limits(PRODUCER_BYTE_RATE) else 0
+        response = await self._producing.produce(request, waitable_s=within_s)
+        if size:
+            response.throttle_time_ms = self._throttling.note(
+                PRODUCER_BYTE_RATE, context, request.header.client_id, size
+            )
         return response
 
     async def ProduceStream(  # noqa: N802 - gRPC's name
@@ -67,7 +95,12 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ProduceStreamResponse]:
         """Append, request after request."""
-        stream = ProduceStream(self._producing, held=self._held, connection=context.peer())
+        stream = ProduceStream(
+            self._producing,
+            held=self._held,
+            connection=context.peer(),
+            throttle=partial(self._throttling.note, PRODUCER_BYTE_RATE, context),
+        )
         async with contextlib.aclosing(stream.answers(request_iterator)) as answers:
             async for answer in answers:
                 yield answer
@@ -81,7 +114,11 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         holding = Holding(self._held, context.peer(), Purpose.FETCH)
         # Until the answer has left, and not only until it is there.
         context.add_done_callback(lambda _: holding.close())
-        return await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding)
+        response = await self._fetching.fetch(request, waitable_s=waitable_s(context), holding=holding)
+        response.throttle_time_ms = self._throttling.note(
+            CONSUMER_BYTE_RATE, context, request.header.client_id, holding.size
+        )
+        return response
 
     async def Consume(  # noqa: N802 - gRPC's name
         self,
@@ -92,7 +129,13 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         holding = Holding(self._held, context.peer(), Purpose.FETCH)
         with contextlib.closing(holding):
             async for response in self._fetching.consume(request, waitable_s=waitable_s(context), holding=holding):
+                size = holding.size
                 yield response
+                wait_s = self._throttling.wait_s(CONSUMER_BYTE_RATE, context, request.header.client_id, size)
+                if wait_s:
+                    del response
+                    holding.become(0)
+                    await self._throttling.pause(wait_s)
 
     async def ListOffsets(  # noqa: N802 - gRPC's name
         self,

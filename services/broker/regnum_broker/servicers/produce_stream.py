@@ -53,14 +53,24 @@ class Producing(Protocol):
 class ProduceStream:
     """One call of ProduceStream. Belongs to the event loop."""
 
-    def __init__(self, producing: Producing, *, held: HeldBytes | None = None, connection: str = "") -> None:
+    def __init__(
+        self,
+        producing: Producing,
+        *,
+        held: HeldBytes | None = None,
+        connection: str = "",
+        throttle: Callable[[str, float], int] = lambda _client_id, _size: 0,
+    ) -> None:
         """Only assigns.
 
         Args:
             producing: takes the requests.
             held: where the bytes of requests are counted while they are under way; None: nowhere.
             connection: whose they are.
+            throttle: told the client id and the size of each request that is answered, in bytes; says how long its
+                producer is to wait, in milliseconds.
         """
+        self._throttle: Final = throttle
         self._producing: Final = producing
         self._held: Final = held
         self._connection: Final = connection
@@ -147,8 +157,12 @@ class ProduceStream:
         for place, number in enumerate(numbers):
             self._under_way[number], self._sizes[number] = None, each + (rest if place == 0 else 0)
 
+        clients = [request.request.header.client_id for request in several]
+
         def told(place: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
             if numbers[place] in self._under_way:
+                if not isinstance(outcome, RegnumError):
+                    outcome.throttle_time_ms = self._throttle(clients[place], self._sizes[numbers[place]])
                 self._forget(numbers[place])
                 self._end(names[place], outcome)
 

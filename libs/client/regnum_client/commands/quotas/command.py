@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 RATE: Final = "controller_mutation_rate"
 BURST: Final = "controller_mutation_burst"
-COLUMNS: Final = ("entity", RATE, BURST)
+PRODUCED: Final = "producer_byte_rate"
+CONSUMED: Final = "consumer_byte_rate"
+PERCENTAGE: Final = "request_percentage"
+KEYS: Final = (RATE, BURST, PRODUCED, CONSUMED, PERCENTAGE)
 WHOSE: Final = (
     "whose quota? Give --user NAME or --default-user, --client-id ID or --default-client-id, one of each for a pair, "
     "or --cluster"
@@ -46,7 +49,11 @@ ClusterOption = Annotated[
     bool, typer.Option("--cluster", help="The quota of all together; it counts besides anybody's own.")
 ]
 
-group = typer.Typer(cls=Group, help="Quotas of changes: partitions created and deleted a second.", no_args_is_help=True)
+group = typer.Typer(
+    cls=Group,
+    help="Quotas: changes of topics, bytes in and out, brokers' time.",
+    no_args_is_help=True,
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -76,6 +83,18 @@ def set_quota(
             help="So many at once after quiet. Default: 11 s of the rate, unless the cluster says so otherwise.",
         ),
     ] = None,
+    producer_byte_rate: Annotated[
+        float | None,
+        typer.Option(metavar="BYTES_PER_S", help="Bytes that may be produced a second, through each broker."),
+    ] = None,
+    consumer_byte_rate: Annotated[
+        float | None,
+        typer.Option(metavar="BYTES_PER_S", help="Bytes that may be fetched a second, from each broker."),
+    ] = None,
+    request_percentage: Annotated[
+        float | None,
+        typer.Option(metavar="PERCENT", help="Share of the time of each broker's event loop that calls may take."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only; set nothing.")] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
@@ -83,9 +102,13 @@ def set_quota(
     _debug: DebugOption = False,
 ) -> None:
     """Set a quota; what is not named stays. In force at once."""
-    limits = {key: value for key, value in ((RATE, rate), (BURST, burst)) if value is not None}
+    given = (rate, burst, producer_byte_rate, consumer_byte_rate, request_percentage)
+    limits = {key: value for key, value in zip(KEYS, given, strict=True) if value is not None}
     if not limits:
-        raise wrong_use("nothing to set; give --rate PARTITIONS_PER_S, --burst PARTITIONS, or both")
+        raise wrong_use(
+            "nothing to set; give --rate PARTITIONS_PER_S, --burst PARTITIONS, --producer-byte-rate or"
+            " --consumer-byte-rate BYTES_PER_S, or --request-percentage PERCENT"
+        )
     named = _named(user, client_id, default_user=default_user, default_client_id=default_client_id, cluster=cluster)
     if not named:
         raise wrong_use(WHOSE)
@@ -106,8 +129,9 @@ def set_quota(
             return await admin.describe_client_quotas(entity)
 
     quotas = run(work())
-    emit_rows([_row(quota) for quota in quotas], output, columns=COLUMNS)
-    if not dry_run and any(RATE not in quota.values for quota in quotas):
+    rows = [_row(quota) for quota in quotas]
+    emit_rows(rows, output, columns=_columns(rows))
+    if not dry_run and any(BURST in quota.values and RATE not in quota.values for quota in quotas):
         note("a burst without a rate limits nothing; set --rate too")
 
 
@@ -136,7 +160,10 @@ def describe(
 
     rows = [_row(quota) for quota in run(work())]
     emit_rows(
-        rows, output, columns=COLUMNS, empty="no such quota; set one with `regnum quotas set --client-id ID --rate 5`"
+        rows,
+        output,
+        columns=_columns(rows),
+        empty="no such quota; set one with `regnum quotas set --client-id ID --rate 5`",
     )
 
 
@@ -150,16 +177,20 @@ def remove(
     cluster: ClusterOption = False,
     rate: Annotated[bool, typer.Option("--rate", help="Only the rate: nothing is limited then.")] = False,
     burst: Annotated[bool, typer.Option("--burst", help="Only the burst: it follows from the rate then.")] = False,
+    producer_byte_rate: Annotated[bool, typer.Option(help="Only the rate of bytes produced.")] = False,
+    consumer_byte_rate: Annotated[bool, typer.Option(help="Only the rate of bytes fetched.")] = False,
+    request_percentage: Annotated[bool, typer.Option(help="Only the share of the brokers' time.")] = False,
     output: OutputOption = Output.TABLE,
     bootstrap: BootstrapOption = None,
     timeout: TimeoutOption = None,
     _debug: DebugOption = False,
 ) -> None:
-    """Remove a quota: rate and burst, or the one that is named."""
+    """Remove a quota: all of it, or what is named."""
     named = _named(user, client_id, default_user=default_user, default_client_id=default_client_id, cluster=cluster)
     if not named:
         raise wrong_use(WHOSE)
-    keys = [key for key, chosen in ((RATE, rate), (BURST, burst)) if chosen] or [RATE, BURST]
+    named_keys = (rate, burst, producer_byte_rate, consumer_byte_rate, request_percentage)
+    keys = [key for key, chosen in zip(KEYS, named_keys, strict=True) if chosen] or list(KEYS)
 
     async def work() -> "tuple[QuotaEntity, list[str]]":
         from regnum_client.admin.admin import Admin  # noqa: PLC0415
@@ -197,8 +228,13 @@ def _entity(user: str | None, client_id: str | None, *, default_user: bool, defa
     return QuotaEntity(user=DEFAULT if default_user else user, client_id=DEFAULT if default_client_id else client_id)
 
 
+def _columns(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Of limits that nobody has, only those of changes are shown to people."""
+    return ("entity", *(key for key in KEYS if key in (RATE, BURST) or any(row[key] is not None for row in rows)))
+
+
 def _row(quota: "ClientQuota") -> dict[str, Any]:
-    limits = {key: quota.values.get(key) for key in (RATE, BURST)}
+    limits = {key: quota.values.get(key) for key in KEYS}
     return {**_whose(quota.entity), **limits, **quota.values}
 
 

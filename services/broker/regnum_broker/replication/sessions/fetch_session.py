@@ -116,7 +116,6 @@ class FetchSession:
         """New replicas for which there was no room."""
         self._held_since_s = 0.0
         self.answer_bytes = 0
-        """Bytes of records in the last answer."""
         arrivals.attach(self._wake)
 
     def push(self, request: replication_pb2.FetchReplicaRequest) -> None:
@@ -215,8 +214,7 @@ class FetchSession:
         turns = Turns(SLICE)
         for forgotten in request.forgotten:
             key = PartitionKey(TopicId(forgotten.topic_id), forgotten.partition)
-            position = self._positions.pop(key, None)
-            if position is not None:
+            if (position := self._positions.pop(key, None)) is not None:
                 unsubscribe(position)
                 self._dirty.pop(key, None)
                 self._held_back.pop(key, None)

@@ -1,0 +1,89 @@
+"""How clients that exceed a quota are slowed down (KIP-13, KIP-124, KIP-219): told to wait, and held if they do not.
+
+What was asked is done and answered at once; the answer says how long to wait, and for so long further calls of the same
+kind of that connection are held before they are read (``regnum_service.muting``). A Consume stream waits by itself. A
+fetch keeps the records that were read for it (Kafka throws them away and has them asked for again): what it took
+counts, and makes the next one wait for longer.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from regnum_model.quotas import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from regnum_service.clock import Clock
+from regnum_service.gates import Gate
+from regnum_service.muting import Muting
+
+from regnum_broker.limits.client_quotas import ClientQuotas
+
+LOG_SERVICE: Final = "/regnum.broker.v1.LogService/"
+METHODS: Final = {
+    PRODUCER_BYTE_RATE: frozenset({f"{LOG_SERVICE}Produce", f"{LOG_SERVICE}ProduceStream"}),
+    CONSUMER_BYTE_RATE: frozenset({f"{LOG_SERVICE}Fetch", f"{LOG_SERVICE}Consume"}),
+}
+"""Calls that are held for a rate; for the time of the loop it is all of them."""
+TIME_WAIT_S_MAX: Final = 1.0
+"""Whoever took too much of the loop's time waits for one window at most at a time (as in Kafka)."""
+
+Context = Any
+"""grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
+
+
+def nobody_asked(_context: Context) -> str:
+    """The user of a connection as long as nobody is asked who he is."""
+    return ANONYMOUS
+
+
+class Throttling:
+    """Of one broker. Belongs to its event loop."""
+
+    def __init__(
+        self, quotas: ClientQuotas, *, clock: Clock, principal_of: Callable[[Context], str] = nobody_asked
+    ) -> None:
+        """Only assigns; ``principal_of`` says who the user of a call is."""
+        self._quotas: Final = quotas
+        self._clock: Final = clock
+        self._principal_of: Final = principal_of
+        self._mutings: Final = {
+            PRODUCER_BYTE_RATE: Muting(clock, applies=METHODS[PRODUCER_BYTE_RATE].__contains__),
+            CONSUMER_BYTE_RATE: Muting(clock, applies=METHODS[CONSUMER_BYTE_RATE].__contains__),
+            REQUEST_PERCENTAGE: Muting(clock),
+        }
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """What holds calls."""
+        return tuple(self._mutings.values())
+
+    @property
+    def held(self) -> int:
+        """Calls that are held."""
+        return sum(muting.held for muting in self._mutings.values())
+
+    def limits(self, rate: str) -> bool:
+        """Whether anybody has such a quota."""
+        return self._quotas.limits(rate)
+
+    def note(self, rate: str, context: Context, client_id: str, value: float) -> int:
+        """A call has done so much; holds its connection if that is too much.
+
+        Returns how long its caller is to wait, in milliseconds, for the answer.
+        """
+        wait_s = self.wait_s(rate, context, client_id, value)
+        if not wait_s:
+            return 0
+        if rate == REQUEST_PERCENTAGE:
+            wait_s = min(wait_s, TIME_WAIT_S_MAX)
+        self._mutings[rate].mute(context.peer(), wait_s)
+        return max(1, round(wait_s * 1000))
+
+    def wait_s(self, rate: str, context: Context, client_id: str, value: float) -> float:
+        """The same for a call that waits by itself."""
+        if not self._quotas.limits(rate):
+            return 0.0
+        user = self._principal_of(context)
+        return self._quotas.wait_s(rate, user, client_id, value, self._clock.monotonic())
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long."""
+        await self._clock.sleep(seconds)
