@@ -1,4 +1,4 @@
-"""`regnum quotas`: set, describe, remove; `top` stands next door."""
+"""`regnum quotas`: set, describe, remove; `top` and `calibrate` stand next door."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,6 +16,7 @@ from regnum_client.commands.invocation import (
     run,
     wrong_use,
 )
+from regnum_client.commands.quotas.calibrate import calibrate
 from regnum_client.commands.quotas.top import top
 from regnum_client.commands.rendering import emit_rows
 
@@ -59,6 +60,7 @@ group = typer.Typer(
 def add_to(app: typer.Typer) -> None:
     """Hang the commands into the command line; the singular works too."""
     group.command("top")(top)
+    group.command("calibrate")(calibrate)
     app.add_typer(group, name="quotas")
     app.add_typer(group, name="quota", hidden=True)
 
