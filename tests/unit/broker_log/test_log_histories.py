@@ -70,9 +70,13 @@ class History(RuleBasedStateMachine):
         self.passed_sequence = 0
         """Sequence after the last batch of producer 5 that was deleted at the front."""
         self.log_id = ""
+        self.keys = 5
+        self.marks: list[tuple[int, int]] = []
+        """Up to where it was compacted, and when, as far as nothing below was cut since."""
 
-    @initialize(segment_bytes=st.sampled_from([200, 500, 2000, 1 << 20]))
-    def begin(self, segment_bytes: int) -> None:
+    @initialize(segment_bytes=st.sampled_from([200, 500, 2000, 1 << 20]), keys=st.sampled_from([5, 50]))
+    def begin(self, segment_bytes: int, keys: int) -> None:
+        self.keys = keys
         self.disk = KillingDisk()
         self.place = ReopenedDirectory(self.folder / "logs", segment_bytes=segment_bytes, disk=self.disk)
         self.place.open()
@@ -104,7 +108,7 @@ class History(RuleBasedStateMachine):
             self.written += 1
             pairs = [
                 (
-                    b"%d" % ((self.written * 7 + number) % 5),
+                    b"%d" % ((self.written * 7 + number) % self.keys),
                     None if size % 9 == 8 else b"%d:%d:" % (self.written, number) + b"x" * size,
                 )
                 for number in range(count)
@@ -160,6 +164,7 @@ class History(RuleBasedStateMachine):
     def truncate(self, back: int) -> None:
         offset = max(self.end - back, self.start)
         found = self.replica.truncate(offset)
+        self.marks = [mark for mark in self.marks if mark[0] <= found]
         self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
         assert found == self.end
         self.epochs = self.epochs.truncate_from_end(self.end)
@@ -255,26 +260,71 @@ class History(RuleBasedStateMachine):
         sizes=SIZES,
         rounds=st.integers(0, 5),
         committed=st.integers(0, 80),
-        retention_ms=st.sampled_from([0, 1 << 50]),
+        retention_ms=st.sampled_from([0, 5_000, 1 << 50]),
+        keys_max=st.sampled_from([4, 10, 1_000]),
         kill_at=st.none() | st.integers(0, 40),
     )
     def compact(
-        self, sizes: list[tuple[int, int, bool]], rounds: int, committed: int, retention_ms: int, kill_at: int | None
+        self,
+        sizes: list[tuple[int, int, bool]],
+        rounds: int,
+        committed: int,
+        retention_ms: int,
+        keys_max: int,
+        kill_at: int | None,
     ) -> None:
         for number in range(rounds):
             # So that there is something to compact in most of those histories that do.
             self.lead(sizes, number % 2)
+        self.compact_now(committed, retention_ms=retention_ms, keys_max=keys_max, kill_at=kill_at)
+
+    @rule(wait_ms=st.integers(0, 8_000))
+    def wait(self, wait_ms: int) -> None:
+        self.place.wall_ms += wait_ms
+
+    @rule()
+    def delete_every_key(self) -> None:
+        """And the deletions go, too: of all that was there, fillers are left, and what a producer is known by."""
+        base, epoch = self.end, max(self.epochs.latest, 0)
+        pairs = [(b"%d" % key, None) for key in range(self.keys)]
+        produced = keyed_batch(*pairs)
+        self.replica.append_as_leader([produced], leader_epoch=LeaderEpoch(epoch))
+        records = tuple((base + number, *pair) for number, pair in enumerate(pairs))
+        self.add(
+            [
+                Stored(
+                    base_offset=base,
+                    count=self.keys,
+                    records=records,
+                    epoch=epoch,
+                    sequence=-1,
+                    produced=produced,
+                )
+            ]
+        )
+        until = self.end
+        for _ in range(2):
+            for _ in range(2):
+                self.let_time_close_the_segment()
+                self.lead([(1, 1, False)], 0)
+            self.compact_now(1 << 30, retention_ms=0, keys_max=1_000, kill_at=None)
+        assert not [batch for batch in self.batches if batch.next_offset <= until and batch.records]
+
+    def compact_now(self, committed: int, *, retention_ms: int, keys_max: int, kill_at: int | None) -> None:
         log, before, high_watermark = self.replica, list(self.batches), min(self.start + committed, self.end)
         log.configure(
             ReplicaSettings(
                 cleanup_policy=CLEANUP_COMPACT, min_cleanable_dirty_ratio=0, delete_retention_ms=retention_ms
             )
         )
-        done = 0 if retention_ms else cleaned_until(log.cleaned)
+        now_ms = self.place.wall_ms
+        for mark in log.cleaned:
+            assert any(offset >= mark.offset and at_ms <= mark.at_ms for offset, at_ms in self.marks), mark
+        done = max((mark.offset for mark in log.cleaned if mark.at_ms + retention_ms <= now_ms), default=0)
         closed = [segment.next_offset for segment in log.segments[:-1] if segment.next_offset <= high_watermark]
         self.disk.kill_at = None if kill_at is None else self.disk.done + kill_at
         try:
-            compacts = compact(log, now_ms=self.place.wall_ms, high_watermark=high_watermark)
+            compacts = compact(log, now_ms=now_ms, high_watermark=high_watermark, keys_max=keys_max)
         except KilledError:
             self.disk.kill_at = None
             self.place.kill()
@@ -284,8 +334,10 @@ class History(RuleBasedStateMachine):
             return
         self.disk.kill_at = None
         if compacts:
-            assert cleaned_until(log.cleaned) == closed[-1]
-            self.compacted(before, until=closed[-1], done=done, whole=True)
+            until = cleaned_until(log.cleaned)
+            assert until == closed[-1] if keys_max == 1_000 else 0 < until <= closed[-1]
+            self.marks.append((until, now_ms))
+            self.compacted(before, until=until, done=done, whole=True)
 
     @rule()
     def let_time_close_the_segment(self) -> None:
