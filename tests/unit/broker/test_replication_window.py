@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from regnum.replication.v1 import replication_pb2
 from regnum_broker.replication.decisions.isr import after_fetch, at_new_epoch
-from regnum_broker.replication.decisions.window import ANSWERS_MAX, GATHER_S, SPACING_S, Window
+from regnum_broker.replication.decisions.window import ANSWERS_MAX, GATHER_S, GATHER_S_MAX, QUIET_S, SPACING_S, Window
 from regnum_broker.replication.sessions.fetch_session import FetchSession
 from regnum_records.header import end_offset_of
 from regnum_service.errors import RegnumError
@@ -39,48 +39,57 @@ def window(*, requests: int = 1, sent: int = 0, size_bytes: int = 100, now_s: fl
 
 
 def test_nothing_is_sent_before_the_first_request() -> None:
-    assert Window().opens_s(busy=False) == math.inf
+    assert Window().opens_s(busy=False, moved_s=-math.inf) == math.inf
 
 
 def test_an_answer_goes_at_once_where_none_is_on_its_way() -> None:
-    assert window().opens_s(busy=False) == -math.inf
+    assert window().opens_s(busy=False, moved_s=-math.inf) == -math.inf
 
 
 def test_what_came_while_an_answer_was_on_its_way_goes_with_what_comes_soon() -> None:
     found = window(sent=1)
     assert found.asked(1, bytes_max=BYTES_MAX)
-    assert found.opens_s(busy=True) == 10.0 + GATHER_S
-    assert window().opens_s(busy=True) == -math.inf
+    assert found.opens_s(busy=True, moved_s=-math.inf) == 10.0 + GATHER_S
+    assert window().opens_s(busy=True, moved_s=-math.inf) == -math.inf
+
+
+def test_while_records_come_without_a_pause_an_answer_waits_for_more_of_them_and_not_for_ever() -> None:
+    found = window(sent=1)
+    assert found.asked(1, bytes_max=BYTES_MAX)
+    assert found.opens_s(busy=True, moved_s=10.0 + GATHER_S - QUIET_S) == pytest.approx(10.0 + GATHER_S)
+    assert found.opens_s(busy=True, moved_s=10.0 + GATHER_S) == pytest.approx(10.0 + GATHER_S + QUIET_S)
+    assert found.opens_s(busy=True, moved_s=10.0 + GATHER_S_MAX) == pytest.approx(10.0 + GATHER_S_MAX)
+    assert found.opens_s(busy=False, moved_s=10.0 + GATHER_S) == -math.inf
 
 
 def test_the_next_one_waits_a_moment_for_the_acknowledgement_of_the_one_before() -> None:
     found = window(sent=1)
-    assert found.opens_s(busy=False) == 10.0 + SPACING_S
+    assert found.opens_s(busy=False, moved_s=-math.inf) == 10.0 + SPACING_S
     assert found.asked(1, bytes_max=BYTES_MAX)
-    assert found.opens_s(busy=False) == -math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) == -math.inf
 
 
 def test_no_more_answers_are_on_their_way_than_may_be() -> None:
     found = window(sent=ANSWERS_MAX)
-    assert found.opens_s(busy=False) == math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) == math.inf
     assert found.asked(1, bytes_max=BYTES_MAX)
-    assert found.opens_s(busy=False) < math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) < math.inf
 
 
 def test_no_more_bytes_are_on_their_way_than_the_follower_wants_in_one_answer() -> None:
     found = window(sent=2, size_bytes=BYTES_MAX // 2)
-    assert found.opens_s(busy=False) == math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) == math.inf
     assert found.asked(1, bytes_max=BYTES_MAX)
-    assert found.opens_s(busy=False) < math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) < math.inf
 
 
 def test_a_follower_that_does_not_say_what_it_took_gets_an_answer_for_each_request() -> None:
     found = Window()
     assert found.asked(None, bytes_max=BYTES_MAX)
     found.answered(1, now_s=0.0)
-    assert found.opens_s(busy=False) == math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) == math.inf
     assert found.asked(None, bytes_max=BYTES_MAX)
-    assert found.opens_s(busy=False) == -math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) == -math.inf
 
 
 @pytest.mark.parametrize("taken", [-1, 0, 3])
@@ -266,7 +275,7 @@ def test_no_more_bytes_are_on_their_way_than_a_follower_takes_at_a_time() -> Non
     assert found.room_bytes == 10
     found.answered(BYTES_MAX, now_s=10.1)
     assert found.room_bytes == 1, "one batch fits in any case; no answer goes before others were taken"
-    assert found.opens_s(busy=False) == math.inf
+    assert found.opens_s(busy=False, moved_s=-math.inf) == math.inf
 
 
 async def test_a_follower_of_before_is_told_of_a_partition_in_the_answer_to_the_request_that_names_it(

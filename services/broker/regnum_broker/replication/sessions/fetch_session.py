@@ -107,6 +107,8 @@ class FetchSession:
         """When an answer is sent with nothing in it."""
         self._busy = False
         """Whether there was something to send when the newest request came."""
+        self._moved_s = -math.inf
+        """When there was last something new."""
         self._attentive = False
         """Whether what is new would be sent now: else it is noted, and nobody is woken for it."""
         self._stream: FollowerStream | None = None
@@ -140,6 +142,7 @@ class FetchSession:
     def moved(self, key: PartitionKey) -> None:
         """A partition of the session has something new."""
         self._dirty[key] = None
+        self._moved_s = self._clock.monotonic()
         if self._attentive:
             self._wake.set()
 
@@ -157,7 +160,7 @@ class FetchSession:
             if self._ended and not window.idle:
                 return None
             now_s = self._clock.monotonic()
-            opens_s = window.opens_s(busy=self._busy)
+            opens_s = window.opens_s(busy=self._busy, moved_s=self._moved_s)
             if opens_s <= now_s:
                 self._attentive = True
                 answer = await self._collect(window.room_bytes)
