@@ -42,6 +42,9 @@ class Pass(Protocol):
         0: the call has a stream of them, and each is let in by ``Gate.read``. Nothing is kept for the first.
         """
 
+    def lasts(self) -> None:
+        """The call streams, for days perhaps: nobody else is to stand behind it."""
+
     def leave(self) -> None:
         """The call has ended, however it did."""
 
@@ -139,6 +142,7 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
             for one in passes:
                 # The call may last for days: what it had for a message that is about to be read is free for others.
                 one.took(0)
+                one.lasts()
             return Messages(requests, lambda: self._before_a_message(method, context))
         async with asyncio.timeout(READ_S_MAX):
             sized = await _only(requests)
@@ -167,7 +171,12 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
     def _streaming(self, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> None:
             async with self._passed(method, context) as passes:
-                responses = behaviour(await self._request(method, requests, context, passes, many=many), context)
+                request = await self._request(method, requests, context, passes, many=many)
+                for one in passes:
+                    one.lasts()
+                responses = behaviour(request, context)
+                # Else the frame of a stream at rest would keep its request.
+                del request
                 if not isinstance(responses, AsyncIterator):
                     await responses
                     return

@@ -100,14 +100,21 @@ class _Turn:
     def __init__(self, line: _Line, left: Callable[[], None]) -> None:
         self._line: Final = line
         self._left: Final = left
+        self._gone = False
 
     def took(self, size_bytes: int) -> None:
         """Its message was read: that is as well."""
 
+    def lasts(self) -> None:
+        """It streams: the next in line may go on, and the stream's own messages pass one by one."""
+        self.leave()
+
     def leave(self) -> None:
         """The next in line may go on."""
-        self._line.turn.release()
-        self._left()
+        if not self._gone:
+            self._gone = True
+            self._line.turn.release()
+            self._left()
 
 
 class Muting:

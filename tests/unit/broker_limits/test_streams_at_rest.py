@@ -11,6 +11,7 @@ from regnum_broker.limits.limits import ClientLimits
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_model.nodes import Address
 from regnum_service.channel import open_channel
+from regnum_service.clock import SystemClock
 from regnum_service.server import GrpcServer, ServiceRegistration
 from regnum_service.supervisor import Supervisor
 
@@ -26,12 +27,14 @@ class Log(log_pb2_grpc.LogServiceServicer):
         self.limits = limits
 
     async def ProduceStream(self, request_iterator, context):  # noqa: N802 - the name in the proto
-        async def produce(_request):
-            return log_pb2.ProduceResponse()
-
-        stream = ProduceStream(produce, held=self.limits.held, connection=context.peer())
+        stream = ProduceStream(self, held=self.limits.held, connection=context.peer())
         async for answer in stream.answers(request_iterator):
             yield answer
+
+    async def take(self, requests, told):
+        for place in range(len(requests)):
+            told(place, log_pb2.ProduceResponse())
+        return {}
 
     async def ListOffsets(self, request, context):  # noqa: N802 - the name in the proto
         return log_pb2.ListOffsetsResponse()
@@ -39,7 +42,7 @@ class Log(log_pb2_grpc.LogServiceServicer):
 
 @pytest.fixture
 def limits() -> ClientLimits:
-    return ClientLimits(held_max=64 * MIB, connection_held_max=16 * MIB)
+    return ClientLimits(held_max=64 * MIB, connection_held_max=16 * MIB, clock=SystemClock())
 
 
 @pytest.fixture

@@ -62,8 +62,23 @@ async def test_what_nobody_can_read_is_left_out_and_the_rest_counts() -> None:
     await put(store, "/config/changes/change_x", b"")
     await put(store, "/config/changes/other", b"")
     assert (await read_quotas(StoreReader(store))).table == QuotaTable(
-        limits={QuotaEntity(user="ann"): Limit(rate=1.0, burst=7.0)}, change=0
+        limits={QuotaEntity(user="ann"): Limit(rate=1.0, burst=7.0)},
+        client_rates={"producer_byte_rate": {QuotaEntity(user="dan"): 1.0}},
+        change=0,
     )
+
+
+async def test_rates_of_clients_are_read_by_kind_and_hostile_ones_limit_nobody() -> None:
+    store = MemoryStore(MemoryServer())
+    await put(store, "/config/users/ann", b'{"config":{"producer_byte_rate":"1e6","request_percentage":"50"}}')
+    await put(store, "/config/clients/<default>", b'{"config":{"producer_byte_rate":"2e6"}}')
+    await put(store, "/config/cluster", b'{"config":{"consumer_byte_rate":"5"}}')
+    for number, value in enumerate(("nan", "inf", "-1", "0", "1e300", "many")):
+        await put(store, f"/config/users/u{number}", b'{"config":{"consumer_byte_rate":"%s"}}' % value.encode())
+    assert (await read_quotas(StoreReader(store))).table.client_rates == {
+        "producer_byte_rate": {QuotaEntity(user="ann"): 1e6, QuotaEntity(client_id=quotas.DEFAULT): 2e6},
+        "request_percentage": {QuotaEntity(user="ann"): 50.0},
+    }
 
 
 async def test_many_quotas_are_all_read() -> None:

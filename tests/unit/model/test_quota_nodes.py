@@ -64,7 +64,7 @@ def test_the_default_is_nobodys_name() -> None:
 
 
 def test_a_quota_comes_back_as_written_with_what_others_wrote() -> None:
-    node = QuotaNode(config={"producer_byte_rate": "7", "controller_mutation_rate": "2.5"})
+    node = QuotaNode(config={"connection_creation_rate": "7", "controller_mutation_rate": "2.5"})
     assert QuotaNode.decode(node.encode()) == node
     assert node.limit() == Limit(rate=2.5, burst=27.5)
     assert node.values == {"controller_mutation_rate": 2.5}

@@ -52,6 +52,7 @@ class Turnstile:
         self.reads = 0
         self.sizes: list[int] = []
         self.bytes_max = 1_000
+        self.lasting = 0
 
     async def enter(self, method, context) -> Turnstile:
         self.methods.append(method)
@@ -63,6 +64,9 @@ class Turnstile:
         self.sizes.append(size_bytes)
         if size_bytes > self.bytes_max:
             raise RegnumError(errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED, "too much", retry_after_ms=70)
+
+    def lasts(self) -> None:
+        self.lasting += 1
 
     def leave(self) -> None:
         self.inside -= 1
@@ -191,6 +195,16 @@ async def test_health_passes_no_gate(channel, gate):
     )
     assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert gate.methods == []
+
+
+async def test_a_stream_that_lasts_holds_up_nobody_of_its_muted_connection(channel, muting, controller, gate):
+    muting.mute(await connection_of(channel, muting), 0.2)
+    stream = controller_pb2_grpc.LifelineServiceStub(channel).BrokerLifeline(timeout=TIMEOUT_S)
+    await stream.write(controller_pb2.BrokerLifelineRequest(beat=1))
+    assert (await stream.read()).probe == 2
+    assert (await ask(channel, 7)).remaining_partitions == 7
+    assert gate.lasting
+    stream.cancel()
 
 
 async def test_each_message_of_a_stream_passes_too(channel, gate):

@@ -76,7 +76,7 @@ async def read_quotas(reader: Reader) -> StoredQuotas:
     announced = await reader.names(quotas.CHANGES)
     nodes: dict[QuotaEntity, QuotaNode] = {}
     limits: dict[QuotaEntity, Limit] = {}
-    client_rates: dict[str, dict[QuotaEntity, float]] = {key: {} for key in quotas.CLIENT_RATES}
+    client_rates: dict[str, dict[QuotaEntity, float]] = {}
     windows = await _windows(reader)
     entities = await _entities(reader)
     async for path, found in _nodes(reader, tuple(entities)):
@@ -92,7 +92,7 @@ async def read_quotas(reader: Reader) -> StoredQuotas:
             limits[entities[path]] = limit
         if entities[path] != QuotaEntity():
             for key, rate in rates.items():
-                client_rates[key][entities[path]] = rate
+                client_rates.setdefault(key, {})[entities[path]] = rate
     table = QuotaTable(limits=limits, client_rates=client_rates, windows=windows, change=newest_change(announced))
     return StoredQuotas(table=table, nodes=nodes, announced=frozenset(announced))
 

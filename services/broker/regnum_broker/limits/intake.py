@@ -131,6 +131,9 @@ class _Reading:
         self.ended()
         self._size = self._intake.take(self._connection, size_bytes, bulky=self._bulky)
 
+    def lasts(self) -> None:
+        """It streams answers; what it brought is counted until it ends."""
+
     def leave(self) -> None:
         """The call has ended."""
         self.ended()
