@@ -31,6 +31,7 @@ from regnum_telemetry.metrics import Metrics
 
 from regnum_broker.log.errors import StorageError
 from regnum_broker.replication.leader import Leadership
+from regnum_broker.replication.partition import Role
 from regnum_broker.replication.purgatory import AckOutcome
 from regnum_broker.replication.replicas import NotHere, Replicas
 from regnum_broker.replication.sessions.fresh_appends import FreshAppends
@@ -304,20 +305,28 @@ class ProduceHandler:
         outcomes = appending.result()
         self._count(admitted, outcomes)
         for item, outcome in zip(admitted, outcomes, strict=True):
-            leadership = item.leadership
-            if not isinstance(outcome, Done) or leadership.partition.role is not leadership:
-                continue
-            if leadership.cause_pending:
-                # A repeat counts: the leader before had replicated it, and this is what its producer waits for.
-                record_first_append(leadership, outcome)
-            if not outcome.duplicate:
-                if leadership.has_followers:
-                    self._fresh.note(
-                        leadership, outcome.batch, base_offset=outcome.base_offset, last_offset=outcome.last_offset
-                    )
-                leadership.appended(outcome.base_offset, now_s=now_s)
+            if isinstance(outcome, Done):
+                self._tell_leadership(item.leadership, outcome, now_s)
         for item, outcome in zip(admitted, outcomes, strict=True):
             self._answers.appended(item, outcome)
+
+    def _tell_leadership(self, leadership: Leadership, outcome: Done, now_s: float) -> None:
+        role = leadership.partition.role
+        if role is not leadership:
+            # If it leads, it began while they were on their way to the disk: nobody else says that they are there.
+            _tell_shown(role, now_s)
+            return
+        if leadership.cause_pending:
+            # A repeat counts: the leader before had replicated it, and this is what its producer waits for.
+            record_first_append(leadership, outcome)
+        if outcome.duplicate:
+            _tell_shown(leadership, now_s)
+            return
+        if leadership.has_followers:
+            self._fresh.note(
+                leadership, outcome.batch, base_offset=outcome.base_offset, last_offset=outcome.last_offset
+            )
+        leadership.appended(outcome.base_offset, now_s=now_s)
 
     def _count(self, admitted: Sequence[Admitted], outcomes: Sequence[Outcome]) -> None:
         """What was appended: all together once for the job, and for each batch only its topic's two additions."""
@@ -330,6 +339,13 @@ class ProduceHandler:
                 size += added_bytes
         self._records.add(records)
         self._bytes.add(size)
+
+
+def _tell_shown(role: Role | None, now_s: float) -> None:
+    """Records were brought to the disk (``flush.messages``) that were not appended under this leadership."""
+    if isinstance(role, Leadership) and role.partition.high_watermark < role.partition.log.log_end_offset:
+        role.partition.appended.fire()
+        role.advance(now_s)
 
 
 async def _is_committed(leadership: Leadership, end: int) -> bool:
