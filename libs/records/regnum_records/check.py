@@ -34,6 +34,8 @@ from regnum_records.header import (
 
 RECORDS_MAX: Final = 500_000
 """Records of one batch: the walk over them holds up whoever appends next, some 50 ms at this number."""
+NUMBER_BYTES_MAX: Final = 10
+"""Bytes of a number in a record: more are looked at in none."""
 RECORD_BYTES_MIN: Final = 6
 """Bytes of the smallest record body: attributes, two deltas, and three lengths."""
 
@@ -143,17 +145,33 @@ def _walk(data: bytes, position: int, record_count: int) -> None:
 
 
 def _check_keys(data: bytes, position: int) -> None:
-    """Step over the records, which were walked over before, and look at the length of each key."""
+    """Step over the records, which were walked over before, and look whether each key has a length.
+
+    No number is decoded for it but the length of the record: of the others only the end counts, and a negative length
+    of a key, which says that there is none, is odd as it is written. This runs where appends are, so it is to be quick.
+    """
     number, end = 0, len(data)
     try:
         while position < end:
-            length, body = _varint(data, position)
+            length = data[position]
+            position += 1
+            if length >= 0x80:
+                value, position = _varint(data, position - 1)
+                length = value << 1
+            following_record = position + (length >> 1)
             # Attributes, then the time and the offset, relative to the head's.
-            _, at = _varint(data, body + 1)
-            _, at = _varint(data, at)
-            if _varint(data, at)[0] < 0:
+            at = position + 1
+            if data[at] >= 0x80:
+                at = _end_of_number(data, at)
+            at += 1
+            if data[at] >= 0x80:
+                at = _end_of_number(data, at)
+            at += 1
+            if at >= following_record:
+                raise CorruptBatchError(f"record {number} ends in its head")
+            if data[at] & 1:
                 raise KeyMissingError(f"record {number} of the batch has no key, and its topic is compacted")
-            position = body + length
+            position = following_record
             number += 1
     except IndexError:
         raise CorruptBatchError(f"record {number} ends in its head") from None
@@ -170,6 +188,16 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
             raise CorruptBatchError("a number in a record has more than ten bytes")
     value |= byte << shift
     return (value >> 1) ^ -(value & 1), position + 1
+
+
+def _end_of_number(data: bytes, at: int) -> int:
+    """Where the last byte of a number is."""
+    last = at + NUMBER_BYTES_MAX
+    while data[at] >= 0x80:
+        at += 1
+        if at >= last:
+            raise CorruptBatchError(f"a number in a record has more than {NUMBER_BYTES_MAX} bytes")
+    return at
 
 
 def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:

@@ -179,3 +179,27 @@ def test_a_topic_that_is_compacted_takes_no_record_without_a_key(codec: CodecNam
     assert check_batch(bad, bytes_max=10_000).record_count == 3
     with pytest.raises(KeyMissingError, match="record 2"):
         check_batch(bad, bytes_max=10_000, keys_required=True)
+
+
+@given(
+    st.lists(
+        st.tuples(st.none() | st.binary(max_size=200), st.binary(max_size=300), st.integers(0, 1 << 45)),
+        min_size=1,
+        max_size=80,
+    ),
+    st.sampled_from(CODECS),
+)
+def test_a_record_without_a_key_is_found_wherever_it_is_and_none_is_where_there_is_none(
+    records: list[tuple[bytes | None, bytes, int]], codec: CodecName
+) -> None:
+    batch = build_batch(
+        [NewRecord(key=key, value=value, timestamp_ms=at_ms) for key, value, at_ms in records],
+        timestamp_ms=1,
+        codec=codec,
+    )
+    first = next((number for number, (key, _, _) in enumerate(records) if key is None), None)
+    if first is None:
+        assert check_batch(batch, bytes_max=1 << 20, keys_required=True).record_count == len(records)
+    else:
+        with pytest.raises(KeyMissingError, match=f"record {first} "):
+            check_batch(batch, bytes_max=1 << 20, keys_required=True)
