@@ -113,9 +113,10 @@ async def test_a_consumer_waits_as_told_and_skips_nothing() -> None:
         assert not refusals
 
 
-def test_a_refusal_without_a_time_is_waited_for_a_little() -> None:
+@pytest.mark.parametrize("told_ms", [None, 0, -5])
+def test_a_refusal_without_a_time_is_waited_for_a_little(told_ms: int | None) -> None:
     throttles = Throttles()
-    throttles.refused(ONE, throttled(None), now_s=10.0, chance=0.0)
+    throttles.refused(ONE, throttled(told_ms), now_s=10.0, chance=0.0)
     assert throttles.until_s(ONE) == pytest.approx(10.05)
     assert throttles.until_s(TWO) == float("-inf")
 

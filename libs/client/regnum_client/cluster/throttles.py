@@ -35,7 +35,8 @@ class Throttles:
     def refused(self, broker: BrokerId, error: RegnumError, *, now_s: float, chance: float) -> None:
         """A call failed; nothing happens unless it was throttled. ``chance`` is in [0, 1)."""
         if error.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED:
-            told_ms = RETRY_DELAY_MS if error.retry_after_ms is None else error.retry_after_ms
+            # Refused without a time, or with none: whoever came again at once would do so without end.
+            told_ms = max(0, error.retry_after_ms or 0) or RETRY_DELAY_MS
             self._wait(broker, told_ms / 1000 * (1 + SPREAD * chance), now_s)
 
     def until_s(self, broker: BrokerId) -> float:
