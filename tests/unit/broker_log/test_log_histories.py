@@ -1,12 +1,14 @@
-"""Random histories of one replica against a model: appends, truncations, deletions, compactions, kills, lost power.
+"""Random histories of one replica against a model: appends, flushes, cuts, deletions, compactions, kills, lost power.
 
 The model is a list of batches and an epoch cache; after every step the replica must be the same, record by record. What
 a compaction takes out, also one that is killed in the middle, is checked against the records by key; then its batches
 are the model's.
 """
 
+import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +58,41 @@ class Stored:
 SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 90), st.booleans()), min_size=1, max_size=4)
 
 
+class RememberingDisk(KillingDisk):
+    """Knows what of each file is on the disk, whatever happens to the power."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[str, int] = {}
+        """Bytes by path."""
+        self.amid_sync: Callable[[], None] | None = None
+        """Runs before the next segment is synced."""
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Sync; what is appended meanwhile is not on the disk for sure."""
+        path, size = str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size
+        super().fdatasync(descriptor)
+        self.sizes[path] = size
+        if self.amid_sync is not None and path.endswith(".log"):
+            self.amid_sync()
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """Cut."""
+        super().ftruncate(descriptor, size)
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        self.sizes[path] = min(self.sizes.get(path, 0), size)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give another name."""
+        super().rename(source, target)
+        self.sizes[target] = self.sizes.pop(source, 0)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        super().unlink(path)
+        self.sizes.pop(path, None)
+
+
 class History(RuleBasedStateMachine):
     """One replica and its model."""
 
@@ -74,10 +111,15 @@ class History(RuleBasedStateMachine):
         self.marks: list[tuple[int, int]] = []
         """Up to where it was compacted, and when, as far as nothing below was cut since."""
 
+        self.may_hide = False
+        """Whether there may be records that are shown once they are flushed."""
+        self.safe = 0
+        """Up to there records were flushed: whatever happens to the power, they are there."""
+
     @initialize(segment_bytes=st.sampled_from([200, 500, 2000, 1 << 20]), keys=st.sampled_from([5, 50]))
     def begin(self, segment_bytes: int, keys: int) -> None:
         self.keys = keys
-        self.disk = KillingDisk()
+        self.disk = RememberingDisk()
         self.place = ReopenedDirectory(self.folder / "logs", segment_bytes=segment_bytes, disk=self.disk)
         self.place.open()
         self.place.now.create_replicas([(KEY, "topic")])
@@ -168,6 +210,54 @@ class History(RuleBasedStateMachine):
         self.batches = [batch for batch in self.batches if batch.next_offset <= offset]
         assert found == self.end
         self.epochs = self.epochs.truncate_from_end(self.end)
+        self.safe = min(self.safe, self.end)
+
+    @rule(messages=st.none() | st.integers(1, 6))
+    def flush_by_settings(self, messages: int | None) -> None:
+        self.replica.configure(ReplicaSettings(flush_messages=messages))
+        self.may_hide = self.may_hide or messages is not None
+
+    @rule()
+    def flush(self) -> None:
+        """What other threads do between two jobs of the writer."""
+        hidden = self.replica.log_end_offset < self.end
+        flushed = self.place.flush()
+        assert flushed or not hidden, "who is not shown is waited for by somebody"
+        assert self.replica.log_end_offset == self.end
+        if flushed:
+            self.safe = self.end
+        self.may_hide = self.replica.settings.flush_messages is not None
+
+    @rule(back=st.integers(0, 12), sizes=SIZES, more=SIZES, cut=st.booleans(), without_power=st.booleans())
+    def append_and_cut_amid_a_flush(
+        self,
+        back: int,
+        sizes: list[tuple[int, int, bool]],
+        more: list[tuple[int, int, bool]],
+        cut: bool,
+        without_power: bool,
+    ) -> None:
+        self.flush_by_settings(1)
+        self.lead(sizes, 0)
+
+        def amid() -> None:
+            nonlocal is_cut
+            self.disk.amid_sync = None
+            if cut:
+                self.truncate(back)
+            is_cut = self.end < flushed
+            self.lead(more, 0)
+
+        self.disk.amid_sync = amid
+        flushed, is_cut = self.end, False
+        self.place.flush()
+        assert self.disk.amid_sync is None, "it was synced"
+        assert self.replica.log_end_offset == (self.end if is_cut else flushed), "what was cut is flushed again"
+        self.safe = self.replica.log_end_offset
+        if without_power:
+            self.lose_power(0.0, b"")
+        else:
+            self.flush()
 
     def begin_at(self, offset: int) -> None:
         """The model's log begins there."""
@@ -181,6 +271,7 @@ class History(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(0, 40))
     def delete_records(self, ahead: int) -> None:
+        self.flush()
         offset = min(self.start + ahead, self.end)
         starts = self.place.now.starts
         recorded = starts.record({KEY: offset})
@@ -191,14 +282,17 @@ class History(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(0, 40))
     def die_before_a_recorded_start_is_applied(self, ahead: int) -> None:
+        self.flush()
         offset = min(self.start + ahead, self.end)
         self.place.now.starts.record({KEY: offset})
         self.place.kill()
         self.place.open()
+        self.may_hide = False
         self.begin_at(offset)
 
     @rule(size_bytes=st.none() | st.integers(0, 3_000), committed=st.integers(0, 60), late=st.booleans())
     def expire(self, size_bytes: int | None, committed: int, late: bool) -> None:
+        self.flush()
         log, high_watermark = self.replica, min(self.start + committed, self.end)
         segments = [
             expiry.SegmentFacts(
@@ -311,6 +405,7 @@ class History(RuleBasedStateMachine):
         assert not [batch for batch in self.batches if batch.next_offset <= until and batch.records]
 
     def compact_now(self, committed: int, *, retention_ms: int, keys_max: int, kill_at: int | None) -> None:
+        self.flush()
         log, before, high_watermark = self.replica, list(self.batches), min(self.start + committed, self.end)
         log.configure(
             ReplicaSettings(
@@ -329,6 +424,7 @@ class History(RuleBasedStateMachine):
             self.disk.kill_at = None
             self.place.kill()
             self.place.open()
+            self.may_hide = False
             assert self.place.log_id == self.log_id
             self.compacted(before, until=closed[-1], done=done, whole=False)
             return
@@ -352,7 +448,7 @@ class History(RuleBasedStateMachine):
     @rule(ahead=st.integers(0, 50))
     def start_anew(self, ahead: int) -> None:
         self.start = self.end + ahead
-        self.batches, self.epochs = [], EpochCache()
+        self.batches, self.epochs, self.safe = [], EpochCache(), 0
         self.replica.truncate_fully_and_start_at(self.start)
 
     @rule(torn=st.binary(max_size=60))
@@ -364,6 +460,7 @@ class History(RuleBasedStateMachine):
             with files[-1].open("ab") as file:
                 file.write(whole[: len(torn)])
         self.place.open()
+        self.may_hide = False
         assert self.place.log_id == self.log_id
 
     @rule()
@@ -371,6 +468,7 @@ class History(RuleBasedStateMachine):
         self.place.now.close()
         self.place.boot_id += "+"
         self.place.open()
+        self.may_hide = False
         assert self.place.log_id == self.log_id
 
     @rule(kept=st.floats(0, 1), garbage=st.binary(max_size=80))
@@ -379,13 +477,15 @@ class History(RuleBasedStateMachine):
         files, proved = self.place.segments(), self.proved
         if files and not proved:
             data = files[-1].read_bytes()
-            files[-1].write_bytes(data[: int(len(data) * kept)] + garbage)
+            synced = self.disk.sizes.get(str(files[-1]), 0)
+            files[-1].write_bytes(data[: max(int(len(data) * kept), synced)] + garbage)
         self.place.boot_id += "+"
         self.place.open()
+        self.may_hide = False
         assert (self.place.log_id == self.log_id) == proved
         self.log_id = self.place.log_id
         end = self.replica.log_end_offset
-        assert end <= self.end
+        assert self.safe <= end <= self.end
         if files:
             assert end >= int(files[-1].stem)
         lost = end < self.end
@@ -416,10 +516,13 @@ class History(RuleBasedStateMachine):
         if self.log_id == "":
             return
         replica = self.replica
-        assert (replica.log_start_offset, replica.log_end_offset) == (self.start, self.end)
+        shown = replica.log_end_offset
+        assert (replica.log_start_offset, replica.written_end_offset) == (self.start, self.end)
+        assert shown == self.end or (self.may_hide and shown < self.end)
+        visible = [batch for batch in self.batches if batch.next_offset <= shown]
         assert replica.epochs == self.epochs
         assert replica.highest_leader_epoch >= replica.epochs.latest
-        newest = self.batches[-1].epoch if self.batches else self.epochs.epoch_at(self.end - 1)
+        newest = visible[-1].epoch if visible else self.epochs.epoch_at(shown - 1)
         assert replica.last_record_epoch == newest
         offset, stored = self.start, []
         while data := replica.read(offset, bytes_max=300):
@@ -427,12 +530,12 @@ class History(RuleBasedStateMachine):
             stored += [(header.base_offset, header.leader_epoch) for header in heads]
             assert values_of(data) == [
                 value
-                for batch in self.batches
+                for batch in visible
                 if offset < batch.next_offset and batch.base_offset < heads[-1].next_offset
                 for value in batch.values
             ]
             offset = heads[-1].next_offset
-        assert stored == [(batch.base_offset, batch.epoch) for batch in self.batches]
+        assert stored == [(batch.base_offset, batch.epoch) for batch in visible]
         bases = [int(file.stem) for file in self.place.segments()]
         assert not bases or bases[0] <= self.start, "the log begins in its first segment"
         assert len(bases) < 2 or bases[1] > self.start, "segments before it have no name any more"

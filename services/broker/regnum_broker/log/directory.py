@@ -9,6 +9,7 @@ there are; ``replicas/<topic id>-<partition>/`` holds their segments; ``high-wat
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -38,6 +39,9 @@ from regnum_broker.log.replica.starting.recovery import CleanEnd, Recovered
 from regnum_broker.log.starts import LogStarts
 
 T = TypeVar("T")
+
+CLOSING_THREADS: Final = 8
+"""Threads that bring logs to the disk at a clean stop."""
 
 _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -395,20 +399,29 @@ class LogDirectory:
 def _closed(
     replicas: Mapping[PartitionKey, ReplicaLog],
 ) -> tuple[dict[PartitionKey, CleanEnd], list[EpochBegun], bool]:
-    """Close replicas cleanly: where those end that have files, what the journal lacks, whether all could."""
+    """Close replicas cleanly: where those end that have files, what the journal lacks, whether all could.
+
+    By several threads: it is three fsyncs for each that was written to, and file systems take those of many together.
+    """
+
+    def close(replica: ReplicaLog) -> CleanEnd | None:
+        try:
+            return replica.close_cleanly()
+        except CorruptLogError:
+            return None
+
+    written = [key for key, replica in replicas.items() if replica.has_files]
+    with ThreadPoolExecutor(max_workers=CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
+        found = dict(zip(written, pool.map(close, [replicas[key] for key in written]), strict=True))
     ends: dict[PartitionKey, CleanEnd] = {}
     epochs: list[EpochBegun] = []
     whole = True
     for key, replica in replicas.items():
-        try:
-            end = replica.close_cleanly()
-        except CorruptLogError:
-            end = None
         if replica.fault is not None:
             whole = False
             continue
         epochs += replica.leader_epochs.unjournaled
-        if end is not None:
+        if (end := found.get(key)) is not None:
             ends[key] = end
     return ends, epochs, whole
 
