@@ -138,10 +138,8 @@ class LeaderStream:
         self._due = False
         """Whether a request would name what the one before did not."""
         self._sending: Final = asyncio.Lock()
-        self._sent = 0
-        self._answered = 0
-        self._taken = 0
-        """Answers that were carried out."""
+        self._sent = self._answered = self._taken = 0
+        """Requests sent, answers that came, and answers that were carried out, on the present stream."""
         self._interrupted = False
         """Whether one more request was sent since the last answer."""
         self._heard = 0

@@ -105,10 +105,7 @@ class FetchSession:
         self._window: Final = Window()
         self._patience_s = 0.0
         """When an answer is sent with nothing in it."""
-        self._busy = False
-        """Whether there was something to send when the newest request came."""
-        self._moved_s = -math.inf
-        """When there was last something new."""
+        self._busy, self._moved_s = False, -math.inf
         self._attentive = False
         """Whether what is new would be sent now: else it is noted, and nobody is woken for it."""
         self._stream: FollowerStream | None = None
