@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
-from regnum.broker.v1 import log_pb2
+from regnum.broker.v1 import figures_pb2, log_pb2
 from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.servicers.control import PARTITIONS_MAX as ORDERED_MAX
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.alone
 PARTITIONS = 10_000
 REPLICATION = "/regnum.replication.v1.ReplicationService"
 LOG = "/regnum.broker.v1.LogService"
+FIGURES = "/regnum.broker.v1.FiguresService/DescribeFigures"
 
 
 async def led(world: BrokerWorld, *, leader: int, isr: Sequence[int], broker: int = 1) -> None:
@@ -215,6 +216,9 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
         with held.measuring("sizes"):
             answer = await ask(world, f"{LOG}/DescribeReplicas", described)
         assert {one.error_code for one in log_pb2.DescribeReplicasResponse.FromString(answer).results} == {0}
+        with held.measuring("figures"):
+            answer = await ask(world, FIGURES, b"")
+        assert figures_pb2.DescribeFiguresResponse.FromString(answer).log_segments >= FETCHED_MAX
         with held.measuring("a stream of requests"):
             answer = await streamed_answer(world, streamed)
         results = log_pb2.ProduceStreamResponse.FromString(answer).response.results

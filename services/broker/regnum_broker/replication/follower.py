@@ -299,19 +299,7 @@ class LeaderStream:
             continues = followed.taken_from is not None
             if not continues:
                 followed.taken_from = number
-            log = followed.partition.log
-            end, epoch = _end_of(log)
-            positions.append(
-                replication_pb2.FetchPosition(
-                    topic_id=key.topic_id,
-                    partition=key.partition,
-                    current_leader_epoch=followed.following.leader_epoch,
-                    fetch_offset=end,
-                    last_fetched_epoch=epoch,
-                    log_start_offset=log.log_start_offset,
-                    continues=continues,
-                )
-            )
+            positions.append(_position(key, followed, continues=continues))
         # A partition that pauses is asked for again when its pause is over, not when the leader's patience is.
         wait_ms = MAX_WAIT_MS if soonest_s == math.inf else min(MAX_WAIT_MS, math.ceil((soonest_s - now_s) * 1000))
         allowance = self._throttle.allowance()
@@ -499,6 +487,21 @@ class Fetchers:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _position(key: PartitionKey, followed: Followed, *, continues: bool) -> replication_pb2.FetchPosition:
+    """Where a partition is to be fetched from, as its leader is told."""
+    log = followed.partition.log
+    end, epoch = _end_of(log)
+    return replication_pb2.FetchPosition(
+        topic_id=key.topic_id,
+        partition=key.partition,
+        current_leader_epoch=followed.following.leader_epoch,
+        fetch_offset=end,
+        last_fetched_epoch=epoch,
+        log_start_offset=log.log_start_offset,
+        continues=continues,
+    )
 
 
 def _end_of(log: ReplicaLog) -> tuple[int, int]:
