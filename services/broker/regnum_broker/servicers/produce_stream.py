@@ -162,7 +162,8 @@ class ProduceStream:
         def told(place: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
             if numbers[place] in self._under_way:
                 if not isinstance(outcome, RegnumError):
-                    outcome.throttle_time_ms = self._throttle(clients[place], self._sizes[numbers[place]])
+                    throttle_ms = self._throttle(clients[place], self._sizes[numbers[place]])
+                    outcome.throttle_time_ms = max(outcome.throttle_time_ms, throttle_ms)
                 self._forget(numbers[place])
                 self._end(names[place], outcome)
 
