@@ -52,9 +52,9 @@ def rewrite(
         DirectoryFailedError: the disk failed.
     """
     target = _Target(segments, disk, index_interval_bytes=index_interval_bytes)
-    disk.refuse_if_full()
-    # Left by one that was given up.
+    # Left by one that was given up. First: it may be what fills the disk.
     target.remove()
+    disk.refuse_if_full()
     retention.changed = False
     with ExitStack() as undo:
         # What it takes of a full disk is needed.
