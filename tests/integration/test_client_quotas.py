@@ -12,7 +12,7 @@ from regnum.broker.v1 import log_pb2, log_pb2_grpc
 from regnum_client import Admin, Consumer, ConsumerSettings, NewTopic, Producer, ProducerSettings, QuotaEntity
 from regnum_local.cluster import LocalCluster
 from regnum_model.bucket import Windows
-from regnum_model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+from regnum_model.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.channel import CHANNEL_OPTIONS
@@ -117,6 +117,34 @@ async def test_a_consumer_is_slowed_down_and_skips_nothing(cluster: LocalCluster
         took_s = CLOCK.monotonic() - began_s
     assert numbers == list(range(RECORDS))
     assert took_s >= shortest_s(RECORDS * len(VALUE), 4_000_000)
+
+
+async def test_who_takes_too_much_of_the_brokers_time_is_held_a_second_at_a_time(cluster: LocalCluster) -> None:
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.alter_client_quota(QuotaEntity(client_id="asker"), set={REQUEST_PERCENTAGE: 0.01})
+    broker = next(row for row in cluster.status() if row.name == "broker-1")
+    channel = grpc.aio.insecure_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
+    fetch = log_pb2_grpc.LogServiceStub(channel).Fetch
+
+    async def told(client_id: str) -> bool:
+        request = log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic="t", partition=0)], max_bytes=1)
+        request.header.client_id = client_id
+        return (await fetch(request, timeout=30)).throttle_time_ms > 0
+
+    async def asker_is_told() -> bool:
+        return await told("asker")
+
+    await until(asker_is_told, within_s=60.0)
+    began_s = CLOCK.monotonic()
+    assert await told("asker")
+    assert await told("asker")
+    # The first was held for what was told before, the second for what was told to the first.
+    assert CLOCK.monotonic() - began_s >= 1.5
+    await channel.close()
+    other = grpc.aio.insecure_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
+    fetch = log_pb2_grpc.LogServiceStub(other).Fetch
+    assert not await told("somebody")
+    await other.close()
 
 
 async def test_a_quota_that_is_removed_holds_nobody(cluster: LocalCluster) -> None:

@@ -89,12 +89,24 @@ class Messages:
         return sized.message
 
 
+class Meter(Protocol):
+    """Measures what calls with one request and one answer take."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is to be measured at present."""
+
+    async def measured(self, context: Context, request: Any, call: Awaitable[Any]) -> Any:
+        """The answer to a call, perhaps with a word on how long to wait."""
+
+
 class GateInterceptor(grpc.aio.ServerInterceptor):
     """Leads the calls of a server through its gates. Stands inside the one that turns errors into answers."""
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
-        """Only assigns; calls pass the gates in this order."""
+    def __init__(self, gates: Sequence[Gate], meter: Meter | None = None) -> None:
+        """Only assigns; calls pass the gates in this order, and are measured behind them."""
         self._gates: Final = tuple(gates)
+        self._meter: Final = meter
 
     async def intercept_service(
         self,
@@ -164,7 +176,10 @@ class GateInterceptor(grpc.aio.ServerInterceptor):
     def _single(self, method: str, behaviour: Any, *, many: bool) -> Any:
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
             async with self._passed(method, context) as passes:
-                return await behaviour(await self._request(method, requests, context, passes, many=many), context)
+                request = await self._request(method, requests, context, passes, many=many)
+                if many or self._meter is None or not self._meter.is_on:
+                    return await behaviour(request, context)
+                return await self._meter.measured(context, request, behaviour(request, context))
 
         return call
 

@@ -17,7 +17,7 @@ from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.clock import SystemClock
 from regnum_service.connections import counted_at
 from regnum_service.errors import PortTakenError
-from regnum_service.gates import Gate, GateInterceptor
+from regnum_service.gates import Gate, GateInterceptor, Meter
 from regnum_service.health import Health
 from regnum_service.interceptor import ErrorInterceptor
 from regnum_service.supervisor import Supervisor
@@ -76,6 +76,7 @@ class GrpcServer:
         request_bytes_max: int = MESSAGE_BYTES_MAX,
         gates: Sequence[Gate] = (),
         unread_bytes_max: int | None = None,
+        meter: Meter | None = None,
         listener: str = "",
         metrics: Metrics | None = None,
     ) -> None:
@@ -87,12 +88,14 @@ class GrpcServer:
             supervisor: hears of defects.
             request_bytes_max: the largest message that it takes; see ``CONTROL_BYTES_MAX``.
             gates: what calls of our own services pass before their messages are read, in this order.
+            meter: measures what calls behind the gates take.
             unread_bytes_max: how much of a message gRPC takes from a client before somebody reads it. None: gRPC's own
                 estimate of the line, megabytes for each call.
             listener: its name in the metrics: ``client``, ``internal``.
             metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
         """
         self._gates: Final = tuple(gates)
+        self._meter: Final = meter
         self._unread_bytes_max: Final = unread_bytes_max
         self._listener = listener
         self._metrics = metrics
@@ -117,7 +120,7 @@ class GrpcServer:
                 *self._counting(),
                 TracingInterceptor(),
                 ErrorInterceptor(self._supervisor.fail),
-                *((GateInterceptor(self._gates),) if self._gates else ()),
+                *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
             ),
             options=(
                 *SERVER_OPTIONS,

@@ -536,6 +536,7 @@ def _client_server(
         metrics=metrics,
         request_bytes_max=settings.socket_request_max_bytes,
         gates=limits.gates,
+        meter=limits.throttling,
         unread_bytes_max=settings.socket_receive_buffer_bytes,
     )
 

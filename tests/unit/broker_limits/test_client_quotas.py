@@ -4,6 +4,7 @@ import asyncio
 import tracemalloc
 
 import pytest
+from regnum.broker.v1 import log_pb2
 from regnum_broker.limits.client_quotas import IDLE_S, ClientQuotas
 from regnum_broker.limits.throttling import METHODS, TIME_WAIT_S_MAX, Throttling
 from regnum_model.quotas import (
@@ -179,6 +180,25 @@ async def test_too_much_of_the_loops_time_is_waited_for_a_window_at_a_time_by_al
     throttling = Throttling(quotas_with({QuotaEntity(user="ANONYMOUS"): 1.0}, REQUEST_PERCENTAGE), clock=clock)
     assert throttling.note(REQUEST_PERCENTAGE, Call(), "c", 1e6) == TIME_WAIT_S_MAX * 1000
     assert await held(throttling, Call(), "/regnum.metadata.v1.MetadataService/GetMetadata", clock) == TIME_WAIT_S_MAX
+
+
+async def test_the_turns_of_a_call_count_and_its_answer_says_how_long_to_wait():
+    clock = FakeClock()
+    quotas = quotas_with({QuotaEntity(client_id="c"): 1.0}, REQUEST_PERCENTAGE)
+    throttling = Throttling(quotas, clock=clock)
+    assert throttling.is_on
+    request = log_pb2.FetchRequest()
+    request.header.client_id = "c"
+
+    async def call(seconds: float, told_ms: int = 0) -> log_pb2.FetchResponse:
+        clock.skip(seconds)
+        return log_pb2.FetchResponse(throttle_time_ms=told_ms)
+
+    # 1 % of ten seconds are 100 ms.
+    assert (await throttling.measured(Call(), request, call(0.09))).throttle_time_ms == 0
+    assert (await throttling.measured(Call(), request, call(0.03))).throttle_time_ms == TIME_WAIT_S_MAX * 1000
+    assert (await throttling.measured(Call(), request, call(0.03, 5_000))).throttle_time_ms == 5_000
+    assert (await throttling.measured(Call(), log_pb2.FetchRequest(), call(0.5))).throttle_time_ms == 0
 
 
 def test_each_rate_of_bytes_holds_its_own_calls():

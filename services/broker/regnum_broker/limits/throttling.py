@@ -6,7 +6,7 @@ fetch keeps the records that were read for it (Kafka throws them away and has th
 counts, and makes the next one wait for longer.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from regnum_model.quotas import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
@@ -15,6 +15,7 @@ from regnum_service.gates import Gate
 from regnum_service.muting import Muting
 
 from regnum_broker.limits.client_quotas import ClientQuotas
+from regnum_broker.limits.loop_time import Timed
 
 LOG_SERVICE: Final = "/regnum.broker.v1.LogService/"
 METHODS: Final = {
@@ -83,6 +84,21 @@ class Throttling:
             return 0.0
         user = self._principal_of(context)
         return self._quotas.wait_s(rate, user, client_id, value, self._clock.monotonic())
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the time of calls is to be measured."""
+        return self._quotas.limits(REQUEST_PERCENTAGE)
+
+    async def measured(self, context: Context, request: Any, call: Awaitable[Any]) -> Any:
+        """The answer to a call; its throttle time is at least what the time of the loop asks for."""
+        timed = Timed(call, self._clock.monotonic)
+        answer = await timed
+        header = getattr(request, "header", None)
+        wait_ms = self.note(REQUEST_PERCENTAGE, context, getattr(header, "client_id", ""), 100.0 * timed.spent_s)
+        if wait_ms and hasattr(answer, "throttle_time_ms"):
+            answer.throttle_time_ms = max(answer.throttle_time_ms, wait_ms)
+        return answer
 
     async def pause(self, seconds: float) -> None:
         """Wait so long."""
