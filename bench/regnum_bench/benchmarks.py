@@ -19,6 +19,7 @@ from regnum_bench.start import start
 from regnum_bench.storm import storm
 from regnum_bench.succession import succession
 from regnum_bench.throughput import consume, produce
+from regnum_bench.told import told
 from regnum_bench.traffic import singles, traffic
 from regnum_bench.write_batch import write_batch
 
@@ -85,8 +86,16 @@ ALL: Final = (
         what="kill -9 of a leader under load, again and again: the longest wait for an acknowledgement on what it led",
         measure=outage,
         shape=Shape(topics=1, partitions=1, warm_up=0, repetitions=1),
-        options=(*_CLUSTER, *_TOPICS, "kills", "loaded", "interval_ms"),
+        options=(*_CLUSTER, *_TOPICS, "kills", "loaded", "interval_ms", "told"),
         headline=("gap_s",),
+    ),
+    Benchmark(
+        name="told",
+        what="kill -9 of a leader: a producer that is told of the next one beside one that asks, in the same kill",
+        measure=told,
+        shape=Shape(topics=1, partitions=3, repetitions=8, warm_up=1),
+        options=_CLUSTER,
+        headline=("told_gap_s", "asked_gap_s", "asked_minus_told_ms"),
     ),
     Benchmark(
         name="reassignment",
@@ -204,7 +213,7 @@ ALL: Final = (
         what="a metadata process and many receivers: full push, change of one partition, memory above the image",
         measure=propagate,
         shape=Shape(brokers=50, topics=200, partitions=100, repetitions=1, warm_up=0),
-        options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying"),
+        options=("brokers", "topics", "partitions", "replication_factor", "changes", "applying", "silent", "shared"),
         headline=("full_push_s", "change_p50_ms", "change_p99_ms", "memory_per_payload_ratio"),
     ),
     Benchmark(

@@ -58,7 +58,7 @@ async def _outage(run: Run) -> Measured:
         bootstrap = cluster.cluster.bootstrap
         async with (
             Admin(bootstrap) as admin,
-            Producer(bootstrap, settings=ProducerSettings(linger_ms=2)) as producer,
+            Producer(bootstrap, settings=ProducerSettings(linger_ms=2, metadata_watch=bool(shape.told))) as producer,
         ):
             interval_s = shape.interval_ms / 1000
             load = Load(producer=producer, consumer=None, partitions=keys, interval_s=interval_s, clock=run.clock)

@@ -32,6 +32,7 @@ PART_PARTITIONS: Final = 5_000
 """Partitions of one part of what is published."""
 CALL_S: Final = 120.0
 LAG_WAIT_MS: Final = 10_000
+LOOK_S: Final = 0.02
 SETTLE_S: Final = 1.0
 """Quiet before the baseline is taken."""
 
@@ -43,10 +44,11 @@ async def propagate(run: Run) -> Measured:
     async with (
         _metadata_process(run) as (pid, address, epoch),
         child("regnum_bench.receivers", str(shape.applying)) as port,
+        child("regnum_bench.receivers", "-1") as silent_port,
         open_channel(address) as channel,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as receivers,
     ):
-        process = Process(run, pid, propagation_pb2_grpc.PropagationServiceStub(channel), receivers, port)
+        process = Process(run, pid, propagation_pb2_grpc.PropagationServiceStub(channel), receivers, port, silent_port)
         for number in range(shape.warm_up + shape.repetitions):
             figures = await process.measure(epoch + 1 + number)
             pushed_s, change_ms = figures["full_push_s"], figures["change_p50_ms"]
@@ -68,12 +70,18 @@ class Process:
         stub: "propagation_pb2_grpc.PropagationServiceAsyncStub",
         receivers: grpc.aio.Channel,
         port: int,
+        silent_port: int,
     ) -> None:
         self._run = run
         self._memory = Memory(pid)
         self._stub = stub
         self._seen = receivers.unary_unary(SEEN, request_serializer=bytes, response_deserializer=bytes)
-        self._brokers = [_broker(number, port) for number in range(1, run.shape.brokers + 1)]
+        silent = run.shape.silent
+        self._brokers = [
+            _broker(number, silent_port if number <= silent else port) for number in range(1, run.shape.brokers + 1)
+        ]
+        self._heard = run.shape.brokers - silent
+        """Receivers that answer."""
 
     async def measure(self, epoch: int) -> Round:
         """One repetition, as a controller of that epoch."""
@@ -84,18 +92,21 @@ class Process:
         await self._noted()
         baseline = self._memory.resident_bytes()
         self._memory.forget_peak()
+        before = await self._made()
         run.progress.step(f"a full push to {shape.brokers} brokers")
         begun_s = run.clock.monotonic()
         await self._publish(epoch, 1, 2, brokers=self._brokers, topics=())
         await self._all_have(epoch, 2)
         pushed = await self._noted()
-        if len(pushed) != shape.brokers:
-            raise MeasureError(f"{len(pushed)} of {shape.brokers} receivers were sent the full image")
+        if len(pushed) != self._heard:
+            raise MeasureError(f"{len(pushed)} of {self._heard} receivers were sent the full image")
+        full = await self._made()
         full_bytes = max(size for one in pushed for _, _, size in one)
         pushed_s = max(at_s for one in pushed for _, at_s, _ in one) - begun_s
         peak = self._memory.peak_bytes()
         run.progress.step(f"{shape.changes} changes of one partition")
         changes_s, sizes = await self._changes(epoch)
+        after = await self._made()
         above = max(0, max(peak, self._memory.peak_bytes()) - baseline)
         return {
             "full_push_s": pushed_s,
@@ -105,8 +116,19 @@ class Process:
             "change_bytes": quantile(sizes, 0.5),
             "image_bytes": float(baseline),
             "memory_above_bytes": float(above),
+            "payloads_per_change": (after[0] - full[0]) / shape.changes,
+            "serialised_bytes_per_change": (after[1] - full[1]) / shape.changes,
+            "sent_bytes_per_change": (after[2] - full[2]) / shape.changes,
+            "full_payloads_count": full[0] - before[0],
+            "full_serialised_bytes": full[1] - before[1],
+            "full_sent_bytes": full[2] - before[2],
             "memory_per_payload_ratio": above / full_bytes,
         }
+
+    async def _made(self) -> tuple[float, float, float]:
+        """Payloads, bytes serialised and bytes sent since the process started."""
+        lag = await self._stub.DescribeLag(propagation_pb2.DescribeLagRequest(), timeout=CALL_S)
+        return float(lag.payload_serialisations), float(lag.bytes_serialised), float(lag.bytes_sent)
 
     async def _changes(self, epoch: int) -> tuple[list[float], list[float]]:
         """Seconds of each change until the last receiver has it, and its bytes."""
@@ -160,14 +182,18 @@ class Process:
             )
 
     async def _all_have(self, epoch: int, version: int) -> None:
-        deadline: Deadline = self._run.deadline(f"version {version} acknowledged by {len(self._brokers)} brokers")
+        # A wait would end when the silent ones have it, too.
+        wait_ms = 0 if self._run.shape.silent else LAG_WAIT_MS
+        deadline: Deadline = self._run.deadline(f"version {version} acknowledged by {self._heard} brokers")
         while True:
-            request = propagation_pb2.DescribeLagRequest(controller_epoch=epoch, version=version, wait_ms=LAG_WAIT_MS)
+            request = propagation_pb2.DescribeLagRequest(controller_epoch=epoch, version=version, wait_ms=wait_ms)
             lag = await self._stub.DescribeLag(request, timeout=CALL_S)
             have = sum(broker.acknowledged_version >= version for broker in lag.brokers)
-            if have == len(self._brokers):
+            if have >= self._heard:
                 return
             deadline.check(f"{have} have it")
+            if not wait_ms:
+                await self._run.clock.sleep(LOOK_S)
 
     async def _noted(self) -> list[list[tuple[int, float, int]]]:
         """(version, moment, bytes) of every receiver since the last call."""
@@ -218,6 +244,7 @@ async def _metadata_process(run: Run) -> AsyncIterator[tuple[int, Any, int]]:
     """A metadata process that a controller has left behind: its pid, its internal address, the controller's epoch."""
     shape = run.shape
     run.progress.step(f"starting a metadata process on {shape.coordination}")
+    metadata = run.extra.get(Role.METADATA, ())
     unstarted = LocalCluster(
         run.directory,
         brokers=0,
@@ -226,7 +253,11 @@ async def _metadata_process(run: Run) -> AsyncIterator[tuple[int, Any, int]]:
         coordination=shape.coordination,
         report=run.progress.detail,
         # The default of a cluster without brokers would be no replicas at all, which is refused.
-        extra={**run.extra, Role.ELECTION: (*run.extra.get(Role.ELECTION, ()), "--default-replication-factor", "1")},
+        extra={
+            **run.extra,
+            Role.ELECTION: (*run.extra.get(Role.ELECTION, ()), "--default-replication-factor", "1"),
+            Role.METADATA: metadata if shape.shared else (*metadata, "--no-shared-payloads"),
+        },
     )
     async with launched(unstarted, run.progress) as cluster:
         # It serves once a controller has shown it an image; from then on the benchmark is the controller.

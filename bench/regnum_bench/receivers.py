@@ -2,8 +2,8 @@
 
 ``python -m regnum_bench.receivers APPLYING`` prints its port and serves until it is ended. A stream is a broker. Of
 each change only the first message is read, and of that not the topics; the first APPLYING streams read and keep all of
-it, as a broker does. Every receiver answers as a broker does (refusing what does not join on), and notes when it had
-which version, on the monotonic clock that all processes of a machine share.
+it, as a broker does; with -1 none ever reads. Every receiver answers as a broker does (refusing what does not join on),
+and notes when it had which version, on the monotonic clock that all processes of a machine share.
 """
 
 import asyncio
@@ -125,6 +125,9 @@ async def _serve(applying: int) -> None:
     receivers: list[Receiver] = []
 
     async def update(stream: AsyncIterator[bytes], _context: Any) -> AsyncIterator[control_pb2.UpdateMetadataResponse]:
+        if applying < 0:
+            # It takes the connection and never reads.
+            await asyncio.Event().wait()
         receiver = Receiver(applies=len(receivers) < applying)
         receivers.append(receiver)
         parts: list[bytes] = []

@@ -48,6 +48,12 @@ class Shape:
     """``outage``: kills of a leader under load, in each pass."""
     loaded: int = 12
     """``outage``: partitions of one more topic, each with a writer of its own."""
+    told: int = 1
+    """``outage``: 0: the producer asks for new leaders, and no broker tells it of them."""
+    shared: int = 1
+    """``propagate``: 0: the process makes a payload for each broker, as it was before seed 003."""
+    silent: int = 0
+    """``propagate``: receivers that take the connection and never read."""
     interval_ms: float = 20.0
     """``outage``: between two records of one partition, in milliseconds."""
     in_flight: int = 8
@@ -125,6 +131,9 @@ class Shape:
 
 _MAY_BE_NONE: Final = frozenset(
     {
+        "told",
+        "shared",
+        "silent",
         "affected",
         "batch_grows_to",
         "with_controller",

@@ -48,6 +48,7 @@ def _quick(store: str) -> Iterator[Job]:
     yield Job(benchmark="succession", shape=once)
     yield Job(benchmark="storm", shape=once.changed({"topics": 200, "partitions": 4}))
     yield Job(benchmark="outage", shape=once.changed({"topics": 1, "partitions": 1, "kills": 3}))
+    yield Job(benchmark="told", shape=once.changed({"topics": 1, "partitions": 1}))
     moved = {"brokers": 4, "topics": 1, "partitions": 60, "rate": 60.0, "size_mb": 10.0, "throttle_mb_s": 2.0}
     yield Job(benchmark="reassignment", shape=once.changed({**moved, "elections": 1, "metadata": 1, "settle_s": 1.0}))
     kept = {"topics": 1, "partitions": 1, "size": 10_000, "size_mb": 32.0, "seconds": 20.0}
@@ -84,6 +85,7 @@ def _full(store: str) -> Iterator[Job]:
         loaded = {"topics": topics, "kills": kills, "repetitions": 1, "warm_up": 0}
         label = "among-1000" if topics > 1 else ""
         yield Job(benchmark="outage", label=label, shape=shape.changed(loaded))
+    yield Job(benchmark="told", shape=shape.changed({"topics": 1, "partitions": 3, "repetitions": 20}))
     moved = {"brokers": 4, "topics": 1, "partitions": 200, "rate": 200.0, "repetitions": 6, "warm_up": 0}
     yield Job(benchmark="reassignment", shape=shape.changed(moved))
     kept = {"topics": 1, "partitions": 2, "size": 10_000, "size_mb": 256.0, "repetitions": 1, "warm_up": 0}

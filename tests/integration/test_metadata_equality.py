@@ -1,5 +1,6 @@
 """After anything that happens, all processes hold what the controller published, and prove it by one digest."""
 
+import json
 import random
 from collections.abc import Awaitable, Callable
 
@@ -7,6 +8,7 @@ import pytest
 from regnum_client import Admin, ConfigAlteration, ConfigResource
 from regnum_local.cluster import LocalCluster
 from regnum_service.errors import RegnumError
+from regnum_testing.command_here import CommandHere
 from regnum_testing.under_load import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
@@ -124,3 +126,16 @@ async def test_lags_of_all_brokers_are_known(cluster: LocalCluster) -> None:
         found = await admin.describe_propagation()
     assert all(one.answered for one in found.metadata_processes)
     assert sum(one.payload_serialisations for one in found.metadata_processes) > 0
+
+
+async def test_the_command_says_that_all_is_equal_and_who_is_not_there(cluster: LocalCluster) -> None:
+    regnum = CommandHere(",".join(cluster.bootstrap))
+    status, out, _ = await regnum("metadata", "check", "--deep", "-o", "json")
+    assert (status, {row["equal"] for row in json.loads(out)["processes"]}) == (0, {True})
+    cluster.pause("metadata-1")
+    try:
+        status, out, _ = await regnum("metadata", "check", "--wait", "0", "--timeout", "5", "-o", "json")
+        unequal = [row["process"] for row in json.loads(out)["processes"] if not row["equal"]]
+        assert (status, unequal) == (5, ["metadata 1"])
+    finally:
+        cluster.resume("metadata-1")

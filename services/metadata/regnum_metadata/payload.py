@@ -15,7 +15,7 @@ Example: 3 brokers and 9 topics, one of which changes: one head and one topic ar
 fourth broker needs everything: one head and one group are.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -100,16 +100,16 @@ class Made:
 class PayloadBuilder:
     """Makes payloads of one process, and keeps the bytes of topics for the next full one."""
 
-    def __init__(self) -> None:
+    def __init__(self, made: Mapping[str, Made] | None = None) -> None:
+        """``made``: where what is made is counted; None: from nothing."""
         self._groups: tuple[_Group, ...] = ()
-        self._serialisations = 0
-        self.made: Final = {kind: Made() for kind in (FULL, INTERVAL)}
+        self.made: Final[Mapping[str, Made]] = made or {kind: Made() for kind in (FULL, INTERVAL)}
         """What was made, by kind."""
 
     @property
     def serialisations(self) -> int:
         """Payloads made so far."""
-        return self._serialisations
+        return sum(made.payloads for made in self.made.values())
 
     def interval(self, image: Image, news: News, start: PictureVersion, last: int) -> Steps:
         """The payload that brings a broker to ``image``.
@@ -158,7 +158,6 @@ class PayloadBuilder:
         return self._payload(image, 0, None, [head.SerializeToString(), *bodies])
 
     def _payload(self, image: Image, start: int, base: PictureVersion | None, parts: Sequence[bytes]) -> Payload:
-        self._serialisations += 1
         payload = Payload(
             controller_epoch=image.controller_epoch,
             from_version=start,

@@ -56,6 +56,7 @@ class Propagation:
         first_image: Callable[[], None] = lambda: None,
         budget: ByteBudget | None = None,
         patience: Patience | None = None,
+        shares: bool = True,
     ) -> None:
         """A process without an image.
 
@@ -69,6 +70,7 @@ class Propagation:
             first_image: called when there is an image.
             budget: bytes of large messages under way; None: as many as by default.
             patience: how long brokers are waited for; None: as long as by default.
+            shares: whether brokers are sent the same bytes; only measurements say no.
         """
         self._id = id
         self._open_stream = open_stream
@@ -83,6 +85,7 @@ class Propagation:
         self._image = Image()
         self.names: Final = NameOrder()
         """Names of the image's topics, in order."""
+        self._shares = shares
         self._intervals = Intervals()
         self.feed: Final = ClusterFeed(lambda: self.held)
         """What clients that watch are told."""
@@ -351,6 +354,8 @@ class Propagation:
         answer = self._intervals.next_for(receiver.epoch, position, self._image.head.max_broker_epoch)
         if not isinstance(answer, WantedInterval | WantedFull):
             return answer
+        if not self._shares:
+            return await self._made_for_one(answer)
         async with self._building:
             while True:
                 # Another lane may have had it made meanwhile; a later change may have outdated it.
@@ -363,6 +368,13 @@ class Propagation:
                     case _:
                         return again
                 self._intervals.made(await in_steps(steps))
+
+    async def _made_for_one(self, wanted: WantedInterval | WantedFull) -> Payload:
+        """A payload that nobody else is sent."""
+        builder = PayloadBuilder(self._builder.made)
+        if isinstance(wanted, WantedInterval):
+            return await in_steps(builder.interval(self._image, wanted.news, wanted.start, wanted.last))
+        return await in_steps(builder.full(self._image))
 
     async def seen(self, epoch: ControllerEpoch) -> None:
         """A broker claims to know a later controller epoch; where the store shows it, earlier ones are refused."""

@@ -73,6 +73,7 @@ class MetadataService:
             believes=epochs.believes,
             shows=epochs.shows,
             first_image=self._has_image.set,
+            shares=settings.shared_payloads,
         )
         show_propagation(self._metrics, self._propagation)
         self._client = GrpcServer(

@@ -1,6 +1,7 @@
 """Settings of the metadata service."""
 
 from pydantic import Field
+from pydantic_settings import CLI_SUPPRESS
 from regnum_service.settings import AddressText, ServiceSettings
 
 
@@ -13,6 +14,8 @@ class MetadataSettings(ServiceSettings):
     client_advertised: AddressText | None = Field(
         default=None, description="Where others reach client-listen, if not at that address."
     )
+    shared_payloads: bool = Field(default=True, description=CLI_SUPPRESS)
+    """For measurements: false makes a payload for each broker, which is what seed 003 does away with."""
     internal_advertised: AddressText | None = Field(
         default=None, description="Where others reach internal-listen, if not at that address."
     )
