@@ -7,7 +7,6 @@ from typing import Final
 
 from regnum_client import EARLIEST, Consumer, ConsumerSettings, Producer, ProducerSettings, ResetPolicy, TopicPartition
 from regnum_client.records import RecordMetadata
-from regnum_records.compacted import is_filler
 from regnum_records.header import iterate
 from regnum_records.read import read_records
 
@@ -16,6 +15,8 @@ Table = Mapping[bytes, tuple[int, bytes | None]]
 
 AT_ONCE: Final = 40
 """Records under way at a time."""
+ONCE: Final = 20
+"""Every so manieth record has a key of its own, which never comes again."""
 DELETIONS: Final = 17
 """Every so manieth record has no value."""
 PADDING: Final = b"." * 8_000
@@ -60,7 +61,9 @@ class KeyedLoad:
                 for _ in range(AT_ONCE):
                     number += 1
                     partition = self._partitions[number % len(self._partitions)]
-                    key = b"key-%d" % (number * 7 % self._keys)
+                    # Those that change are all in the segment that grows: only these show what compaction keeps.
+                    once = number % ONCE == 3
+                    key = b"once-%d" % number if once else b"key-%d" % (number * 7 % self._keys)
                     value = None if number % DELETIONS == 0 else b"%d " % number + PADDING
                     future = await producer.send(partition.topic, value, key=key, partition=partition.partition)
                     sent.append((partition, key, value, future))
@@ -100,15 +103,15 @@ class ReplicaFiles:
     def __init__(self, folder: Path) -> None:
         self.records: Final[dict[int, tuple[bytes | None, bytes | None]]] = {}
         """Key and value by offset."""
-        self.fillers = 0
-        """Batches that stand for what was compacted away."""
+        self.thinned = 0
+        """Batches that compaction has taken records from."""
         self.end = -1
         """Offset after the last batch; -1: there is none."""
         for path in sorted(folder.glob("*.log")):
             for position, header in iterate(path.read_bytes()):
                 assert self.end in {-1, header.base_offset}, f"{path}: {header.base_offset} where {self.end} is next"
                 self.end = header.next_offset
-                self.fillers += is_filler(header)
+                self.thinned += header.record_count < header.next_offset - header.base_offset
                 batch = path.read_bytes()[position : position + header.size_bytes] if header.record_count else b""
                 self.records.update(
                     (one.offset, (one.key, one.value)) for one in (read_records(batch) if batch else ())
