@@ -197,8 +197,7 @@ class ReplicaLog(Swapping):
             DirectoryFailedError: the write failed.
         """
         end = self.written_end_offset
-        last_epoch = self.epochs.epoch_at(end - 1)
-        parts = continuing(replicated_parts(buffer), log_end_offset=end, last_epoch=last_epoch)
+        parts = continuing(replicated_parts(buffer), log_end_offset=end, last_epoch=self.epochs.epoch_at(end - 1))
         if not parts:
             return None
         first, start = parts[0].header, self.log_start_offset
@@ -225,8 +224,7 @@ class ReplicaLog(Swapping):
     def read(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> bytes:
         """Whole batches from the one that contains ``offset`` on, up to about ``bytes_max``, but at least one.
 
-        Nothing at or after ``end_offset`` is returned (None: the log end); empty if nothing is there. One call may
-        return less than is there: the next one goes on.
+        Nothing at or after ``end_offset`` (None: the log end). It may be less than is there: the next call goes on.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is before the log start or after the log end.
@@ -289,7 +287,6 @@ class ReplicaLog(Swapping):
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the log is then empty and begins at ``offset``."""
-        self._shown.refuse_if_unusable()
         self._start_anew(offset)
 
     def _start_anew(self, offset: int, *, begins: int | None = None, epochs_until: int = 0) -> None:
@@ -358,8 +355,7 @@ class ReplicaLog(Swapping):
         """Forget producers that have appended nothing since (milliseconds since 1970); returns how many."""
         expired = self._producers.expire(before_ms)
         # Their last snapshot names them still, and is as old as they are.
-        if expired:
-            self._changed = True
+        self._changed = self._changed or bool(expired)
         return len(expired)
 
     def close_cleanly(self) -> CleanEnd | None:
