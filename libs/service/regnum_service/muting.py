@@ -146,8 +146,8 @@ class Muting:
 
     @property
     def held(self) -> int:
-        """Calls that are held now."""
-        return sum(line.held for line in self._lines.values())
+        """Calls that are held now. Any thread: one copy, for the loop's thread changes it meanwhile."""
+        return sum(line.held for line in tuple(self._lines.values()))
 
     @property
     def connections(self) -> int:

@@ -139,9 +139,11 @@ class UsageBook:
 
     def in_use(self, now_s: float) -> tuple[BucketKey, ...]:
         """Buckets that are not idle, most recently used first. Any thread."""
-        # One copy: the loop's thread changes it while another one reads.
-        items = tuple(self._recorded.items())
-        return tuple(key for key, recorded in reversed(items) if now_s - recorded.at_s <= IDLE_S)
+        # One copy: the loop's thread changes it while another one reads. Of keys, which are there: nothing is made
+        # meanwhile that a collection, and with it another thread, could come in between for.
+        keys = list(self._recorded)
+        found = ((key, self._recorded.get(key)) for key in reversed(keys))
+        return tuple(key for key, recorded in found if recorded is not None and now_s - recorded.at_s <= IDLE_S)
 
     def _kept(self, samples: tuple[_Sample, ...], now_s: float) -> tuple[_Sample, ...]:
         """Those that still count: never more than there are windows, nor older than all of them."""

@@ -36,8 +36,8 @@ class ConnectionTurns:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait now."""
-        return sum(line.waiting for line in self._lines.values())
+        """Calls that wait now. Any thread: one copy, for the loop's thread changes it meanwhile."""
+        return sum(line.waiting for line in tuple(self._lines.values()))
 
     @asynccontextmanager
     async def of(self, connection: str) -> AsyncIterator[None]:
