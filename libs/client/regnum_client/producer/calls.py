@@ -43,7 +43,18 @@ class Item(NamedTuple):
 class ProduceCall:
     """A produce call under way."""
 
-    __slots__ = ("abandoned", "address", "causes", "incarnation", "items", "leader", "looked_s", "sent_s", "task")
+    __slots__ = (
+        "abandoned",
+        "address",
+        "causes",
+        "incarnation",
+        "items",
+        "leader",
+        "looked_s",
+        "sent_s",
+        "size_bytes",
+        "task",
+    )
 
     def __init__(
         self, leader: BrokerId, incarnation: BrokerEpoch | None, address: Address, items: list[Item], *, sent_s: float
@@ -54,6 +65,8 @@ class ProduceCall:
         self.address: Final = address
         self.items: Final = items
         self.sent_s: Final = sent_s
+        self.size_bytes: Final = sum(item.batch.size_bytes for item in items)
+        """What its batches take from the buffer."""
         self.looked_s = sent_s
         self.abandoned = False
         self.causes: dict[int, str] = {}

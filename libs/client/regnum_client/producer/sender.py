@@ -52,7 +52,10 @@ SLOW_S: Final = 0.5
 DOUBTED_S: Final = 1.0
 """When a leader has refused for so long, other brokers are asked who leads."""
 AGED_S: Final = 0.05
-"""A call that is under way for so long waits for replicas, and not for the leader's work: it makes room for others."""
+"""A call that is under way for so long waits for replicas, and not for the leader's work: it makes room for others,"""
+AGED_BYTES_MAX: Final = 256 * 1024
+"""while no more than this is under way to the leader: else it is the bytes that take long, and batches had better
+grow."""
 CALLS_MAX: Final = 32
 """Calls under way to one leader, old and young; at 64 a leader reads no more of a stream."""
 EXPIRE_EVERY_S: Final = 0.1
@@ -211,6 +214,8 @@ class Sender:
         if len(calls) >= CALLS_MAX or gathered_bytes >= CALL_BYTES_MAX:
             return float("inf")
         if len(calls) >= self._in_flight_max:
+            if gathered_bytes + sum(under_way.size_bytes for under_way in calls) > AGED_BYTES_MAX:
+                return float("inf")
             # The one that makes room when it is old enough, unless another ends before.
             youngest = next(islice(reversed(calls), self._in_flight_max - 1, None))
             if now_s < youngest.sent_s + AGED_S:
