@@ -5,8 +5,10 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from regnum_client.admin.describing.quota_usage import QueueWait
 from regnum_client.commands.quotas.calibrate import document_of
 from regnum_client.commands.quotas.calibration import Proposal, Step, next_rate, plot, propose
+from regnum_client.commands.quotas.trial import longest
 from regnum_testing.command_here import CommandHere
 from regnum_testing.fake_cluster import FakeCluster
 
@@ -75,3 +77,16 @@ async def test_wrong_use_is_said_before_anything_is_tried(options: tuple[str, ..
         assert refused.status == 2
         assert says in refused.err
         assert cluster.calls["CreateTopics"] == 0
+
+
+def test_of_few_events_two_that_wait_long_do_not_decide_and_of_many_one_in_a_hundred_does() -> None:
+    def waits(*counts: int) -> dict[str, QueueWait]:
+        return {"mutations": QueueWait(bounds_s=(0.01, 0.1), counts=counts)}
+
+    nothing = waits(0, 0, 0)
+    assert longest(nothing, waits(28, 0, 2)) == 0.01
+    assert longest(nothing, waits(27, 0, 3)) == math.inf
+    assert longest(nothing, waits(990, 0, 10)) == 0.01
+    assert longest(nothing, waits(989, 0, 11)) == math.inf
+    assert longest(nothing, waits(0, 0, 1)) == 0.01
+    assert longest(nothing, nothing) == 0.0
