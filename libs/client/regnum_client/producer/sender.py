@@ -211,15 +211,9 @@ class Sender:
     def _free_from_s(self, leader: BrokerId, view: ClusterView, gathered_bytes: int, now_s: float) -> float:
         """When a leader takes a batch besides those gathered for it; infinity: when a call to it has ended."""
         calls = self._calls_to.get(leader, {})
-        if len(calls) >= CALLS_MAX or gathered_bytes >= CALL_BYTES_MAX:
-            return float("inf")
-        if len(calls) >= self._in_flight_max:
-            if gathered_bytes + sum(under_way.size_bytes for under_way in calls) > AGED_BYTES_MAX:
-                return float("inf")
-            # The one that makes room when it is old enough, unless another ends before.
-            youngest = next(islice(reversed(calls), self._in_flight_max - 1, None))
-            if now_s < youngest.sent_s + AGED_S:
-                return youngest.sent_s + AGED_S
+        full_until_s = _full_until_s(calls, gathered_bytes, in_flight_max=self._in_flight_max)
+        if now_s < full_until_s:
+            return full_until_s
         throttled_until_s = self.throttles.until_s(leader)
         out_of_reach_until_s = self._unreachable.pause_until_s(leader, view.incarnation_of(leader))
         if out_of_reach_until_s is None:
@@ -414,6 +408,19 @@ class Sender:
             if any(moved) if self._idempotent else all(moved):
                 under_way.abandoned = True
                 under_way.task.cancel()
+
+
+def _full_until_s(calls: dict[ProduceCall, None], gathered_bytes: int, *, in_flight_max: int) -> float:
+    """When another call may go beside those to its leader, oldest first; infinity: when one of them has ended."""
+    if len(calls) >= CALLS_MAX or gathered_bytes >= CALL_BYTES_MAX:
+        return float("inf")
+    if len(calls) < in_flight_max:
+        return float("-inf")
+    if gathered_bytes + sum(under_way.size_bytes for under_way in calls) > AGED_BYTES_MAX:
+        return float("inf")
+    # Young are fewer than so many from the moment on at which this one is old.
+    youngest = next(islice(reversed(calls), in_flight_max - 1, None))
+    return youngest.sent_s + AGED_S
 
 
 def _call_code(error: RegnumError, *, idempotent: bool) -> Code:
