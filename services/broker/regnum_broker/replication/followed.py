@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regnum.replication.v1 import replication_pb2
@@ -46,6 +47,10 @@ class Followed:
         return self.partition.role is self.following
 
 
+Stored = tuple[Followed, replication_pb2.FetchedPartition]
+"""A partition and what its leader has answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one partition of an answer."""
@@ -60,6 +65,20 @@ class Outcome:
     """High watermark as the writer saw it."""
     error: str | None
     """None: stored."""
+
+
+def waiting_apart(work: Sequence[Stored]) -> tuple[list[Stored], list[Stored]]:
+    """What is told as soon as the writer has done it, and appends that may have to wait for the disk (flush.messages).
+
+    No truncation is among those: it has to be heard of before anything that the writer does behind it.
+    """
+    at_once: list[Stored] = []
+    waiting: list[Stored] = []
+    for followed, answer in work:
+        appends = not (answer.HasField("diverging_epoch") or answer.error_code)
+        flushes = followed.partition.log.settings.flush_messages is not None
+        (waiting if appends and flushes else at_once).append((followed, answer))
+    return at_once, waiting
 
 
 def take_truncations(storing: asyncio.Future[list[Outcome]]) -> None:

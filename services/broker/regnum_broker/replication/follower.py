@@ -42,10 +42,12 @@ from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_broker.replication.followed import (
     Followed,
     Outcome,
+    Stored,
     record_truncation,
     store,
     take_high_watermark,
     take_truncations,
+    waiting_apart,
 )
 from regnum_broker.replication.partition import Following, Partition
 from regnum_broker.replication.throttle import UNLIMITED, Meter
@@ -349,7 +351,13 @@ class LeaderStream:
         async for part in slices(work, STORED_AT_ONCE_MAX):
             await self._store(part)
 
-    async def _store(self, work: Sequence[tuple[Followed, replication_pb2.FetchedPartition]]) -> None:
+    async def _store(self, work: Sequence[Stored]) -> None:
+        storing = [(part, await self._hand_in(part)) for part in waiting_apart(work) if part]
+        for part, outcomes in storing:
+            for (_, answer), outcome in zip(part, await asyncio.shield(outcomes), strict=True):
+                self._settle(outcome, answer)
+
+    async def _hand_in(self, work: Sequence[Stored]) -> asyncio.Future[list[Outcome]]:
         directory = self._storage.directory
 
         def append() -> list[Outcome]:
@@ -361,9 +369,7 @@ class LeaderStream:
         storing = await self._storage.write_later(append, size_bytes=size_bytes)
         # Before anything that waits behind it in the writer's queue is heard of, and even if this stream is ended.
         storing.add_done_callback(take_truncations)
-        outcomes = await asyncio.shield(storing)
-        for (_, answer), outcome in zip(work, outcomes, strict=True):
-            self._settle(outcome, answer)
+        return storing
 
     def _settle(self, outcome: Outcome, answer: replication_pb2.FetchedPartition) -> None:
         followed = outcome.followed
