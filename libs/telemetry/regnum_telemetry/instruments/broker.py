@@ -94,6 +94,27 @@ CLIENT_THROTTLED: Final = DEFINED.counter(
     labels=("purpose",),
 )
 
+QUOTA_THROTTLED: Final = DEFINED.counter(
+    "regnum.broker.quota.throttled",
+    "{answers}",
+    "Answers that asked a client to wait for a quota, by quota: producer_byte_rate, consumer_byte_rate,"
+    " request_percentage",
+    labels=("quota",),
+)
+
+QUOTA_ACCOUNTS: Final = DEFINED.gauge(
+    "regnum.broker.quota.accounts",
+    "{clients}",
+    "Users, client ids and pairs of both that are measured because they have a quota; at most 20,000 of each quota",
+    labels=("quota",),
+)
+
+CALLS_HELD: Final = DEFINED.gauge(
+    "regnum.broker.client.calls.held",
+    "{calls}",
+    "Calls that are held because their connection was asked to wait, and did not",
+)
+
 CALLS_UNREAD: Final = DEFINED.gauge(
     "regnum.broker.client.unread", "{calls}", "Calls of clients whose messages are being read, or wait to be read"
 )

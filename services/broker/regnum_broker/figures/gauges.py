@@ -51,6 +51,19 @@ def show_limits(metrics: Metrics, limits: ClientLimits) -> None:
             if purpose is not Purpose.REPLICATION:
                 yield (purpose.value,), count
 
+    quotas = limits.quotas
+
+    def throttled() -> Iterable[tuple[Labels, float]]:
+        for rate, count in quotas.throttled.items():
+            yield (rate,), count
+
+    def accounts() -> Iterable[tuple[Labels, float]]:
+        for rate in quotas.throttled:
+            yield (rate,), quotas.accounts(rate)
+
+    metrics.observe_all(instruments.QUOTA_THROTTLED, throttled)
+    metrics.observe_all(instruments.QUOTA_ACCOUNTS, accounts)
+    metrics.observe(instruments.CALLS_HELD, lambda: limits.throttling.held)
     metrics.observe_all(instruments.CLIENT_BYTES_HELD, by_purpose)
     metrics.observe_all(instruments.CLIENT_THROTTLED, refused)
     metrics.observe(instruments.CLIENT_BYTES_HELD_PEAK, lambda: held.total_peak)
