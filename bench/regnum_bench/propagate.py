@@ -256,7 +256,7 @@ async def _metadata_process(run: Run) -> AsyncIterator[tuple[int, Any, int]]:
         extra={
             **run.extra,
             Role.ELECTION: (*run.extra.get(Role.ELECTION, ()), "--default-replication-factor", "1"),
-            Role.METADATA: metadata if shape.shared else (*metadata, "--no-shared-payloads"),
+            Role.METADATA: metadata if shape.shared else (*metadata, "--shared-payloads", "false"),
         },
     )
     async with launched(unstarted, run.progress) as cluster:
