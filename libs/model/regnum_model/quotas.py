@@ -188,6 +188,17 @@ class QuotaNode:
         """What is set of ``CLIENT_RATES``. Raises MalformedNodeError."""
         return {key: parse_limit(key, text) for key in CLIENT_RATES if (text := self.config.get(key)) is not None}
 
+    def readable(self) -> tuple["QuotaNode", tuple[str, ...]]:
+        """The same without those of our limits that nobody can read, and what is wrong with these."""
+        config, wrong = dict(self.config), []
+        for key in sorted(KEYS & config.keys()):
+            try:
+                parse_limit(key, config[key])
+            except MalformedNodeError as error:
+                del config[key]
+                wrong.append(str(error))
+        return QuotaNode(config=config), tuple(wrong)
+
     @property
     def values(self) -> dict[str, float]:
         """What is set of our limits; raises MalformedNodeError."""

@@ -12,7 +12,7 @@ import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import SessionState, Store
-from regnum_coordination.recipes.stored_quotas import StoreReader, newest_change, read_quotas
+from regnum_coordination.recipes.stored_quotas import Complaints, StoreReader, newest_change, read_quotas
 from regnum_coordination.timing import Backoff
 from regnum_model import quotas
 from regnum_model.quota_matching import BucketKey
@@ -45,6 +45,7 @@ class Term:
         self._incarnation = incarnation
         self._exempt = exempt
         self._backoff = Backoff() if backoff is None else backoff
+        self._complaints: Final = Complaints()
         self._reading = asyncio.Lock()
         self._ledger: Ledger | None = None
         self._change = 0
@@ -140,7 +141,7 @@ class Term:
                 return
 
     async def _read(self) -> None:
-        table = (await read_quotas(StoreReader(self._store))).table
+        table = (await read_quotas(StoreReader(self._store), self._complaints)).table
         now_s = self._clock.monotonic()
         if self._ledger is None:
             self._ledger = Ledger(table.limits, active_since_s=now_s, exempt=self._exempt, windows=table.windows)

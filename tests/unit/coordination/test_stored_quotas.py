@@ -2,7 +2,7 @@
 
 from regnum_coordination.drivers.memory import MemoryServer, MemoryStore
 from regnum_coordination.recipes.folders import ensure_folders
-from regnum_coordination.recipes.stored_quotas import StoreReader, read_quotas
+from regnum_coordination.recipes.stored_quotas import Complaints, StoreReader, read_quotas
 from regnum_model import quotas
 from regnum_model.bucket import Limit
 from regnum_model.quotas import DEFAULT, QuotaEntity, QuotaNode, QuotaTable
@@ -79,6 +79,45 @@ async def test_rates_of_clients_are_read_by_kind_and_hostile_ones_limit_nobody()
         "producer_byte_rate": {QuotaEntity(user="ann"): 1e6, QuotaEntity(client_id=quotas.DEFAULT): 2e6},
         "request_percentage": {QuotaEntity(user="ann"): 50.0},
     }
+
+
+async def test_a_limit_that_nobody_can_read_takes_no_other_limit_of_its_node_away() -> None:
+    store = MemoryStore(MemoryServer())
+    await put(
+        store,
+        "/config/users/ann",
+        b'{"config":{"controller_mutation_rate":"2","controller_mutation_burst":"7","producer_byte_rate":"fast",'
+        b'"consumer_byte_rate":"10"}}',
+    )
+    await put(
+        store,
+        "/config/users/bob",
+        b'{"config":{"controller_mutation_rate":"2","controller_mutation_burst":"nan","producer_byte_rate":"5"}}',
+    )
+    read = await read_quotas(StoreReader(store))
+    ann, bob = QuotaEntity(user="ann"), QuotaEntity(user="bob")
+    assert read.table.limits[ann] == Limit(rate=2.0, burst=7.0)
+    # An unreadable burst is as none: that of the windows.
+    assert read.table.limits[bob] == Limit(rate=2.0, burst=2.0 * quotas.DEFAULT_WINDOWS.span_s)
+    assert read.table.client_rates == {"consumer_byte_rate": {ann: 10.0}, "producer_byte_rate": {bob: 5.0}}
+    assert read.nodes[ann].values == {
+        "consumer_byte_rate": 10.0,
+        "controller_mutation_burst": 7.0,
+        "controller_mutation_rate": 2.0,
+    }
+
+
+async def test_what_cannot_be_read_is_said_once_until_it_could_be_read_in_between(caplog) -> None:
+    store, complaints = MemoryStore(MemoryServer()), Complaints()
+    bad, good = b'{"config":{"producer_byte_rate":"fast"}}', b'{"config":{"producer_byte_rate":"5"}}'
+    await put(store, "/config/users/ann", bad)
+    said = []
+    for data in (bad, bad, good, bad):
+        await store.set("/config/users/ann", data, version=(await store.get("/config/users/ann")).stat.version)
+        await read_quotas(StoreReader(store), complaints)
+        said.append(len(caplog.records))
+    assert said == [1, 1, 1, 2]
+    assert "producer_byte_rate" in caplog.text
 
 
 async def test_many_quotas_are_all_read() -> None:

@@ -98,13 +98,13 @@ async def test_each_kind_of_entity_gets_its_node(world: QuotaWorld) -> None:
 
 
 async def test_limits_are_set_and_removed_and_other_keys_stay(world: QuotaWorld) -> None:
-    await world.cluster.outside.create(ANN.path, QuotaNode(config={"consumer_byte_rate": "7"}).encode())
+    await world.cluster.outside.create(ANN.path, QuotaNode(config={"connection_creation_rate": "7"}).encode())
     assert await alter(world, change(ANN, rate=2.5, burst=20.0)) == [0]
-    assert await config(world, ANN) == {"consumer_byte_rate": "7", RATE_KEY: "2.5", BURST_KEY: "20"}
+    assert await config(world, ANN) == {"connection_creation_rate": "7", RATE_KEY: "2.5", BURST_KEY: "20"}
     assert await alter(world, change(ANN, burst=None)) == [0]
     assert await described(world) == {ANN: {RATE_KEY: 2.5}}
     assert await alter(world, change(ANN, rate=None)) == [0]
-    assert await config(world, ANN) == {"consumer_byte_rate": "7"}
+    assert await config(world, ANN) == {"connection_creation_rate": "7"}
     assert await described(world) == {}
 
 

@@ -1,7 +1,8 @@
 """All quotas of the store, read in few round trips.
 
 The newest change is read first: what is read afterwards is at least as new as the number says. What people wrote there
-and nobody can read is logged and left out: a quota that cannot be read limits nobody.
+and nobody can read is logged and left out, each limit by itself: one that cannot be read limits nobody, and those that
+stand beside it in its node count.
 """
 
 import asyncio
@@ -71,28 +72,56 @@ class StoredQuotas:
     """Names of the nodes that announced changes before."""
 
 
-async def read_quotas(reader: Reader) -> StoredQuotas:
-    """Read every quota as of now. Raises what the reader raises."""
+class Complaints:
+    """What cannot be read, said once for as long as it stays so: all quotas are read with every change of one."""
+
+    def __init__(self) -> None:
+        """Only assigns."""
+        self._before: frozenset[str] = frozenset()
+        self._now: set[str] = set()
+
+    def add(self, text: str) -> None:
+        """This is so at present."""
+        if text not in self._before and text not in self._now:
+            _LOG.error("%s; %s", text, _REMEDY)
+        self._now.add(text)
+
+    def end(self) -> None:
+        """All was read: what was not complained of is in order."""
+        self._before, self._now = frozenset(self._now), set()
+
+
+async def read_quotas(reader: Reader, complaints: Complaints | None = None) -> StoredQuotas:
+    """Read every quota as of now. Raises what the reader raises.
+
+    Args:
+        reader: reads.
+        complaints: keeps what was said of unreadable ones from one reading to the next; None: it is said again.
+    """
+    complaints = complaints or Complaints()
     announced = await reader.names(quotas.CHANGES)
     nodes: dict[QuotaEntity, QuotaNode] = {}
     limits: dict[QuotaEntity, Limit] = {}
     client_rates: dict[str, dict[QuotaEntity, float]] = {}
-    windows = await _windows(reader)
-    entities = await _entities(reader)
+    windows = await _windows(reader, complaints)
+    entities = await _entities(reader, complaints)
     async for path, found in _nodes(reader, tuple(entities)):
         try:
-            node = QuotaNode.decode(found.data)
-            values, limit, rates = node.values, node.limit(windows), node.client_rates
+            node, wrong = QuotaNode.decode(found.data).readable()
         except MalformedNodeError as error:
-            _LOG.error("quota %s ignored: %s; %s", path, error, _REMEDY)
+            complaints.add(f"quota {path} ignored: {error}")
             continue
-        if values:
+        for reason in wrong:
+            complaints.add(f"one limit of quota {path} ignored: {reason}")
+        if node.values:
             nodes[entities[path]] = node
+        limit = node.limit(windows)
         if limit is not None:
             limits[entities[path]] = limit
         if entities[path] != QuotaEntity():
-            for key, rate in rates.items():
+            for key, rate in node.client_rates.items():
                 client_rates.setdefault(key, {})[entities[path]] = rate
+    complaints.end()
     table = QuotaTable(limits=limits, client_rates=client_rates, windows=windows, change=newest_change(announced))
     return StoredQuotas(table=table, nodes=nodes, announced=frozenset(announced))
 
@@ -102,46 +131,53 @@ def newest_change(names: Iterable[str]) -> int:
     return max((number for name in names if (number := quotas.change_number(name)) is not None), default=0)
 
 
-async def _windows(reader: Reader) -> Windows:
+async def _windows(reader: Reader, complaints: Complaints) -> Windows:
     """What the cluster says of windows: before any quota, for bursts follow from them."""
     path = QuotaEntity().path
     found = (await reader.read_many((path,))).get(path)
     try:
         return DEFAULT_WINDOWS if found is None else QuotaNode.decode(found.data).windows
     except MalformedNodeError as error:
-        _LOG.error("windows of quotas as if nobody had set them: %s: %s; %s", path, error, _REMEDY)
+        complaints.add(f"windows of quotas as if nobody had set them: {path}: {error}")
         return DEFAULT_WINDOWS
 
 
-async def _entities(reader: Reader) -> dict[str, QuotaEntity]:
+async def _entities(reader: Reader, complaints: Complaints) -> dict[str, QuotaEntity]:
     """Whose quota may lie where."""
     clients, users = await asyncio.gather(reader.names(quotas.CLIENTS), reader.names(quotas.USERS))
     found = {QuotaEntity().path: QuotaEntity()}
     for some in _slices(clients, NODES_PER_READ):
         for name in some:
-            _add(found, f"{quotas.CLIENTS}/{name}", client=name)
+            _add(found, complaints, f"{quotas.CLIENTS}/{name}", client=name)
         await asyncio.sleep(0)
     for some in _slices(users, NODES_PER_READ):
         for name in some:
-            _add(found, f"{quotas.USERS}/{name}", user=name)
+            _add(found, complaints, f"{quotas.USERS}/{name}", user=name)
         await asyncio.sleep(0)
     folders = {f"{quotas.USERS}/{name}/{quotas.CLIENTS_BELOW}": name for name in users}
     there = [path async for path, _ in _nodes(reader, tuple(folders))]
     for some in _slices(there, FOLDERS_AT_A_TIME):
         for folder, names in zip(some, await asyncio.gather(*(reader.names(path) for path in some)), strict=True):
             for name in names:
-                _add(found, f"{folder}/{name}", user=folders[folder], client=name)
+                _add(found, complaints, f"{folder}/{name}", user=folders[folder], client=name)
     return found
 
 
-def _add(found: dict[str, QuotaEntity], path: str, *, user: str | None = None, client: str | None = None) -> None:
+def _add(
+    found: dict[str, QuotaEntity],
+    complaints: Complaints,
+    path: str,
+    *,
+    user: str | None = None,
+    client: str | None = None,
+) -> None:
     try:
         found[path] = QuotaEntity(
             user=None if user is None else quotas.decode_part(user),
             client_id=None if client is None else quotas.decode_part(client),
         )
     except MalformedNodeError as error:
-        _LOG.error("quota %s ignored: %s; %s", path, error, _REMEDY)
+        complaints.add(f"quota {path} ignored: {error}")
 
 
 async def _nodes(reader: Reader, paths: Sequence[str]) -> AsyncIterator[tuple[str, Node]]:

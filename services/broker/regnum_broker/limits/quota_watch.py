@@ -9,7 +9,7 @@ from contextlib import aclosing
 import structlog
 from regnum_coordination.errors import ConnectionLoss, SessionExpired
 from regnum_coordination.port import Store
-from regnum_coordination.recipes.stored_quotas import StoreReader, read_quotas
+from regnum_coordination.recipes.stored_quotas import Complaints, StoreReader, read_quotas
 from regnum_coordination.timing import Backoff
 from regnum_model.quotas import CHANGES, QuotaTable
 from regnum_service.clock import Clock
@@ -26,13 +26,14 @@ async def follow_quotas(
         clock: paces the tries.
     """
     backoff, attempts, log = Backoff(), 0, structlog.get_logger("client quotas")
+    complaints = Complaints()
     while True:
         store = await wait_store()
         try:
             async with aclosing(store.watch_children(CHANGES)) as changes:
                 async for _ in changes:
                     # What is announced is written already; each change is read with all others.
-                    take_up((await read_quotas(StoreReader(store))).table)
+                    take_up((await read_quotas(StoreReader(store), complaints)).table)
                     attempts = 0
         except (ConnectionLoss, SessionExpired) as error:
             log.info("quotas not followed; trying on", reason=str(error))

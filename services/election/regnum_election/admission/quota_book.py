@@ -15,7 +15,7 @@ import structlog
 from regnum.types.v1 import errors_pb2
 from regnum_coordination.errors import BadVersion, NodeExists, NoNode, NotEmpty, SessionExpired
 from regnum_coordination.port import Create, Delete, Operation, Set, Store
-from regnum_coordination.recipes.stored_quotas import StoredQuotas, newest_change, read_quotas
+from regnum_coordination.recipes.stored_quotas import Complaints, StoredQuotas, newest_change, read_quotas
 from regnum_model.bucket import Limit
 from regnum_model.nodes import MalformedNodeError
 from regnum_model.quotas import (
@@ -61,6 +61,7 @@ class QuotaBook:
         self._store = store
         self._limits_changed = limits_changed
         self._stored = StoredQuotas()
+        self._complaints: Final = Complaints()
         self._change = 0
         self._announced: frozenset[str] = frozenset()
         self._read = asyncio.Event()
@@ -116,7 +117,7 @@ class QuotaBook:
     async def _read_again(self) -> None:
         # One at a time: what was read later must not be replaced by what was read before.
         async with self._reading:
-            former, self._stored = self._stored, await read_quotas(self._store)
+            former, self._stored = self._stored, await read_quotas(self._store, self._complaints)
             self._announced = self._stored.announced
             self._limits_changed(former.table.limits, self._stored.table.limits)
         self._change = max(self._change, self._stored.table.change)
