@@ -44,23 +44,23 @@ def test_followers_are_counted_and_never_refused(held):
 
 
 async def test_who_waits_gets_in_when_another_lets_go(held):
-    held.hold(A, 100, Purpose.FETCH)
+    held.hold(A, 100, Purpose.REPLICATION)
     waiting = waiter(held, B, 20)
     await settle()
     assert not waiting.done()
-    held.let_go(A, 20, Purpose.FETCH)
+    held.let_go(A, 20, Purpose.REPLICATION)
     await settle()
     assert waiting.done()
     assert held.of(B) == 20
 
 
 async def test_those_of_one_connection_wait_in_line_and_others_are_not_behind_them(held):
-    held.hold(A, 100, Purpose.FETCH)
+    held.hold(A, 100, Purpose.REPLICATION)
     large, small, other = waiter(held, B, 90), waiter(held, B, 5), waiter(held, C, 10)
-    held.let_go(A, 20, Purpose.FETCH)
+    held.let_go(A, 20, Purpose.REPLICATION)
     await settle()
     assert (large.done(), small.done(), other.done()) == (False, False, True)
-    held.let_go(A, 80, Purpose.FETCH)
+    held.let_go(A, 80, Purpose.REPLICATION)
     held.let_go(C, 10, Purpose.FETCH)
     await settle()
     assert (large.done(), small.done()) == (True, False)
@@ -71,31 +71,31 @@ async def test_those_of_one_connection_wait_in_line_and_others_are_not_behind_th
 
 
 async def test_one_release_lets_in_all_that_fit(held):
-    held.hold(A, 100, Purpose.FETCH)
-    waiting = [waiter(held, f"c{number}", 10) for number in range(10)]
+    held.hold(A, 100, Purpose.REPLICATION)
+    waiting = [waiter(held, f"c{number}", 5) for number in range(10)]
     await settle()
-    held.let_go(A, 100, Purpose.FETCH)
+    held.let_go(A, 100, Purpose.REPLICATION)
     await settle()
     assert all(task.done() for task in waiting)
 
 
 async def test_who_gives_up_waiting_holds_nothing_and_blocks_nobody(held):
-    held.hold(A, 100, Purpose.FETCH)
+    held.hold(A, 100, Purpose.REPLICATION)
     first, second = waiter(held, B, 50), waiter(held, B, 5)
     await settle()
     first.cancel()
     await settle()
-    held.let_go(A, 10, Purpose.FETCH)
+    held.let_go(A, 10, Purpose.REPLICATION)
     await settle()
     assert second.done()
     assert held.of(B) == 5
 
 
 async def test_who_gives_up_in_the_moment_it_gets_in_holds_nothing(held):
-    held.hold(A, 100, Purpose.FETCH)
+    held.hold(A, 100, Purpose.REPLICATION)
     waiting = waiter(held, B, 50)
     await settle()
-    held.let_go(A, 100, Purpose.FETCH)
+    held.let_go(A, 100, Purpose.REPLICATION)
     asyncio.get_running_loop().call_soon(waiting.cancel)
     await settle()
     assert (held.total, held.connections) == (0, 0)
@@ -103,13 +103,13 @@ async def test_who_gives_up_in_the_moment_it_gets_in_holds_nothing(held):
 
 async def test_an_answer_becomes_smaller_where_there_is_less_memory(held):
     holding = Holding(held, A, Purpose.FETCH)
-    assert holding.grant(80, 10) == 80
+    assert holding.grant(80, 10) == 50
     holding.become(30)
     assert held.of(A) == 30
     second = Holding(held, B, Purpose.FETCH)
-    assert second.grant(60, 10) == 60
+    assert second.grant(60, 10) == 12
     third = Holding(held, C, Purpose.FETCH)
-    assert third.grant(40, 10) == 10
+    assert third.grant(40, 8) == 8
     assert held.refused[Purpose.FETCH] == 0
 
 
@@ -131,3 +131,28 @@ async def test_what_turned_out_larger_is_counted_and_closing_lets_go_of_it(held)
     holding.close()
     holding.close()
     assert (held.total, held.connections) == (0, 0)
+
+
+async def test_readers_that_take_nothing_leave_room_for_producers(held):
+    silent = [waiter(held, f"reader {number}", 8) for number in range(20)]
+    await settle()
+    assert held.held_for(Purpose.FETCH) == 48
+    assert (held.waiting, held.is_full) == (14, False)
+    assert all(held.take(f"producer {number}", 10, Purpose.PRODUCE) for number in range(5))
+    for task in silent:
+        task.cancel()
+
+
+async def test_producers_whose_acknowledgements_do_not_come_leave_room_for_readers(held):
+    while held.take(f"producer {held.total}", 5, Purpose.PRODUCE):
+        pass
+    assert (held.held_for(Purpose.PRODUCE), held.is_full) == (75, True)
+    await asyncio.wait_for(held.wait_for(A, 20, Purpose.FETCH), 1)
+    assert held.total == 95
+
+
+async def test_what_is_larger_than_the_part_of_its_purpose_gets_in_alone(held):
+    assert held.take(A, 90, Purpose.PRODUCE)
+    held.let_go(A, 90, Purpose.PRODUCE)
+    assert held.take(A, 5, Purpose.PRODUCE)
+    assert not held.take(B, 90, Purpose.PRODUCE)

@@ -2,6 +2,9 @@
 
 Counted is what is on the wire; what Python needs besides is in the decision page, measured. Followers' answers are
 counted and never refused: a replica that falls behind would cost more than it takes.
+
+Each purpose has a part of all that it does not exceed (``PARTS``): readers that never take their answers leave room for
+producers, and producers whose acknowledgements do not come leave room for readers, however many connections they have.
 """
 
 import asyncio
@@ -36,6 +39,10 @@ class Purpose(enum.Enum):
     """Answers until they are sent."""
     REPLICATION = "replication"
     """Answers to followers until they are sent."""
+
+
+PARTS: Final = {Purpose.PRODUCE: 0.75, Purpose.FETCH: 0.5, Purpose.REPLICATION: 1.0}
+"""How much of all may be held for a purpose. A single thing that is larger gets in when nothing else is held for it."""
 
 
 def refusal() -> RegnumError:
@@ -73,8 +80,14 @@ class HeldBytes:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is so little room that it is not worth while to read anything: a sixty-fourth of all."""
-        return self._shares.total_max - self.total < self._shares.total_max // FULL
+        """Whether there is so little room for requests that it is not worth while to read any: a 64th of all."""
+        room = min(self._shares.total_max - self.total, self._room(Purpose.PRODUCE))
+        return room < self._shares.total_max // FULL
+
+    @property
+    def waiting(self) -> int:
+        """Connections that wait for room."""
+        return len(self._waiting)
 
     def of(self, connection: str) -> int:
         """Bytes that a connection holds."""
@@ -84,9 +97,21 @@ class HeldBytes:
         """Bytes that are held for a purpose."""
         return self._by_purpose[purpose]
 
+    def part_of(self, purpose: Purpose) -> int:
+        """Bytes that may be held for a purpose."""
+        return int(self._shares.total_max * PARTS[purpose])
+
+    def _room(self, purpose: Purpose) -> int:
+        return self.part_of(purpose) - self._by_purpose[purpose]
+
+    def _allow(self, connection: str, size: int, purpose: Purpose) -> bool:
+        if size > self._room(purpose) and self._by_purpose[purpose]:
+            return False
+        return self._shares.allow(size, own=self.of(connection), total=self.total)
+
     def take(self, connection: str, size: int, purpose: Purpose) -> bool:
         """Hold so many bytes more; False, and nothing is, where that is more than its share."""
-        if not self._shares.allow(size, own=self.of(connection), total=self.total):
+        if not self._allow(connection, size, purpose):
             self.refused[purpose] += 1
             return False
         self.hold(connection, size, purpose)
@@ -119,7 +144,7 @@ class HeldBytes:
     async def wait_for(self, connection: str, size: int, purpose: Purpose) -> None:
         """Hold so many bytes more as soon as its share allows it; those of one connection wait in line."""
         line = self._waiting.get(connection)
-        if not line and self._shares.allow(size, own=self.of(connection), total=self.total):
+        if not line and self._allow(connection, size, purpose):
             self.hold(connection, size, purpose)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -150,7 +175,7 @@ class HeldBytes:
             if line is None:
                 continue
             size, purpose, turn = line[0]
-            if not self._shares.allow(size, own=self.of(connection), total=self.total):
+            if not self._allow(connection, size, purpose):
                 continue
             self.hold(connection, size, purpose)
             turn.set_result(None)
@@ -182,7 +207,8 @@ class Holding:
         Raises:
             RegnumError: there are not even the least.
         """
-        size = wanted
+        # (Alone it might have more than the part of its purpose, for it may be that it could not be made smaller.)
+        size = max(least, min(wanted, self._held.part_of(self._purpose)))
         while not self._held.take(self._connection, size, self._purpose):
             if size <= least:
                 raise refusal()
