@@ -4,12 +4,21 @@ What was asked is done and answered at once; the answer says how long to wait, a
 kind of that connection are held before they are read (``regnum_service.muting``). A Consume stream waits by itself. A
 fetch keeps the records that were read for it (Kafka throws them away and has them asked for again): what it took
 counts, and makes the next one wait for longer.
+
+Nobody gets around it by hanging up: what was sent counts when its sender does, what goes out on a Consume stream counts
+before it does, and a stream whose account is over its quota waits before it reads.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from regnum_model.quotas import ANONYMOUS, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from regnum_model.quotas import (
+    ANONYMOUS,
+    CONSUMER_BYTE_RATE,
+    NAME_LENGTH_MAX,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
 from regnum_service.clock import Clock
 from regnum_service.gates import Gate
 from regnum_service.muting import Muting
@@ -23,6 +32,8 @@ METHODS: Final = {
     CONSUMER_BYTE_RATE: frozenset({f"{LOG_SERVICE}Fetch", f"{LOG_SERVICE}Consume"}),
 }
 """Calls that are held for a rate; for the time of the loop it is all of them."""
+CLIENT_ID_LENGTH_MAX: Final = NAME_LENGTH_MAX + 1
+"""Characters that are kept of a client id: longer ones than a quota may name fall under the defaults, cut or not."""
 TIME_WAIT_S_MAX: Final = 1.0
 """Whoever took too much of the loop's time waits for one window at most at a time (as in Kafka)."""
 
@@ -83,7 +94,11 @@ class Throttling:
         if not self._quotas.limits(rate):
             return 0.0
         user = self._principal_of(context)
-        return self._quotas.wait_s(rate, user, client_id, value, self._clock.monotonic())
+        return self._quotas.wait_s(rate, user, client_id[:CLIENT_ID_LENGTH_MAX], value, self._clock.monotonic())
+
+    def until_s(self, rate: str, context: Context, client_id: str, value: float) -> float:
+        """The same as a moment, for ``pause_until``: what is done before it comes does not have to be waited for."""
+        return self._clock.monotonic() + self.wait_s(rate, context, client_id, value)
 
     @property
     def is_on(self) -> bool:
@@ -93,13 +108,22 @@ class Throttling:
     async def measured(self, context: Context, request: Any, call: Awaitable[Any]) -> Any:
         """The answer to a call; its throttle time is at least what the time of the loop asks for."""
         timed = Timed(call, self._clock.monotonic)
-        answer = await timed
-        header = getattr(request, "header", None)
-        wait_ms = self.note(REQUEST_PERCENTAGE, context, getattr(header, "client_id", ""), 100.0 * timed.spent_s)
+        client_id = getattr(getattr(request, "header", None), "client_id", "")
+        try:
+            answer = await timed
+        except BaseException:
+            # A call that is refused, or that its caller gives up, took its time too.
+            self.note(REQUEST_PERCENTAGE, context, client_id, 100.0 * timed.spent_s)
+            raise
+        wait_ms = self.note(REQUEST_PERCENTAGE, context, client_id, 100.0 * timed.spent_s)
         if wait_ms and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = max(answer.throttle_time_ms, wait_ms)
         return answer
 
-    async def pause(self, seconds: float) -> None:
-        """Wait so long."""
-        await self._clock.sleep(seconds)
+    def is_over(self, until_s: float) -> bool:
+        """Whether that moment has come."""
+        return until_s <= self._clock.monotonic()
+
+    async def pause_until(self, until_s: float) -> None:
+        """Wait for that moment."""
+        await self._clock.sleep(max(0.0, until_s - self._clock.monotonic()))

@@ -1,5 +1,6 @@
 """LogService: records in and out."""
 
+import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator
@@ -82,11 +83,15 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     ) -> log_pb2.ProduceResponse:
         # Only where there is a quota: to find out how large a message is takes as long as to copy it.
         size = request.ByteSize() if self._throttling.limits(PRODUCER_BYTE_RATE) else 0
-        response = await self._producing.produce(request, waitable_s=within_s)
+        note = partial(self._throttling.note, PRODUCER_BYTE_RATE, context, request.header.client_id)
+        try:
+            response = await self._producing.produce(request, waitable_s=within_s)
+        except asyncio.CancelledError:
+            # Who hangs up before he is told to wait has sent it all the same.
+            note(size)
+            raise
         if size:
-            response.throttle_time_ms = self._throttling.note(
-                PRODUCER_BYTE_RATE, context, request.header.client_id, size
-            )
+            response.throttle_time_ms = note(size)
         return response
 
     async def ProduceStream(  # noqa: N802 - gRPC's name
@@ -126,16 +131,19 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         context: Context,
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
+        throttling = self._throttling
+        until_s = partial(throttling.until_s, CONSUMER_BYTE_RATE, context, request.header.client_id)
+        # Who opens one stream after another waits as he would on one.
+        await throttling.pause_until(until_s(0))
         holding = Holding(self._held, context.peer(), Purpose.FETCH)
         with contextlib.closing(holding):
             async for response in self._fetching.consume(request, waitable_s=waitable_s(context), holding=holding):
-                size = holding.size
+                paid_s = until_s(holding.size)
                 yield response
-                wait_s = self._throttling.wait_s(CONSUMER_BYTE_RATE, context, request.header.client_id, size)
-                if wait_s:
+                if not throttling.is_over(paid_s):
                     del response
                     holding.become(0)
-                    await self._throttling.pause(wait_s)
+                    await throttling.pause_until(paid_s)
 
     async def ListOffsets(  # noqa: N802 - gRPC's name
         self,

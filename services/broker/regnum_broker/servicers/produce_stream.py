@@ -67,8 +67,8 @@ class ProduceStream:
             producing: takes the requests.
             held: where the bytes of requests are counted while they are under way; None: nowhere.
             connection: whose they are.
-            throttle: told the client id and the size of each request that is answered, in bytes; says how long its
-                producer is to wait, in milliseconds.
+            throttle: told the client id and the size of each request that is answered or given up, in bytes; says how
+                long its producer is to wait, in milliseconds.
         """
         self._throttle: Final = throttle
         self._producing: Final = producing
@@ -79,6 +79,8 @@ class ProduceStream:
         """By a number that the stream gives: correlation ids are the producer's."""
         self._sizes: Final[dict[int, int]] = {}
         """Bytes that they hold."""
+        self._clients: Final[dict[int, str]] = {}
+        """Client ids that they came with."""
         self._ended: Final[deque[log_pb2.ProduceStreamResponse]] = deque()
         self._inside = 0
         """Requests whose answers have not been sent."""
@@ -110,6 +112,8 @@ class ProduceStream:
             for number, request in tuple(self._under_way.items()):
                 if request is not None:
                     request.give_up()
+                # Who hangs up before he is told to wait has sent it all the same.
+                self._throttle(self._clients[number], self._sizes[number])
                 self._forget(number)
 
     def _next_answer(self) -> log_pb2.ProduceStreamResponse:
@@ -156,13 +160,12 @@ class ProduceStream:
         each, rest = divmod(size_bytes, len(several))
         for place, number in enumerate(numbers):
             self._under_way[number], self._sizes[number] = None, each + (rest if place == 0 else 0)
-
-        clients = [request.request.header.client_id for request in several]
+            self._clients[number] = several[place].request.header.client_id
 
         def told(place: int, outcome: log_pb2.ProduceResponse | RegnumError) -> None:
             if numbers[place] in self._under_way:
                 if not isinstance(outcome, RegnumError):
-                    throttle_ms = self._throttle(clients[place], self._sizes[numbers[place]])
+                    throttle_ms = self._throttle(self._clients[numbers[place]], self._sizes[numbers[place]])
                     outcome.throttle_time_ms = max(outcome.throttle_time_ms, throttle_ms)
                 self._forget(numbers[place])
                 self._end(names[place], outcome)
@@ -180,7 +183,7 @@ class ProduceStream:
         return None
 
     def _forget(self, number: int) -> None:
-        del self._under_way[number]
+        del self._under_way[number], self._clients[number]
         size = self._sizes.pop(number)
         if self._held is not None:
             self._held.let_go(self._connection, size, Purpose.PRODUCE)
