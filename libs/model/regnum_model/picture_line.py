@@ -20,6 +20,7 @@ Example: epoch 4 published 7 and 8; epoch 5 goes on from 8 with 9 and 10. A rece
 9 and 10; one at (4, 9), which its controller published before it was replaced, needs everything.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -200,6 +201,17 @@ class PictureLine:
         farthest = max(version.number // step * step, self.first_of(version.epoch))
         rounded = PictureVersion(version.epoch, farthest)
         return rounded if self.reaches(rounded) else version
+
+    def shared(self, version: PictureVersion) -> PictureVersion:
+        """As ``rounded``, and in earlier epochs by changes in place of numbers: from a few places for the whole line.
+
+        It may lie in an epoch before the version's. Whoever says his version himself can have no more made than that.
+        """
+        if version.epoch == self._head.epoch or not self.reaches(version):
+            return self.rounded(version)
+        lacking = len(self._changes) - bisect_right(self._changes, version, key=lambda change: change.to)
+        before = len(self._changes) - (1 << max(lacking - 1, 0).bit_length()) - 1
+        return self._changes[before].to if before >= 0 else self._floor
 
     def since(self, version: PictureVersion) -> News | None:
         """What a receiver at this version lacks; None when the version is not on the line."""

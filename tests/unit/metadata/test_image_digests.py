@@ -208,7 +208,10 @@ async def test_a_topic_of_many_partitions_is_answered_in_parts() -> None:
     assert (len(rest.topics[0].partitions), rest.next_partition) == (5, 0)
 
 
-@pytest.mark.parametrize("request_", [{"topics_of_sections": [256]}, {"topics": [f"t{n}" for n in range(101)]}])
+@pytest.mark.parametrize(
+    "request_",
+    [{"topics_of_sections": [256]}, {"topics_of_sections": [0] * 257}, {"topics": [f"t{n}" for n in range(101)]}],
+)
 async def test_questions_that_make_no_sense_are_refused(request_: dict[str, list[object]]) -> None:
     with pytest.raises(RegnumError):
         await asked(Holder(), **request_)

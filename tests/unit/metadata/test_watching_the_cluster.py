@@ -232,6 +232,31 @@ async def test_a_slow_watcher_gets_one_newer_change_and_not_a_queue() -> None:
     assert await client.listen() == 0
 
 
+async def test_callers_who_name_many_versions_of_earlier_reigns_have_few_changes_put_together() -> None:
+    owner = Owner()
+    owner.replace(3, 1, *(owner.topic(name, 4) for name in NAMES))
+    owner.change(put=[owner.topic("gone", 1)])
+    for epoch in (3, 4, 5):
+        for _ in range(200):
+            name = owner.chance.choice(NAMES)
+            owner.change(put=[owner.image.topics[name]], news=[TopicNews(name, frozenset({owner.chance.randrange(4)}))])
+        owner.change(epoch=epoch + 1)
+    owner.change(gone=["gone"])
+    versions = [PictureVersion(ControllerEpoch(epoch), number) for epoch in (3, 4, 5) for number in range(1, 610)]
+    told = 0
+    for version in versions:
+        watcher = Watcher(position=version)
+        owner.feed.watchers.admit(watcher)
+        owner.feed.watchers.name(watcher, ["gone"])
+        messages = [WatchMetadataResponse.FromString(one) async for one in owner.feed.changes(watcher)]
+        owner.feed.watchers.dismiss(watcher)
+        (gone,) = [state for message in messages for state in message.whole_topics]
+        assert gone.deleted
+        told += not messages[0].all_brokers
+    assert told > 600  # (the others name versions that no reign passed through)
+    assert owner.feed.changes_put_together <= 2 * 12
+
+
 async def test_what_does_not_concern_a_watcher_is_not_sent() -> None:
     owner = Owner()
     owner.replace(1, 1, *(owner.topic(name, 2) for name in NAMES))

@@ -1,6 +1,6 @@
 """ImageService, for every process that holds an image: controller, metadata processes and brokers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from regnum.metadata.v1 import image_pb2
@@ -11,6 +11,7 @@ from regnum_service.cluster_image.digest import SECTIONS, Digests, ImageDigest, 
 from regnum_service.cluster_image.held import HeldImage, to_wire
 from regnum_service.encoding import Encoding
 from regnum_service.errors import RegnumError
+from regnum_service.slices import slices
 
 WAIT_MS_MAX: Final = 10_000
 """Longest wait for a version."""
@@ -52,7 +53,7 @@ class ImageServicer:
         digests = await self._digest.digests(topics_of=wanted, recompute=request.recompute)
         answer = Encoding(_head(digests, sections=request.sections), size=STATES_MAX // 10)
         if wanted:
-            names = sorted(name for name in digests.topics if name > request.after_topic)
+            names = await _first_names(digests.topics, request.after_topic)
             for name in names[:TOPICS_MAX]:
                 answer.piece.topic_digests.add(name=name, digest=to_bytes(digests.topics[name]))
                 await answer.took()
@@ -76,10 +77,23 @@ def _check(request: image_pb2.DescribeImageRequest) -> None:
             errors_pb2.ERROR_CODE_INVALID_REQUEST,
             f"{len(request.topics)} topics in one question; ask for at most {STATES_TOPICS_MAX}",
         )
+    if len(request.topics_of_sections) > SECTIONS:
+        raise RegnumError(
+            errors_pb2.ERROR_CODE_INVALID_REQUEST,
+            f"{len(request.topics_of_sections)} sections in one question; there are {SECTIONS}, name each once",
+        )
     if wrong := [number for number in request.topics_of_sections if not 0 <= number < SECTIONS]:
         raise RegnumError(
             errors_pb2.ERROR_CODE_INVALID_REQUEST, f"there is no section {wrong[0]}; they go from 0 to {SECTIONS - 1}"
         )
+
+
+async def _first_names(topics: Iterable[str], after: str) -> list[str]:
+    """The first names above that one, in order, and one more than an answer has."""
+    first: list[str] = []
+    async for part in slices(topics, TOPICS_MAX):
+        first = sorted((*first, *(name for name in part if name > after)))[: TOPICS_MAX + 1]
+    return first
 
 
 def _head(digests: Digests, *, sections: bool) -> image_pb2.DescribeImageResponse:

@@ -10,7 +10,8 @@ the number of watchers or with the size of a change (safety rule S22).
 Algorithm: nothing is queued. A watcher is a position on the line of versions and a set of names; what it lacks is found
 when it can be sent something (``PictureLine.since``), and put together from pieces, one for each topic that changed,
 which are serialised when the first watcher wants them and kept until the next version. Starts are rounded, as for
-brokers, so that watchers that lag alike share their pieces. One that stands where the line does not reach, or
+brokers, so that watchers that lag alike share their pieces, and made-up versions cost no more than a few. One that
+stands where the line does not reach, or
 that has just named a topic, is told the present state. A change that does not concern a watcher moves its position and
 sends nothing; now and then a bare version says that somebody is there.
 
@@ -121,6 +122,11 @@ class ClusterFeed:
         """Topics serialised so far, each as a whole or what changed of it."""
         return self._serialisations + sum(delta.serialisations for delta in self._deltas.values())
 
+    @property
+    def changes_put_together(self) -> int:
+        """From how many versions the way to the present one is kept."""
+        return len(self._deltas)
+
     # What the owner of the image says, in the turn in which it changes.
 
     def replaced(self) -> None:
@@ -214,7 +220,7 @@ class ClusterFeed:
             yield message
 
     def _delta(self, image: HeldImage, position: PictureVersion) -> _Delta | None:
-        start = self._line.rounded(position)
+        start = self._line.shared(position)
         delta = self._deltas.get(start)
         if delta is None:
             news = self._line.since(start)
