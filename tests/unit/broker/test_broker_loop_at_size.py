@@ -10,6 +10,7 @@ from regnum.broker.v1 import figures_pb2, log_pb2
 from regnum.replication.v1 import control_pb2, replication_pb2
 from regnum.types.v1 import errors_pb2
 from regnum_broker.servicers.control import PARTITIONS_MAX as ORDERED_MAX
+from regnum_broker.servicers.produce_stream import TOGETHER_MAX
 from regnum_broker.servicers.replication import QUERIES_MAX
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX as FETCHED_MAX
 from regnum_broker.serving.produce_requests import PARTITIONS_MAX as PRODUCED_MAX
@@ -223,6 +224,29 @@ def test_clients_that_name_ten_thousand_partitions(tmp_path: Path) -> None:
             answer = await streamed_answer(world, streamed)
         results = log_pb2.ProduceStreamResponse.FromString(answer).response.results
         assert {(result.error_code, result.base_offset) for result in results} == {(errors_pb2.ERROR_CODE_NONE, 1)}
+        await world.close()
+
+    run_measured(scenario).assert_free()
+
+
+def test_requests_of_ten_thousand_partitions_come_in_one_message(tmp_path: Path) -> None:
+    request = log_pb2.ProduceRequest(
+        partitions=[log_pb2.ProducePartition(topic="t", partition=n) for n in range(PRODUCED_MAX)]
+    )
+    more = [log_pb2.ProduceStreamRequest(correlation_id=n, request=request) for n in range(1, TOGETHER_MAX)]
+    message = log_pb2.ProduceStreamRequest(request=request, more=more).SerializeToString()
+
+    async def scenario(held: HeldLoop) -> None:
+        world = BrokerWorld(tmp_path)
+        await world.begin()
+        await world.start(1)
+        channel = world.channel(world.brokers[BrokerId(1)].settings.client_listen)
+        stream = channel.stream_stream(f"{LOG}/ProduceStream", request_serializer=bytes, response_deserializer=bytes)()
+        with held.measuring("requests in one message"):
+            await stream.write(message)
+            answers = [await within(stream.read(), 60) for _ in range(TOGETHER_MAX)]
+        stream.cancel()
+        assert min(map(len, answers)) > PRODUCED_MAX
         await world.close()
 
     run_measured(scenario).assert_free()

@@ -1,6 +1,7 @@
 """ProduceStream: what a call of Produce does, for request after request."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes
 from regnum_broker.limits.shares import Shares
 from regnum_broker.replication.leader import Leadership
 from regnum_broker.servicers.produce_stream import REQUESTS_MAX, TOGETHER_MAX, ProduceStream
+from regnum_broker.serving.produce_appends import Admitted
 from regnum_model.ids import BrokerId
 from regnum_records.build import build_batch
 from regnum_records.record import NewRecord
 from regnum_service.gates import Messages, Sized
-from regnum_service.status import from_status
+from regnum_service.status import from_rpc_error, from_status
 from regnum_testing.batches import batch_of, values_of
 from regnum_testing.broker_world import BrokerWorld
 from regnum_testing.clock import settle
@@ -345,19 +347,51 @@ async def test_requests_that_nobody_confirms_do_not_hold_up_those_that_came_in_t
     assert both[1].response.results[0].error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
 
 
-async def test_a_message_with_too_many_requests_or_with_nested_ones_is_refused_and_appends_nothing(
+async def test_a_message_with_nested_requests_is_refused_and_appends_nothing(
     world: BrokerWorld, stream: Stream
 ) -> None:
     nested = together(message(1, batch_of(b"a")), together(message(2, batch_of(b"b")), message(3, batch_of(b"c"))))
-    many = together(*(message(10 + number, batch_of(b"d")) for number in range(TOGETHER_MAX + 1)))
-    await _write(stream, [nested, many, together(message(99, batch_of(b"e")))])
-    answers = await _answers(stream, 2 + TOGETHER_MAX + 1 + 1)
-    assert answers.pop(99).response.results[0].base_offset == 0
-    for answer in answers.values():
-        refused = from_status(answer.error)
+    many = together(*(message(10 + number, batch_of(b"d")) for number in range(TOGETHER_MAX)))
+    await _write(stream, [nested, many])
+    answers = await _answers(stream, 2 + TOGETHER_MAX)
+    for number in (1, 2):
+        refused = from_status(answers.pop(number).error)
         assert refused is not None
         assert refused.code == errors_pb2.ERROR_CODE_INVALID_REQUEST
-    assert stored(world) == [b"e"]
+    assert {answer.response.results[0].error_code for answer in answers.values()} == {errors_pb2.ERROR_CODE_NONE}
+    assert stored(world) == [b"d"] * TOGETHER_MAX
+
+
+@pytest.mark.parametrize("count", [TOGETHER_MAX + 1, 100_000])
+async def test_a_message_with_too_many_requests_ends_the_stream_and_appends_nothing(
+    world: BrokerWorld, stream: Stream, count: int
+) -> None:
+    many = message(1, batch_of(b"a"))
+    many.more.extend([log_pb2.ProduceStreamRequest()] * (count - 1))
+    await _write(stream, [many])
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await within(stream.read())
+    assert from_rpc_error(ended.value).code == errors_pb2.ERROR_CODE_INVALID_REQUEST
+    assert stored(world) == []
+
+
+async def test_what_a_request_brought_is_not_kept_for_followers_that_come_after_it_was_answered(tmp_path: Path) -> None:
+    world = BrokerWorld(tmp_path)
+    await world.begin()
+    await world.start(1, 2)
+    await world.elect(1, [1, 2], tell=[1])
+    stream: Stream = world.log(1).ProduceStream()
+    late = message(1, batch_of(bytes(100_000)))
+    late.request.timeout_ms = 200
+    await _write(stream, [late])
+    (result,) = (await within(stream.read())).response.results
+    assert result.error_code == errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT
+    partition = world.brokers[BrokerId(1)].partition()
+    held = [one for one in gc.get_objects() if isinstance(one, Admitted) and one.leadership.partition is partition]
+    assert len(held) == len(partition.acks) == 1
+    assert held[0].message.ByteSize() == 0
+    stream.cancel()
+    await world.close()
 
 
 async def test_a_deposed_leader_says_of_each_request_that_its_outcome_is_unknown(tmp_path: Path) -> None:

@@ -138,6 +138,9 @@ class ProduceStream:
                 message = await anext(coming)
             except StopAsyncIteration:
                 return
+            if len(message.more) >= TOGETHER_MAX:
+                # A request costs two bytes, and an answer a kilobyte: so many are not even answered one by one.
+                raise _too_many()
             # No name for it is left here: a stream at rest would keep what it brought last.
             several = _requests_in(message)
             del message
@@ -176,7 +179,7 @@ class ProduceStream:
             self._under_way[numbers[place]] = request
 
     def _refusal(self, several: Sequence[log_pb2.ProduceStreamRequest], size_bytes: int) -> RegnumError | None:
-        if len(several) > TOGETHER_MAX or any(request.more for request in several[1:]):
+        if any(request.more for request in several[1:]):
             return _too_many()
         if self._held is not None and not self._held.take(self._connection, size_bytes, Purpose.PRODUCE):
             return refusal()

@@ -54,6 +54,9 @@ from regnum_broker.storage import Storage
 TIMEOUT_MS_DEFAULT: Final = 30_000
 TIMEOUT_MS_MAX: Final = 300_000
 
+CHECKED_AT_ONCE: Final = 10_000
+"""Partitions of requests that came together whose form is looked at between two turns of the event loop."""
+
 _BUSY: Final = (
     "more waits to be written here than this broker has memory for; nothing was appended: wait, and try again"
 )
@@ -131,13 +134,15 @@ class ProduceHandler:
         Whoever gives one up hears no more of it.
         """
         taken: dict[int, tuple[PendingAnswer, log_pb2.ProduceRequest]] = {}
+        turns = Turns(CHECKED_AT_ONCE)
         for place, request in enumerate(requests):
             try:
                 check_request(request)
             except RegnumError as error:
                 told(place, error)
-                continue
-            taken[place] = (self._begin(request, partial(told, place)), request)
+            else:
+                taken[place] = (self._begin(request, partial(told, place)), request)
+            await turns.took(len(request.partitions))
         try:
             await self._bring(tuple(taken.values()))
         except asyncio.CancelledError:

@@ -31,6 +31,9 @@ SLICE: Final = 200
 STEP_S: Final = 0.02
 """How exactly time-outs are kept."""
 
+LET_GO: Final = log_pb2.ProducePartition()
+"""In place of what the writer has taken."""
+
 Answered = Callable[[log_pb2.ProduceResponse], None]
 """Takes the answer of a request, once."""
 
@@ -96,6 +99,8 @@ class PendingAnswers:
         self._supervisor: Final = supervisor
         self._told: Final[deque[tuple[Admitted, AckOutcome]]] = deque()
         self._taking_up = False
+        self._large: Final[deque[PendingAnswer]] = deque()
+        """Those that end in several turns: one after another, for all of them together would be one long turn."""
         self._steps: Final[dict[int, dict[PendingAnswer, None]]] = {}
         """Requests by the moment at which their time is up."""
 
@@ -126,6 +131,8 @@ class PendingAnswers:
         if end is None:
             self._settle(pending, item.index)
         else:
+            # Its request may be answered long before that, and what it brought is counted only until then.
+            item.message = LET_GO
             item.leadership.partition.acks.tell(end, partial(self._tell, item))
 
     def refused(self, item: Admitted, code: Code, message: str) -> None:
@@ -142,13 +149,21 @@ class PendingAnswers:
         pending.ended = True
         self.forget(pending)
         if len(pending.results) > SLICE:
-            self._supervisor.start("produce: a large answer", self._finish_in_turns(pending))
+            self._large.append(pending)
+            if len(self._large) == 1:
+                self._supervisor.start("produce: large answers", self._finish_large())
             return
         for index, item in pending.open.items():
             _time_out(pending.results[index], item.leadership)
         self._complete(pending.results)
         self._took(pending.began_s)
         pending.answer()
+
+    async def _finish_large(self) -> None:
+        while self._large:
+            await self._finish_in_turns(self._large[0])
+            self._large.popleft()
+            await asyncio.sleep(0)
 
     async def _finish_in_turns(self, pending: PendingAnswer) -> None:
         async for part in slices(pending.open.items(), SLICE):
