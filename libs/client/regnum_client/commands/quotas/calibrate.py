@@ -71,7 +71,7 @@ def calibrate(
         clock, addresses = SystemClock(), ",".join(map(str, bootstrap_addresses(bootstrap)))
         async with Admin(addresses, timeout_s=timeout or TIMEOUT_S, client_id=CLIENT_ID) as admin:
             if clean:
-                note(f"{await sweep(admin, PREFIX)} topics of calibrations deleted")
+                note(f"{await sweep(admin, PREFIX, clock=clock, quiet_s=0.0)} topics of calibrations deleted")
                 return None
             reason = None if force else await why_not(admin, clock, wait_max_ms)
             if reason is not None:

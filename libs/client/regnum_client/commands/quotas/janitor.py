@@ -8,9 +8,11 @@ whose name begins so is deleted.
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import IO, Final, Self
 
 from regnum.types.v1 import errors_pb2
+from regnum_service.clock import Clock, SystemClock
 from regnum_service.errors import RegnumError
 
 from regnum_client.admin.admin import Admin
@@ -20,8 +22,11 @@ PREFIX: Final = "regnum-calibrate-"
 DONE: Final = b"done"
 TIMEOUT_S: Final = 120.0
 """How long what is left is tried to be deleted."""
-ROUNDS: Final = 5
-"""Looks for topics that came meanwhile: the last call of whoever was killed may be under way."""
+LOOK_S: Final = 0.5
+"""Between two looks at what is left."""
+QUIET_S: Final = 10.0
+"""Nothing has to be there for so long: the last calls of whoever was killed may be under way, in a controller's queue
+that the calibration has filled itself."""
 GONE: Final = frozenset({errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, errors_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID})
 """Somebody else was faster."""
 BATCH: Final = 200
@@ -70,27 +75,52 @@ async def leftovers(admin: Admin, prefix: str) -> list[str]:
     return [topic.name for topic in await admin.list_topics() if topic.name.startswith(prefix)]
 
 
-async def sweep(admin: Admin, prefix: str) -> int:
-    """Delete all topics whose names begin so; how many there were. Raises RegnumError when one cannot be deleted."""
+async def sweep(admin: Admin, prefix: str, *, clock: Clock, quiet_s: float) -> int:
+    """Delete all topics whose names begin so; how many there were.
+
+    Args:
+        admin: the cluster.
+        prefix: how their names begin.
+        clock: source of time.
+        quiet_s: for so long none may have been there at the end; 0 where no call is under way.
+
+    Raises:
+        RegnumError: one cannot be deleted, for good or for TIMEOUT_S.
+    """
     if not prefix.startswith(PREFIX):
         raise ValueError(f"{prefix!r} is no name of a calibration's topics")
-    swept = 0
-    for _ in range(ROUNDS):
+    swept: set[str] = set()
+    begun_s = quiet_since_s = clock.monotonic()
+    while True:
         names = await leftovers(admin, prefix)
-        if not names:
-            break
-        for start in range(0, len(names), BATCH):
-            answers = await admin.delete_topics(names[start : start + BATCH], timeout_s=TIMEOUT_S)
-            for answer in answers.values():
-                if isinstance(answer, RegnumError) and answer.code not in GONE and not answer.traits.retriable:
-                    raise answer
-        swept += len(names)
-    return swept
+        now_s = clock.monotonic()
+        if names:
+            quiet_since_s = now_s
+        elif now_s - quiet_since_s >= quiet_s:
+            return len(swept)
+        if now_s - begun_s >= TIMEOUT_S:
+            raise RegnumError(
+                errors_pb2.ERROR_CODE_REQUEST_TIMED_OUT,
+                f"{len(names)} topics of a calibration are still there after {TIMEOUT_S:g} s;"
+                " delete them with `regnum quotas calibrate --clean`",
+            )
+        await _delete(admin, names)
+        swept.update(names)
+        await clock.sleep(LOOK_S)
+
+
+async def _delete(admin: Admin, names: Sequence[str]) -> None:
+    """Raises RegnumError when one cannot be deleted, unless it may be a moment later."""
+    for start in range(0, len(names), BATCH):
+        answers = await admin.delete_topics(names[start : start + BATCH], timeout_s=TIMEOUT_S)
+        for answer in answers.values():
+            if isinstance(answer, RegnumError) and answer.code not in GONE and not answer.traits.retriable:
+                raise answer
 
 
 async def _after(bootstrap: str, prefix: str) -> None:
     async with Admin(bootstrap, timeout_s=TIMEOUT_S, client_id=PREFIX + "janitor") as admin:
-        await sweep(admin, prefix)
+        await sweep(admin, prefix, clock=SystemClock(), quiet_s=QUIET_S)
 
 
 def main(bootstrap: str, prefix: str) -> None:

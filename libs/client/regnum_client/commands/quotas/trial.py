@@ -98,14 +98,20 @@ class Trial:
 
 @asynccontextmanager
 async def trial(admin: Admin, clock: Clock, bootstrap: str) -> AsyncIterator[Trial]:
-    """A trial whose topics are deleted at its end: by this process, or, if it dies, by one that watches it."""
+    """A trial whose topics are deleted at its end: by this process, and by one that watches it.
+
+    That one is told that nothing is left only where the trial ended well: else calls may be under way that were given
+    up, and what they create comes after this process has looked.
+    """
     prefix = f"{PREFIX}{secrets.token_hex(4)}-"
     janitor = Janitor.start(bootstrap, prefix)
     try:
         yield Trial(admin, clock, prefix)
-    finally:
-        await sweep(admin, prefix)
-        janitor.dismiss()
+    except BaseException:
+        await sweep(admin, prefix, clock=clock, quiet_s=0.0)
+        raise
+    await sweep(admin, prefix, clock=clock, quiet_s=0.0)
+    janitor.dismiss()
 
 
 async def waits(admin: Admin) -> Mapping[str, QueueWait]:
