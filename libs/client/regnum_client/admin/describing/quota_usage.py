@@ -8,7 +8,11 @@ from regnum.admin.v1 import admin_pb2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaUsage:
-    """One bucket of mutations. With neither user nor client id it is the whole cluster's."""
+    """One bucket of mutations. With neither user nor client id it is the whole cluster's.
+
+    >>> [usage.user for usage in admin.describe_quota_usage().usages if usage.tokens < 0]
+    []
+    """
 
     user: str | None
     """User; None: the bucket is for no particular one."""
@@ -62,7 +66,11 @@ class QueueWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaUsages:
-    """Who uses what, as of now."""
+    """Who uses what, as of now.
+
+    >>> admin.describe_quota_usage().held_calls
+    0
+    """
 
     quota_id: int | None
     """Quota process that decides; None: none answers, and the controller decides in its place."""
