@@ -1,15 +1,24 @@
-"""TCP connections at a listener, as the kernel counts them: gRPC does not tell.
+"""TCP connections at a listener, as the kernel counts them, since gRPC does not tell; and how one is ended.
 
-Read on the thread that makes the text of the metrics, never on an event loop: with 10,000 connections the kernel's
-table has some 1.5 MB.
+They are read on the thread that makes the text of the metrics, never on an event loop: with 10,000 connections the
+kernel's table has some 1.5 MB.
 """
 
-from collections.abc import Callable, Iterable
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
+from urllib.parse import unquote
 
 TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 """Connections of this process's network, in version 4 and 6."""
+
+OPEN_FILES: Final = Path("/proc/self/fd")
+"""Files of this process by number."""
+
+_Place: TypeAlias = tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]
 
 ESTABLISHED: Final = b"01"
 """State of an open connection in these tables."""
@@ -46,3 +55,64 @@ def counted_at(port: Callable[[], int], listener: str) -> Callable[[], Iterable[
         return () if count is None else (((listener,), count),)
 
     return read
+
+
+def cut_off(port: int, peers: Collection[str]) -> int:
+    """End connections at a local port, with all calls on them; returns how many were found. Any thread but a loop's.
+
+    gRPC sees what it sees when a client is gone, lets go of what it wanted to send, and cancels the handlers.
+
+    Args:
+        port: where they came in.
+        peers: theirs, as gRPC names them (``context.peer()``).
+    """
+    wanted = {place for peer in peers if (place := _place(peer)) is not None}
+    try:
+        numbers = [int(entry.name) for entry in OPEN_FILES.iterdir()]
+    except OSError:
+        return 0
+    return sum(_cut_off(number, port, wanted) for number in numbers)
+
+
+def _place(peer: str) -> _Place | None:
+    """Address and port of a peer: ``ipv4:10.0.0.1:5``, ``ipv6:%5B::1%5D:5``."""
+    family, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    if family not in {"ipv4", "ipv6"}:
+        return None
+    try:
+        return _plain(host.strip("[]")), int(port)
+    except ValueError:
+        return None
+
+
+def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address; one of version 4 is that also where a socket of version 6 took it."""
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address if mapped is None else mapped
+
+
+def _cut_off(number: int, port: int, wanted: Collection[_Place]) -> bool:
+    # Of a copy: the number may be another file's by now, and its owner still closes it.
+    try:
+        copy = os.dup(number)
+    except OSError:
+        return False
+    try:
+        end = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        return False
+    with end:
+        try:
+            if end.family not in {socket.AF_INET, socket.AF_INET6} or end.getsockname()[1] != port:
+                return False
+            host, peer_port = end.getpeername()[:2]
+            if (_plain(host), peer_port) not in wanted:
+                return False
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # Not connected, or no more.
+            return False
+    return True

@@ -19,6 +19,7 @@ from regnum_model.nodes import Address
 from regnum_service.channel import Channels
 from regnum_service.clock import Clock
 from regnum_service.cluster_image.describing import ImageServicer
+from regnum_service.connections import cut_off
 from regnum_service.errors import StartRefusedError
 from regnum_service.poller import quiet_poller
 from regnum_service.server import GrpcServer, ServiceRegistration
@@ -239,6 +240,7 @@ class Broker:
                     deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
                     held=self._limits.held,
                     throttling=self._limits.throttling,
+                    unread=self._limits.unread,
                 ),
                 add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
             ),
@@ -271,6 +273,7 @@ class Broker:
         supervisor.start("metadata feed", cache.feed.run())
         supervisor.start("session", sessions.run())
         supervisor.start("client quotas", follow_quotas(sessions.wait_store, self._limits.quotas.take_up, clock))
+        supervisor.start("silent readers", self._limits.silent.run(partial(cut_off, self._listeners["client"].port)))
         supervisor.start("controller finder", finder.run())
         supervisor.start("lifeline", lifeline.run())
         self._showing.start(supervisor)

@@ -12,6 +12,7 @@ from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import Throttling
+from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.retention.mover import StartMover
 from regnum_broker.servicers.log import LogServicer
 from regnum_broker.serving.current_leaders import CurrentLeaders
@@ -53,6 +54,7 @@ class Served:
             offsets=OffsetsHandler(replicas=leading.replicas, leaders=leaders, storage=leading.storage),
             describing=ReplicaDescriber(replicas=leading.replicas, storage=leading.storage),
             throttling=Throttling(ClientQuotas(), clock=FakeClock()),
+            unread=UnreadAnswers(FakeClock()),
             held=HeldBytes(Shares(total_max=1 << 40, connection_max=1 << 40)),
             deleting=DeleteRecordsHandler(
                 replicas=leading.replicas,

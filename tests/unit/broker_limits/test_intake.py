@@ -9,6 +9,7 @@ from regnum_broker.limits.intake import (
     READ_AT_ONCE,
     READ_OF_CONNECTION,
     SMALL_BYTES,
+    STREAMS_OF_CONNECTION,
     WAITING_MAX,
     WAITING_OF_CONNECTION,
     Intake,
@@ -18,6 +19,7 @@ from regnum_service.errors import RegnumError
 from regnum_testing.clock import settle
 
 PRODUCE = "/regnum.broker.v1.LogService/Produce"
+PRODUCE_STREAM = "/regnum.broker.v1.LogService/ProduceStream"
 METADATA = "/regnum.metadata.v1.MetadataService/GetMetadata"
 MIB = 1024 * 1024
 
@@ -139,3 +141,38 @@ async def test_who_gives_up_leaves_the_line_and_nothing_is_left(intake):
     fresh = [task for number in range(8) for task in entering(intake, Peer(f"d{number}"), 8)]
     await settle(100)
     assert all(task.done() for task in fresh)
+
+
+async def test_a_connection_has_a_hundred_streams_of_requests_and_another_its_own(held, intake):
+    streams = []
+    for _ in range(STREAMS_OF_CONNECTION):
+        stream = await intake.enter(PRODUCE_STREAM, A)
+        stream.took(0)
+        stream.lasts()
+        streams.append(stream)
+    with pytest.raises(RegnumError) as caught:
+        await intake.enter(PRODUCE_STREAM, A)
+    assert caught.value.code == errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED
+    assert "100 streams" in str(caught.value)
+    (await intake.enter(PRODUCE_STREAM, B)).leave()
+    (await intake.enter(PRODUCE, A)).leave()
+    streams.pop().leave()
+    again = await intake.enter(PRODUCE_STREAM, A)
+    for stream in (again, *streams):
+        stream.leave()
+        stream.leave()
+    assert (intake.calls, intake.connections) == (0, 0)
+
+
+async def test_nothing_is_remembered_of_a_connection_whose_call_was_refused(intake):
+    calls = [task for number in range(20) for task in entering(intake, Peer(f"p{number}"), 100)]
+    await settle()
+    assert intake.calls == WAITING_MAX
+    with pytest.raises(RegnumError):
+        await intake.enter(PRODUCE, B)
+    for call in calls:
+        call.cancel()
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(outcome, BaseException):
+            outcome.leave()
+    assert (intake.calls, intake.connections) == (0, 0)

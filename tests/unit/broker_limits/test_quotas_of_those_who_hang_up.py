@@ -12,6 +12,7 @@ from regnum_broker.limits.client_quotas import ClientQuotas
 from regnum_broker.limits.held_bytes import HeldBytes, Holding
 from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import Throttling
+from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.log import LogServicer
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
@@ -82,6 +83,7 @@ class Served:
             deleting=none,
             held=held,
             throttling=self.throttling,
+            unread=UnreadAnswers(self.clock),
         )
 
     @property

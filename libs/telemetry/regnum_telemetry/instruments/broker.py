@@ -87,6 +87,13 @@ CLIENT_BYTES_MAX: Final = DEFINED.gauge(
     "regnum.broker.client.held.max", "By", "Bytes that may be held: --queued-max-request-bytes"
 )
 
+CLIENT_CUT_OFF: Final = DEFINED.counter(
+    "regnum.broker.client.cut.off",
+    "{connections}",
+    "Connections that were cut off: they did not take their answers for 30 s while others waited for memory or were"
+    " refused",
+)
+
 CLIENT_THROTTLED: Final = DEFINED.counter(
     "regnum.broker.client.throttled",
     "{requests}",

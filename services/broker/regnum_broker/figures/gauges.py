@@ -67,6 +67,7 @@ def show_limits(metrics: Metrics, limits: ClientLimits) -> None:
     metrics.observe_all(instruments.CLIENT_BYTES_HELD, by_purpose)
     metrics.observe_all(instruments.CLIENT_THROTTLED, refused)
     metrics.observe(instruments.CLIENT_BYTES_HELD_PEAK, lambda: held.total_peak)
+    metrics.observe(instruments.CLIENT_CUT_OFF, lambda: limits.silent.cut_off)
     metrics.observe(instruments.CLIENT_BYTES_MAX, lambda: held.total_max)
     metrics.observe(instruments.CALLS_UNREAD, lambda: intake.calls)
 

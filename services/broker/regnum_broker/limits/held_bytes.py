@@ -61,6 +61,8 @@ class HeldBytes:
         self._by_purpose: Final = dict.fromkeys(Purpose, 0)
         self._waiting: Final[dict[str, deque[tuple[int, Purpose, asyncio.Future[None]]]]] = {}
         self._looking = False
+        self._refused_lately: Final[set[str]] = set()
+        """Two of those that were refused since they were asked for: whether it is anybody else is all that counts."""
         self.total = 0
         """Bytes held."""
         self.total_peak = 0
@@ -112,10 +114,22 @@ class HeldBytes:
     def take(self, connection: str, size: int, purpose: Purpose) -> bool:
         """Hold so many bytes more; False, and nothing is, where that is more than its share."""
         if not self._allow(connection, size, purpose):
-            self.refused[purpose] += 1
+            self.refuse(connection, purpose)
             return False
         self.hold(connection, size, purpose)
         return True
+
+    def refuse(self, connection: str, purpose: Purpose) -> None:
+        """Count a refusal."""
+        self.refused[purpose] += 1
+        if len(self._refused_lately) < 2:
+            self._refused_lately.add(connection)
+
+    def short_of_room(self) -> frozenset[str]:
+        """Connections that wait, and two at most of those that were refused since this was asked for the last time."""
+        found = frozenset(self._waiting) | self._refused_lately
+        self._refused_lately.clear()
+        return found
 
     def hold(self, connection: str, size: int, purpose: Purpose) -> None:
         """The same, whatever its share is."""

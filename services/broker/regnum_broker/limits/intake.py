@@ -14,10 +14,17 @@ Requests that carry no records and are small are not counted: they are what clie
 import asyncio
 from typing import Any, Final
 
-from regnum_broker.limits.held_bytes import HeldBytes, Purpose, refusal
+from regnum.types.v1 import errors_pb2
+from regnum_service.errors import RegnumError
+
+from regnum_broker.limits.held_bytes import RETRY_MS, HeldBytes, Purpose, refusal
 
 BULKY: Final = frozenset({"/regnum.broker.v1.LogService/Produce"})
 """Calls that carry records and have one message. (ProduceStream keeps its own account.)"""
+STREAMS: Final = frozenset({"/regnum.broker.v1.LogService/ProduceStream"})
+"""Calls each of which may be receiving a message that nobody could count yet."""
+STREAMS_OF_CONNECTION: Final = 100
+"""Such calls of one connection. A producer of the SDK has one."""
 READ_AT_ONCE: Final = 64
 """Messages of produce requests that are read at once."""
 READ_OF_CONNECTION: Final = 8
@@ -36,11 +43,13 @@ Context = Any
 class _Connection:
     """A connection of which messages are being read."""
 
-    __slots__ = ("calls", "reading")
+    __slots__ = ("calls", "reading", "streams")
 
     def __init__(self) -> None:
         self.calls = 0
         """Calls that read or wait for it."""
+        self.streams = 0
+        """Request streams that are open."""
         self.reading: Final = asyncio.Semaphore(READ_OF_CONNECTION)
 
 
@@ -59,19 +68,30 @@ class Intake:
         """Calls whose messages are read, or wait for that."""
         return self._calls
 
+    @property
+    def connections(self) -> int:
+        """Connections of which anything is known."""
+        return len(self._connections)
+
     async def enter(self, method: str, context: Context) -> "_Reading":
         """Return when the message may be read. Raises RegnumError when too many wait, or nothing could be kept."""
         name, bulky = context.peer(), method in BULKY
         if bulky and self._held.is_full:
-            self._held.refused[Purpose.PRODUCE] += 1
+            self._held.refuse(name, Purpose.PRODUCE)
             raise refusal()
         connection = self._connections.get(name)
         if connection is None:
             connection = self._connections[name] = _Connection()
         if connection.calls >= READ_OF_CONNECTION + WAITING_OF_CONNECTION or (bulky and self._calls >= WAITING_MAX):
-            self._held.refused[Purpose.PRODUCE] += 1
+            self._forget(name, connection)
+            self._held.refuse(name, Purpose.PRODUCE)
             raise refusal()
-        reading = _Reading(self, name, bulky=bulky)
+        streams = method in STREAMS
+        if streams and connection.streams >= STREAMS_OF_CONNECTION:
+            self._held.refuse(name, Purpose.PRODUCE)
+            raise _too_many_streams()
+        reading = _Reading(self, name, bulky=bulky, streams=streams)
+        connection.streams += streams
         self._calls += 1
         connection.calls += 1
         try:
@@ -81,7 +101,7 @@ class Intake:
                 await self._reading.acquire()
                 reading.turns.append(self._reading)
         except asyncio.CancelledError:
-            reading.ended()
+            reading.leave()
             raise
         return reading
 
@@ -108,19 +128,29 @@ class Intake:
         self._calls -= 1
         connection = self._connections[name]
         connection.calls -= 1
-        if not connection.calls:
+        self._forget(name, connection)
+
+    def stream_ended(self, name: str) -> None:
+        """A request stream is open no more."""
+        connection = self._connections[name]
+        connection.streams -= 1
+        self._forget(name, connection)
+
+    def _forget(self, name: str, connection: _Connection) -> None:
+        if not connection.calls and not connection.streams:
             del self._connections[name]
 
 
 class _Reading:
     """The pass of one call."""
 
-    __slots__ = ("_bulky", "_connection", "_ended", "_intake", "_size", "turns")
+    __slots__ = ("_bulky", "_connection", "_ended", "_intake", "_size", "_streams", "turns")
 
-    def __init__(self, intake: Intake, connection: str, *, bulky: bool) -> None:
+    def __init__(self, intake: Intake, connection: str, *, bulky: bool, streams: bool) -> None:
         self._intake: Final = intake
         self._connection: Final = connection
         self._bulky: Final = bulky
+        self._streams = streams
         self._size = 0
         self._ended = False
         self.turns: Final[list[asyncio.Semaphore]] = []
@@ -139,6 +169,9 @@ class _Reading:
         self.ended()
         self._intake.let_go(self._connection, self._size)
         self._size = 0
+        if self._streams:
+            self._streams = False
+            self._intake.stream_ended(self._connection)
 
     def ended(self) -> None:
         """Nothing is read any more."""
@@ -148,3 +181,12 @@ class _Reading:
         for turn in self.turns:
             turn.release()
         self._intake.read_one(self._connection)
+
+
+def _too_many_streams() -> RegnumError:
+    return RegnumError(
+        errors_pb2.ERROR_CODE_THROTTLING_QUOTA_EXCEEDED,
+        f"this connection has {STREAMS_OF_CONNECTION} streams of produce requests, which is as many as one may have;"
+        " send by those, or close one",
+        retry_after_ms=RETRY_MS,
+    )

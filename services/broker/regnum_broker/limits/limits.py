@@ -10,6 +10,7 @@ from regnum_broker.limits.held_bytes import HeldBytes
 from regnum_broker.limits.intake import Intake
 from regnum_broker.limits.shares import Shares
 from regnum_broker.limits.throttling import Throttling
+from regnum_broker.limits.unread_answers import SilentReaders, UnreadAnswers
 
 
 class ClientLimits:
@@ -25,6 +26,8 @@ class ClientLimits:
         """
         self.held: Final = HeldBytes(Shares(total_max=held_max, connection_max=connection_held_max))
         self.intake: Final = Intake(self.held)
+        self.unread: Final = UnreadAnswers(clock)
+        self.silent: Final = SilentReaders(self.unread, self.held, clock)
         self.quotas: Final = ClientQuotas()
         self.throttling: Final = Throttling(self.quotas, clock=clock)
 

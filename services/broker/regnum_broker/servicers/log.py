@@ -17,6 +17,7 @@ from regnum_telemetry import propagation
 
 from regnum_broker.limits.held_bytes import HeldBytes, Holding, Purpose
 from regnum_broker.limits.throttling import Throttling
+from regnum_broker.limits.unread_answers import UnreadAnswers
 from regnum_broker.servicers.produce_stream import ProduceStream
 from regnum_broker.serving.delete_records import DeleteRecordsHandler
 from regnum_broker.serving.fetching.admission import PARTITIONS_MAX
@@ -45,6 +46,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         deleting: DeleteRecordsHandler,
         held: HeldBytes,
         throttling: Throttling,
+        unread: UnreadAnswers,
     ) -> None:
         """Only assigns.
 
@@ -56,9 +58,11 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
             deleting: deletes records.
             held: where the bytes of answers and of streamed requests are counted.
             throttling: what clients send and read is measured there.
+            unread: told of answers that are on their way.
         """
         self._held: Final = held
         self._throttling: Final = throttling
+        self._unread: Final = unread
         self._producing: Final = producing
         self._fetching: Final = fetching
         self._offsets: Final = offsets
@@ -123,6 +127,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         response.throttle_time_ms = self._throttling.note(
             CONSUMER_BYTE_RATE, context, request.header.client_id, holding.size
         )
+        sending = self._unread.begin(context.peer(), holding.size)
+        context.add_done_callback(lambda _: sending.close())
         return response
 
     async def Consume(  # noqa: N802 - gRPC's name
@@ -139,7 +145,8 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
         with contextlib.closing(holding):
             async for response in self._fetching.consume(request, waitable_s=waitable_s(context), holding=holding):
                 paid_s = until_s(holding.size)
-                yield response
+                with self._unread.sending(context.peer(), holding.size):
+                    yield response
                 if not throttling.is_over(paid_s):
                     del response
                     holding.become(0)
