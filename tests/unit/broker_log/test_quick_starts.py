@@ -99,8 +99,8 @@ def flipped(file: Path, position: int) -> None:
 
 @pytest.mark.parametrize(
     ("position", "usable"),
-    [(HEADER_BYTES + 20, True), (7, False), (11, False), (16, False), (-HEADER_BYTES, False)],
-    ids=["records far from the end", "an offset", "a length", "the magic byte", "records at the end"],
+    [(HEADER_BYTES + 20, True), (7, False), (8, False), (11, False), (16, False), (-HEADER_BYTES, False)],
+    ids=["records far from the end", "an offset", "a huge length", "a length", "the magic byte", "records at the end"],
 )
 def test_after_a_kill_damage_to_the_chain_or_the_end_is_found(tmp_path: Path, position: int, usable: bool) -> None:
     """And damage to records further up when somebody reads them, as in closed segments."""
@@ -115,6 +115,29 @@ def test_after_a_kill_damage_to_the_chain_or_the_end_is_found(tmp_path: Path, po
     assert (KEY in directory.replicas) == usable
     assert (KEY in directory.offline) != usable
     place.kill()
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_after_a_kill_a_last_batch_with_a_length_beyond_the_end_is_damaged_and_one_that_is_cut_is_not(
+    tmp_path: Path, batches: int
+) -> None:
+    place = ReopenedDirectory(tmp_path)
+    place.open()
+    log = place.replica()
+    for _ in range(batches):
+        last = log.size_bytes
+        lead(log, bytes(1_000))
+    place.kill()
+    (file,) = place.segments()
+    whole = file.read_bytes()
+    flipped(file, last + 8)
+    assert KEY in place.open().offline
+    place.kill()
+    for size in range(last, len(whole), 97):
+        file.write_bytes(whole[:size])
+        assert place.open().replicas[KEY].log_end_offset == batches - 1
+        assert file.stat().st_size == last
+        place.kill()
 
 
 def test_after_a_loss_of_power_damage_anywhere_ends_the_log_there(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from regnum_broker.log.replica.producers.rebuilding import rebuilt_producers
 from regnum_broker.log.replica.producers.snapshots import SNAPSHOT_SUFFIX, remove_snapshots
 from regnum_broker.log.replica.producers.states import ProducerStates
 from regnum_broker.log.replica.segment import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, Segment
-from regnum_broker.log.replica.starting.scanning import ScanEnd, follow, scan
+from regnum_broker.log.replica.starting.scanning import ScanEnd, fault_in_cut, follow, scan
 from regnum_broker.log.replica.swapping import finish_swap
 
 TAIL_BYTES: Final = 64 * 1024
@@ -308,8 +308,10 @@ class _Recovery:
 
         scanned, last = self._scanned(file, take, checked_bytes=TAIL_BYTES if self._circumstances.same_boot else None)
         if scanned.size_bytes < size_bytes:
-            if scanned.fault is not None and self._circumstances.same_boot:
-                raise CorruptLogError(self._key, scanned.fault)
+            if self._circumstances.same_boot:
+                fault = scanned.fault or fault_in_cut(self._disk, last.path, scanned, size_bytes=size_bytes)
+                if fault is not None:
+                    raise CorruptLogError(self._key, fault)
             self._disk.delete(last.index_path)
             self._disk.truncate(last.path, scanned.size_bytes)
         remove_snapshots(self._folder, self._disk, above=last.next_offset, present=self._snapshots)

@@ -105,6 +105,48 @@ def scan(
     return ended(cut_off=position < size_bytes)
 
 
+def fault_in_cut(disk: GuardedDisk, path: str, end: ScanEnd, *, size_bytes: int) -> str | None:
+    """Why bytes that seem to be of an unfinished batch are not; None: they may well be.
+
+    A kill leaves the beginning of one batch there and nothing behind it. A length that is damaged makes a batch that
+    is whole seem to go on beyond the end of the file, and all behind it be parts of it.
+    """
+    position = end.size_bytes
+    if size_bytes - position < HEADER_BYTES:
+        return None
+    header = read_header(disk.read(path, position, HEADER_BYTES))
+    sought = header.next_offset.to_bytes(8, "big", signed=True)
+    fault = f"the batch at byte {position} of {path} does not end where it says: its length is damaged"
+    at = position + HEADER_BYTES
+    while size_bytes - at >= HEADER_BYTES:
+        chunk = disk.read(path, at, min(CHUNK_BYTES, size_bytes - at))
+        found = chunk.find(sought)
+        while found >= 0:
+            if _is_batch(disk, path, at + found, size_bytes=size_bytes, epoch=header.leader_epoch):
+                return fault
+            found = chunk.find(sought, found + 1)
+        # What is sought may lie across the end of what was read.
+        at += max(len(chunk) - len(sought) + 1, 1)
+    whole = disk.read(path, position, size_bytes - position)
+    try:
+        verify_crc(whole, header)
+    except CorruptBatchError:
+        return None
+    return fault
+
+
+def _is_batch(disk: GuardedDisk, path: str, position: int, *, size_bytes: int, epoch: int) -> bool:
+    """Whether a whole, right batch of that leader epoch or a later one stands there."""
+    try:
+        header = read_header(disk.read(path, position, HEADER_BYTES))
+        if header.magic != MAGIC or header.leader_epoch < epoch or position + header.size_bytes > size_bytes:
+            return False
+        verify_crc(disk.read(path, position, header.size_bytes), header)
+    except CorruptBatchError:
+        return False
+    return True
+
+
 def follow(
     disk: GuardedDisk,
     path: str,
