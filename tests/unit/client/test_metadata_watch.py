@@ -279,3 +279,18 @@ def test_topics_that_nothing_is_said_of_stay_the_same_objects() -> None:
     assert same is not None
     assert again is not None
     assert same.topics["a"] is known.topics["a"] is again.topics["a"]
+
+
+async def test_a_deletion_that_is_told_after_a_newer_answer_about_others_is_asked_about(cluster: FakeCluster) -> None:
+    cluster.create("lines", partitions=1)
+    metadata, connections = await opened(cluster)
+    for name in ("orders", "lines"):
+        await metadata.topic(name, timeout_s=DEADLINE_S)
+    cluster.delete("lines")
+    late = metadata_pb2.WatchMetadataResponse(
+        version=metadata.view.version - 1, cluster_id=metadata.view.cluster_id, more=False
+    )
+    late.whole_topics.add(name="lines", deleted=True)
+    assert await metadata._take_change([late])
+    await until(lambda: "lines" not in metadata.view.topics)
+    await closed((metadata, connections))

@@ -33,6 +33,7 @@ from regnum_client.cluster.enquiry import ANSWER_S, Enquiry
 from regnum_client.cluster.pace import retry_delay_ms
 from regnum_client.cluster.questions import Question, Questions
 from regnum_client.cluster.view import ClusterView, Hint, TopicView, with_leaders
+from regnum_client.cluster.watching.changes import is_too_late
 from regnum_client.cluster.watching.merging import changed, merged
 from regnum_client.cluster.watching.stream import MetadataWatch
 
@@ -300,6 +301,8 @@ class Metadata:
             if view is None:
                 return False
             self._view = with_leaders(view, hints) if hints else view
+        if is_too_late(before, parts):
+            self.request()
         if self._view is not before:
             for listener in self._listeners:
                 listener()

@@ -27,6 +27,21 @@ def weight_of(parts: Iterable[WatchMetadataResponse]) -> int:
     )
 
 
+def is_too_late(known: ClusterView, parts: Sequence[WatchMetadataResponse]) -> bool:
+    """Whether a change takes something away that is known, and is not believed, since an answer was newer.
+
+    That answer may have been about other topics: somebody has to be asked.
+    """
+    if parts[-1].version >= known.version:
+        return False
+    return any(
+        state.name in known.topics and (state.deleted or any(one.removed for one in state.partitions))
+        for part in parts
+        for states in (part.whole_topics, part.topics)
+        for state in states
+    )
+
+
 def with_change(known: ClusterView, parts: Sequence[WatchMetadataResponse]) -> ClusterView | None:
     """What is known after a change; None: it tells of another cluster.
 
