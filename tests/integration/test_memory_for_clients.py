@@ -244,6 +244,35 @@ async def test_consumers_that_never_read_take_no_more_than_a_connection_may(clus
     await channel.close()
 
 
+async def test_requests_that_are_given_up_leave_nothing_to_the_collector(cluster: LocalCluster) -> None:
+    channel = connected(cluster)
+    request = log_pb2.ProduceRequest(timeout_ms=50_000)
+    request.partitions.add(topic="t", partition=0, record_batch=BATCH)
+
+    async def taken() -> bool:
+        return await held(cluster) > 0
+
+    async def give_up(count: int) -> None:
+        for _ in range(count):
+            call = Stub(channel).Produce(request)
+            await until(taken)
+            call.cancel()
+            await nothing_held(cluster)
+
+    cluster.pause("broker-2")
+    try:
+        # What it takes once, for the parts of the writer and of gRPC, it has taken then.
+        await give_up(5)
+        peak = Peak(cluster)
+        await give_up(30)
+    finally:
+        cluster.resume("broker-2")
+    after = resident(cluster) - peak.before
+    LOG.info("30 requests of 1 MiB given up; broker %d MiB before, %d MiB above", peak.before / MIB, after / MIB)
+    assert after <= 15 * MIB
+    await channel.close()
+
+
 async def test_a_producer_of_the_sdk_is_throttled_and_nothing_is_lost_or_doubled(cluster: LocalCluster) -> None:
     settings = ProducerSettings(batch_bytes=MIB, buffer_bytes=128 * MIB, delivery_timeout_s=120.0)
     value = os.urandom(64 * 1024)
