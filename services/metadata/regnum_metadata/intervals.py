@@ -44,24 +44,25 @@ class Intervals:
     """The line of the image, and what was made for its present version. Changed in place, by its owner only."""
 
     def __init__(self) -> None:
-        self._line = PictureLine(NO_PICTURE)
+        self.line: Final = PictureLine(NO_PICTURE)
+        """The line, for who reads it too."""
         self._made: dict[PictureVersion, Payload] = {}
         self._full: Payload | None = None
 
     @property
     def head(self) -> PictureVersion:
         """The present version."""
-        return self._line.head
+        return self.line.head
 
     def restarted(self, at: PictureVersion) -> None:
         """The image is another one, and nothing is known of the difference."""
-        self._line.restart(at)
+        self.line.restart(at)
         self._made.clear()
         self._full = None
 
     def extended(self, to: PictureVersion, news: News, *, base: int | None) -> None:
         """The image changed; see ``PictureLine.extend``."""
-        self._line.extend(to, news, base=base)
+        self.line.extend(to, news, base=base)
         self._made.clear()
         if self._full is not None and (
             self._full.controller_epoch != to.epoch or to.number - self._full.to_version > FULL_REUSED
@@ -70,7 +71,7 @@ class Intervals:
 
     def made(self, payload: Payload) -> None:
         """A payload that was wanted; forgotten if it does not lead to the present version any more."""
-        if payload.to != self._line.head:
+        if payload.to != self.line.head:
             return
         if payload.from_version == 0:
             self._full = payload
@@ -91,20 +92,20 @@ class Intervals:
             newest: highest broker epoch of the image; below the receiver's, the image does not know it (any more), and
                 nothing is for it.
         """
-        head = self._line.head
+        head = self.line.head
         if head in {position, NO_PICTURE} or newest < receiver:
             return None
         if position.epoch == head.epoch and position.number > head.number:
             # Another process has told it more than this one knows yet, or it talks nonsense: it is sent nothing.
             return None
-        start = self._line.rounded(position)
+        start = self.line.rounded(position)
         known = self._made.get(start)
         if known is not None:
             return known
-        news = self._line.since(start)
+        news = self.line.since(start)
         if news is not None:
-            return WantedInterval(start=start, last=self._line.last_of(start.epoch), news=news)
+            return WantedInterval(start=start, last=self.line.last_of(start.epoch), news=news)
         full = self._full
-        if full is not None and full.max_broker_epoch >= receiver and self._line.reaches(full.to):
+        if full is not None and full.max_broker_epoch >= receiver and self.line.reaches(full.to):
             return full
         return WantedFull()

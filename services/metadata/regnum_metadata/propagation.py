@@ -87,7 +87,7 @@ class Propagation:
         """Names of the image's topics, in order."""
         self._shares = shares
         self._intervals = Intervals()
-        self.feed: Final = ClusterFeed(lambda: self.held)
+        self.feed: Final = ClusterFeed(lambda: self.held, self._intervals.line)
         """What clients that watch are told."""
         self.digest: Final = ImageDigest(lambda: self.held)
         """The image as a number."""

@@ -100,10 +100,17 @@ class _Delta:
 class ClusterFeed:
     """Of one process. Belongs to its event loop; ``run`` is its one task."""
 
-    def __init__(self, held: Callable[[], HeldImage]) -> None:
-        """``held``: the image as of now."""
+    def __init__(self, held: Callable[[], HeldImage], line: PictureLine | None = None) -> None:
+        """Only assigns.
+
+        Args:
+            held: the image as of now.
+            line: the image's line of versions, which the owner extends before it says so; None: this keeps one.
+        """
         self._held: Final = held
-        self._line: Final = PictureLine(NO_PICTURE)
+        self._line: Final = PictureLine(NO_PICTURE) if line is None else line
+        self._extends: Final = line is None
+        self._position = NO_PICTURE
         self.watchers: Final = Watchers()
         """Who watches."""
         self._deltas: dict[PictureVersion, _Delta] = {}
@@ -132,15 +139,17 @@ class ClusterFeed:
     def replaced(self) -> None:
         """The image is another one, and nothing is known of the difference."""
         image = self._held()
-        self._line.restart(image.position)
+        if self._extends:
+            self._line.restart(image.position)
         self._moved(image)
         self._due.update(self.watchers)
         self._woken.set()
 
     def extended(self, news: News, *, base: int | None = None) -> None:
         """The image changed; see ``PictureLine.extend``."""
-        before, image = self._line.head, self._held()
-        self._line.extend(image.position, news, base=base)
+        before, image = self._position, self._held()
+        if self._extends:
+            self._line.extend(image.position, news, base=base)
         controller = self._controller
         self._moved(image)
         if not self.watchers:
@@ -159,7 +168,7 @@ class ClusterFeed:
     def _moved(self, image: HeldImage) -> None:
         self._serialisations += sum(delta.serialisations for delta in self._deltas.values())
         self._deltas.clear()
-        self._controller = image.controller
+        self._controller, self._position = image.controller, image.position
 
     async def run(self) -> None:
         """Wake watchers, some at a time."""

@@ -11,7 +11,9 @@ class NamedChanges:
     """Of one change."""
 
     def __init__(self) -> None:
-        self._topics: dict[TopicId, tuple[str, set[int]]] = {}
+        self._topics: dict[TopicId, TopicNews] = {}
+        self._in_parts: dict[TopicId, set[int]] = {}
+        """Partitions of topics that came in several parts; there are few of them."""
         self._deleted: dict[TopicId, str] = {}
 
     def add(self, state: types_pb2.TopicState) -> None:
@@ -19,10 +21,16 @@ class NamedChanges:
         id = TopicId(state.topic_id)
         if state.deleted:
             self._deleted[id] = state.name
+            return
+        known = self._topics.get(id)
+        numbers = [item.partition for item in state.partitions]
+        if known is None:
+            self._topics[id] = TopicNews(state.name, frozenset(numbers))
         else:
-            self._topics.setdefault(id, (state.name, set()))[1].update([item.partition for item in state.partitions])
+            self._in_parts.setdefault(id, set(known.partitions)).update(numbers)
 
     def news(self, brokers: Iterable[BrokerId], traceparent: str) -> News:
-        """All of it, with the brokers that it names."""
-        topics = {id: TopicNews(name, frozenset(numbers)) for id, (name, numbers) in self._topics.items()}
-        return News(topics=topics, deleted=self._deleted, brokers=frozenset(brokers), traceparent=traceparent)
+        """All of it, with the brokers that it names. To be asked once."""
+        for id, numbers in self._in_parts.items():
+            self._topics[id] = TopicNews(self._topics[id].name, frozenset(numbers))
+        return News(topics=self._topics, deleted=self._deleted, brokers=frozenset(brokers), traceparent=traceparent)
