@@ -136,10 +136,10 @@ async def test_who_takes_too_much_of_the_brokers_time_is_held_a_second_at_a_time
 
     await until(asker_is_told, within_s=60.0)
     began_s = CLOCK.monotonic()
-    assert await told("asker")
-    assert await told("asker")
-    # The first was held for what was told before, the second for what was told to the first.
-    assert CLOCK.monotonic() - began_s >= 1.5
+    for _ in range(3):
+        assert await told("asker")
+    # Each was held for what was told to the one before; of the first hold, part may be over by the time it begins here.
+    assert CLOCK.monotonic() - began_s >= 1.9
     await channel.close()
     other = grpc.aio.insecure_channel(str(broker.addresses["client"]), options=CHANNEL_OPTIONS)
     fetch = log_pb2_grpc.LogServiceStub(other).Fetch

@@ -8,6 +8,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 from regnum_broker.log.disk.read_cache import ReadCache
+from regnum_broker.log.errors import ResourceExhaustedError
 from regnum_broker.log.replica.index import SegmentIndex
 from regnum_broker.log.replica.replica import ReplicaLog
 from regnum_model.ids import PartitionKey, TopicId
@@ -236,6 +237,36 @@ def test_what_was_used_least_recently_goes_first() -> None:
     cache.forget(b)
     cache.forget(b)
     assert cache.bytes_held == 0
+
+
+class Unwritten(Keeper):
+    """Cannot drop what it keeps before it has written it, for which there is no room at first."""
+
+    full = True
+
+    def drop_cached(self) -> bool:
+        """Not yet."""
+        return False
+
+    def write_cached(self) -> None:
+        """Write it, or fail."""
+        if self.full:
+            raise ResourceExhaustedError("no room", space=True)
+        self._dropped.append(self.name)
+
+
+def test_what_could_not_be_written_for_want_of_room_is_written_another_time() -> None:
+    dropped: list[str] = []
+    one = Unwritten("one", dropped)
+    cache = ReadCache(100)
+    cache.keep(one, 90)
+    cache.keep(Keeper("other", dropped), 90)
+    with pytest.raises(ResourceExhaustedError):
+        cache.write_one()
+    one.full = False
+    cache.write_one()
+    assert dropped == ["one"]
+    cache.write_one()
 
 
 def test_an_index_of_the_version_before_is_read(tmp_path: Path) -> None:

@@ -349,7 +349,7 @@ async def test_a_lost_log_ends_the_sequence_loudly(cluster: FakeCluster) -> None
 
 
 async def test_time_runs_out_and_says_whether_it_may_be_written(cluster: FakeCluster) -> None:
-    async with producer_to(cluster, delivery_timeout_s=0.4) as producer:
+    async with producer_to(cluster, delivery_timeout_s=1.0) as producer:
         await (await producer.send("t", b"0"))
         cluster.answers[("t", 0)] = deque([errors_pb2.ERROR_CODE_NOT_ENOUGH_REPLICAS] * 1000)
         with pytest.raises(DeliveryTimeoutError, match=r"was not written.*said the test") as caught:

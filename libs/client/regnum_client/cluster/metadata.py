@@ -17,7 +17,7 @@ other topics. Beside all that a broker tells of changes by itself (``watching``)
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -279,11 +279,10 @@ class Metadata:
             if base is not self._view and not question.whole:
                 # Begun anew with an answer about some topics: what was known of all others is of before.
                 self._questions.want_whole()
-            self._hints_meanwhile = []
-            view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
+            with self._hinted() as hints:
+                view = await merged(base, answer, asked=question.topics, as_of_s=asked_s, whole=question.whole)
             # What refusals said while a thread was busy is as true as before: leader epochs never go back.
-            self._view = with_leaders(view, self._hints_meanwhile)
-            self._hints_meanwhile = None
+            self._view = with_leaders(view, hints)
         self._last_error = None
         if question.whole and self._news is not None:
             self._news.set_result(None)
@@ -291,13 +290,22 @@ class Metadata:
         for listener in self._listeners:
             listener()
 
+    @contextlib.contextmanager
+    def _hinted(self) -> Iterator[list[Hint]]:
+        """What refusals say meanwhile."""
+        hints: list[Hint] = []
+        self._hints_meanwhile = hints
+        try:
+            yield hints
+        finally:
+            self._hints_meanwhile = None
+
     async def _take_change(self, parts: Sequence[WatchMetadataResponse]) -> bool:
         """What a broker told by itself. False: it is about another cluster, and nothing changed."""
         async with self._merging:
             before = self._view
-            self._hints_meanwhile = []
-            view = await changed(before, parts)
-            hints, self._hints_meanwhile = self._hints_meanwhile, None
+            with self._hinted() as hints:
+                view = await changed(before, parts)
             if view is None:
                 return False
             self._view = with_leaders(view, hints) if hints else view

@@ -276,8 +276,14 @@ class ProduceHandler:
                 together.append((item, size))
             else:
                 # A job of its own: it may have to wait for the disk, and the others' followers are not to wait with it.
+                # Behind what came before it, which may be of the same partition and from before the setting.
+                await self._hand_in_together(together, now_ms)
+                together = []
                 await self._hand_in((item,), size, now_ms)
-        async for part in slices(together, SLICE):
+        await self._hand_in_together(together, now_ms)
+
+    async def _hand_in_together(self, items: Sequence[tuple[Admitted, int]], now_ms: int) -> None:
+        async for part in slices(items, SLICE):
             await self._hand_in(tuple(item for item, _ in part), sum(size for _, size in part), now_ms)
 
     async def _hand_in(

@@ -6,7 +6,7 @@ of a quarter of a gigabyte that anybody has looked at.
 
 import threading
 from collections import OrderedDict, deque
-from contextlib import suppress
+from contextlib import ExitStack
 from typing import Final, Protocol
 
 
@@ -37,10 +37,16 @@ class ReadCache:
         """Those that could not drop it, because it has to be written first; whoever may write takes them out."""
 
     def write_one(self) -> None:
-        """Have one that could not drop it write it. For who may write."""
-        # Others may do so, too.
-        with suppress(IndexError):
-            self.unwritten.popleft().write_cached()
+        """Have one that could not drop it write it; where that fails, another time again. For who may write."""
+        try:
+            owner = self.unwritten.popleft()
+        except IndexError:
+            # Others may do so, too.
+            return
+        with ExitStack() as undo:
+            undo.callback(self.unwritten.append, owner)
+            owner.write_cached()
+            undo.pop_all()
 
     @property
     def bytes_held(self) -> int:
