@@ -28,7 +28,13 @@ from regnum_service.status import from_rpc_error
 from regnum_testing.under_load import until
 from regnum_testing.waiting import within
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(200), pytest.mark.asyncio(loop_scope="module")]
+# In full: what a process holds, and for how long, is measured; beside the rest of the tests it is held longer.
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.full,
+    pytest.mark.timeout(200),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 LOG = logging.getLogger(__name__)
 

@@ -134,8 +134,9 @@ async def test_the_command_says_that_all_is_equal_and_who_is_not_there(cluster: 
     assert (status, {row["equal"] for row in json.loads(out)["processes"]}) == (0, {True})
     cluster.pause("metadata-1")
     try:
-        status, out, _ = await regnum("metadata", "check", "--wait", "10", "--timeout", "5", "-o", "json")
+        # (Brokers that it serves may be behind until it is known to be gone.)
+        status, out, _ = await regnum("metadata", "check", "--wait", "0", "--timeout", "5", "-o", "json")
         unequal = [row["process"] for row in json.loads(out)["processes"] if not row["equal"]]
-        assert (status, unequal) == (5, ["metadata 1"])
+        assert (status, "metadata 1" in unequal, "metadata 2" in unequal) == (5, True, False)
     finally:
         cluster.resume("metadata-1")
