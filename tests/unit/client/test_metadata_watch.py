@@ -204,7 +204,14 @@ async def test_a_watch_goes_on_at_another_broker_from_where_it_was(cluster: Fake
     cluster.elect("orders", 0, survivors[0])
     telling.tell()
     await until(lambda: (metadata.view.leader_term("orders", 0) or (0, 0))[1] == survivors[0])
+    assert not _of_dead_streams(), "it would name topics in place of the stream that lives"
     await closed((metadata, connections))
+
+
+def _of_dead_streams() -> list[str]:
+    """Tasks that feed requests to streams, but for one that lives."""
+    feeding = [str(task.get_coro()) for task in asyncio.all_tasks()]
+    return [name for name in feeding if "_consume_request_iterator" in name or "MetadataWatch._write" in name][1:]
 
 
 async def test_topics_that_come_into_use_are_named_on_the_same_stream(cluster: FakeCluster, telling: Telling) -> None:

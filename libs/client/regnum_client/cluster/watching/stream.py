@@ -18,7 +18,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from regnum.metadata.v1.metadata_pb2 import WatchMetadataRequest, WatchMetadataResponse
@@ -27,6 +27,9 @@ from regnum_model.nodes import Address
 from regnum_service.clock import Clock
 
 from regnum_client.cluster.connections import Connections
+
+WatchCall = Any
+"""grpc.aio.StreamStreamCall, whose stubs are generic and whose class is not."""
 
 STAYS_S: Final = 1.0
 """A client that uses no topic watches after so long: most that describe something are gone by then."""
@@ -120,7 +123,9 @@ class MetadataWatch:
     async def _watch(self, address: Address) -> None:
         """Until the stream ends."""
         self._named, self._taken = [], 0
-        call = self._connections.metadata(address).WatchMetadata(self._requests())
+        call = self._connections.metadata(address).WatchMetadata()
+        # Not a generator handed to gRPC: its task does not end when a call breaks, and would name topics for this one.
+        naming = asyncio.create_task(self._write(call), name=f"watched topics, to {address}")
         parts: list[WatchMetadataResponse] = []
         try:
             while True:
@@ -151,6 +156,7 @@ class MetadataWatch:
             if task is None or task.cancelling():
                 raise
         finally:
+            naming.cancel()
             call.cancel()
 
     def _heard(self, part: WatchMetadataResponse) -> None:
@@ -159,6 +165,14 @@ class MetadataWatch:
         while self._taken < part.requests_taken and self._named:
             self._known.update(dict.fromkeys(self._named.pop(0)))
             self._taken += 1
+
+    async def _write(self, call: WatchCall) -> None:
+        """Name topics, as long as the stream lasts. The reader hears why it ended."""
+        try:
+            async for request in self._requests():
+                await call.write(request)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
 
     async def _requests(self) -> AsyncIterator[WatchMetadataRequest]:
         using = self._topics()
