@@ -5,15 +5,19 @@ times a second costs a bounded number of threads and one text in each ``KEPT_S``
 
 Algorithm: one thread accepts; each connection gets a thread that reads one request head and answers it, if fewer than
 ``CONNECTIONS_MAX`` are there, and is closed at once otherwise. All that a connection does has to be done by
-``DEADLINE_S``. The text is made by one thread at a time and serves everybody for ``KEPT_S``.
+``DEADLINE_S``. The text is made by one thread at a time and serves everybody for ``KEPT_S``; where it cannot be made,
+that answer is a 500 and the log says why.
 """
 
 import contextlib
+import logging
 import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
+
+_log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 8
 """Connections that are answered at the same time."""
@@ -162,7 +166,12 @@ class MetricsEndpoint:
             return _message(405, "Method Not Allowed", b"GET /metrics\n")
         if target != PATH:
             return _message(404, "Not Found", b"the metrics are at /metrics\n")
-        body, content_type = self._text(_accept_of(lines[1:]))
+        try:
+            body, content_type = self._text(_accept_of(lines[1:]))
+        except Exception:  # noqa: BLE001
+            # Whatever a gauge raises: this endpoint is how one would hear of it.
+            _log.exception("the metrics could not be made")
+            return _message(500, "Internal Server Error", b"the metrics could not be made; the log says why\n")
         return _message(200, "OK", body, content_type=content_type, bare=method == "HEAD")
 
     def _text(self, accept: str) -> tuple[bytes, str]:
