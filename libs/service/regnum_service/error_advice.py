@@ -56,6 +56,18 @@ _OWN: Final[Mapping[Code, str]] = MappingProxyType(
         errors_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED: "see which brokers there are, and ask for one of them",
         errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID: "ask for metadata: the topic was"
         " made anew, and holds other records",
+        errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: "have the right granted: `regnum acls check` says which rule"
+        " decides",
+        errors_pb2.ERROR_CODE_GROUP_AUTHORIZATION_FAILED: "have the right granted: `regnum acls check` says which rule"
+        " decides",
+        errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: "have the right granted: `regnum acls check` says which"
+        " rule decides",
+        errors_pb2.ERROR_CODE_UNSUPPORTED_VERSION: "ask which versions there are, and send one of them",
+        errors_pb2.ERROR_CODE_SECURITY_DISABLED: "set authorizer=acl on brokers and election processes first",
+        errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED: "call with a token that is known and has not expired, or with"
+        " a certificate",
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_EXPIRED: "have a new token created",
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "call over TLS with a certificate of your own",
     }
 )
 

@@ -80,6 +80,8 @@ _ELSEWHERE: Final = _traits(_Status.FAILED_PRECONDITION, ExitStatus.UNAVAILABLE,
 """Somebody else, or a later epoch, is in charge: look again and ask there."""
 _OVERTAKEN: Final = _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT)
 """The sender itself has been replaced; repeating cannot help."""
+_FORBIDDEN: Final = _traits(_Status.PERMISSION_DENIED, ExitStatus.NOT_ALLOWED)
+"""The caller has not the right; nothing was done, and what exists is not told."""
 _MISSING: Final = _traits(_Status.NOT_FOUND, ExitStatus.NOT_FOUND, retriable=True, refresh=True)
 """Perhaps only not heard of yet."""
 
@@ -174,6 +176,21 @@ ERRORS: Final[Mapping[Code, ErrorTraits]] = MappingProxyType(
         errors_pb2.ERROR_CODE_INCONSISTENT_TOPIC_ID: _traits(
             _Status.FAILED_PRECONDITION, ExitStatus.CONFLICT, retriable=True, refresh=True
         ),
+        errors_pb2.ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: _FORBIDDEN,
+        errors_pb2.ERROR_CODE_GROUP_AUTHORIZATION_FAILED: _FORBIDDEN,
+        errors_pb2.ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: _FORBIDDEN,
+        errors_pb2.ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _FORBIDDEN,
+        errors_pb2.ERROR_CODE_UNSUPPORTED_VERSION: _traits(_Status.UNIMPLEMENTED, ExitStatus.WRONG_USE),
+        errors_pb2.ERROR_CODE_SECURITY_DISABLED: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
+        errors_pb2.ERROR_CODE_SASL_AUTHENTICATION_FAILED: _traits(_Status.UNAUTHENTICATED, ExitStatus.NOT_ALLOWED),
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_AUTH_DISABLED: _traits(_Status.FAILED_PRECONDITION, ExitStatus.CONFLICT),
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_NOT_FOUND: _traits(_Status.NOT_FOUND, ExitStatus.NOT_FOUND),
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_OWNER_MISMATCH: _FORBIDDEN,
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: _FORBIDDEN,
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_AUTHORIZATION_FAILED: _FORBIDDEN,
+        errors_pb2.ERROR_CODE_DELEGATION_TOKEN_EXPIRED: _traits(_Status.UNAUTHENTICATED, ExitStatus.NOT_ALLOWED),
+        errors_pb2.ERROR_CODE_INVALID_PRINCIPAL_TYPE: _WRONG,
+        errors_pb2.ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: _WRONG,
     }
 )
 """Every ErrorCode and what it means."""

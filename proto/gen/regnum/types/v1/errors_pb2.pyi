@@ -142,6 +142,36 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No broker with that id is registered, and no partition is assigned to it."""
     ERROR_CODE_INCONSISTENT_TOPIC_ID: _ErrorCode.ValueType  # 103
     """The topic name is known under another topic id (the topic was deleted and created again)."""
+    ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 29
+    """The caller may not do that with the topic, or may not know whether it exists."""
+    ERROR_CODE_GROUP_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 30
+    """The caller may not do that with the group."""
+    ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 31
+    """The caller may not do that with the cluster."""
+    ERROR_CODE_UNSUPPORTED_VERSION: _ErrorCode.ValueType  # 35
+    """The receiver does not know this version of the request."""
+    ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 53
+    """The caller may not do that with the transactional id."""
+    ERROR_CODE_SECURITY_DISABLED: _ErrorCode.ValueType  # 54
+    """The cluster has no access control: there are no ACLs to ask for or to change."""
+    ERROR_CODE_SASL_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 58
+    """Whoever calls is not who it says: the token is unknown, wrong or expired."""
+    ERROR_CODE_DELEGATION_TOKEN_AUTH_DISABLED: _ErrorCode.ValueType  # 61
+    """The cluster has no secret for delegation tokens."""
+    ERROR_CODE_DELEGATION_TOKEN_NOT_FOUND: _ErrorCode.ValueType  # 62
+    """No delegation token is known by that."""
+    ERROR_CODE_DELEGATION_TOKEN_OWNER_MISMATCH: _ErrorCode.ValueType  # 63
+    """Only the owner and the renewers of a delegation token may do that."""
+    ERROR_CODE_DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: _ErrorCode.ValueType  # 64
+    """Delegation tokens are not dealt with over this connection: it is plaintext, nobody's, or opened with a token."""
+    ERROR_CODE_DELEGATION_TOKEN_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 65
+    """The caller may not do that with the delegation token, or with tokens of that user."""
+    ERROR_CODE_DELEGATION_TOKEN_EXPIRED: _ErrorCode.ValueType  # 66
+    """The delegation token has expired."""
+    ERROR_CODE_INVALID_PRINCIPAL_TYPE: _ErrorCode.ValueType  # 67
+    """The principal is not of a type that may own or renew a token."""
+    ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: _ErrorCode.ValueType  # 97
+    """The principal of a forwarded request cannot be read."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """Outcome of one item of a request. Names and numbers are those of the Kafka protocol, so that people who know Kafka
@@ -269,4 +299,34 @@ ERROR_CODE_BROKER_ID_NOT_REGISTERED: ErrorCode.ValueType  # 102
 """No broker with that id is registered, and no partition is assigned to it."""
 ERROR_CODE_INCONSISTENT_TOPIC_ID: ErrorCode.ValueType  # 103
 """The topic name is known under another topic id (the topic was deleted and created again)."""
+ERROR_CODE_TOPIC_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 29
+"""The caller may not do that with the topic, or may not know whether it exists."""
+ERROR_CODE_GROUP_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 30
+"""The caller may not do that with the group."""
+ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 31
+"""The caller may not do that with the cluster."""
+ERROR_CODE_UNSUPPORTED_VERSION: ErrorCode.ValueType  # 35
+"""The receiver does not know this version of the request."""
+ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 53
+"""The caller may not do that with the transactional id."""
+ERROR_CODE_SECURITY_DISABLED: ErrorCode.ValueType  # 54
+"""The cluster has no access control: there are no ACLs to ask for or to change."""
+ERROR_CODE_SASL_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 58
+"""Whoever calls is not who it says: the token is unknown, wrong or expired."""
+ERROR_CODE_DELEGATION_TOKEN_AUTH_DISABLED: ErrorCode.ValueType  # 61
+"""The cluster has no secret for delegation tokens."""
+ERROR_CODE_DELEGATION_TOKEN_NOT_FOUND: ErrorCode.ValueType  # 62
+"""No delegation token is known by that."""
+ERROR_CODE_DELEGATION_TOKEN_OWNER_MISMATCH: ErrorCode.ValueType  # 63
+"""Only the owner and the renewers of a delegation token may do that."""
+ERROR_CODE_DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ErrorCode.ValueType  # 64
+"""Delegation tokens are not dealt with over this connection: it is plaintext, nobody's, or opened with a token."""
+ERROR_CODE_DELEGATION_TOKEN_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 65
+"""The caller may not do that with the delegation token, or with tokens of that user."""
+ERROR_CODE_DELEGATION_TOKEN_EXPIRED: ErrorCode.ValueType  # 66
+"""The delegation token has expired."""
+ERROR_CODE_INVALID_PRINCIPAL_TYPE: ErrorCode.ValueType  # 67
+"""The principal is not of a type that may own or renew a token."""
+ERROR_CODE_PRINCIPAL_DESERIALIZATION_FAILURE: ErrorCode.ValueType  # 97
+"""The principal of a forwarded request cannot be read."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
