@@ -1,0 +1,75 @@
+"""What is written down of who changed what and who was refused: the port, and the answer where nothing is.
+
+A line says what was done, never a secret. Nobody waits for it: a call that is audited takes as long as one that is not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from regnum_model.access import Operation, ResourceType
+
+from regnum_service.access.identity import Caller
+
+DONE: Final = "NONE"
+"""Result of a mutation that was carried out: Kafka's name of error 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutated:
+    """What became of one thing that a call was to change."""
+
+    resource: str
+    """Kind and name: ``topic:orders``, ``broker:3``, ``user:alice,client-id:*``."""
+    result: str = DONE
+    """Reason of its error as ErrorInfo has it, ``NONE`` for none, ``CANCELLED`` of a call that its client gave up: that
+    one may have been carried out."""
+    detail: str = ""
+    """What of it, where that is short: names of settings, numbers of partitions. Never a secret."""
+
+
+class AuditLog(Protocol):
+    """Takes down what happened. Returns at once and raises nothing, whatever the disk does. Any thread."""
+
+    def denied(
+        self,
+        who: Caller,
+        operation: Operation,
+        type: ResourceType,
+        name: str,
+        *,
+        rule: str,
+        call: str,
+        client_id: str = "",
+    ) -> None:
+        """Somebody was refused.
+
+        Args:
+            who: whose call it is, as ``identity.caller()`` says.
+            operation: what they wanted to do.
+            type: with which kind of thing.
+            name: and which one; may be anything that a client can send.
+            rule: what decided, for people: an ACL as ``regnum acls list`` shows it, or that there is none.
+            call: the method, ``AdminService/CreateTopics``; empty: not known.
+            client_id: as the request has it; may be anything.
+        """
+
+    def mutated(self, who: Caller, call: str, items: Sequence[Mutated], *, client_id: str = "") -> None:
+        """A call that changes things was answered.
+
+        Args:
+            who: whose call it is; of a forwarded one the original caller.
+            call: the method, ``AdminService/CreateTopics``.
+            items: one for each thing that it names.
+            client_id: as the request has it; may be anything.
+        """
+
+
+class NoAudit:
+    """Nothing is written down."""
+
+    def denied(self, *_what: object, **_how: object) -> None:
+        """Nothing."""
+
+    def mutated(self, *_what: object, **_how: object) -> None:
+        """Nothing."""
