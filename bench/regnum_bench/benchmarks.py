@@ -235,3 +235,5 @@ ALL: Final = (
 )
 """In the order in which ``all`` runs them."""
 BY_NAME: Final[Mapping[str, Benchmark]] = {one.name: one for one in ALL}
+HEADLINES: Final[Mapping[str, tuple[str, ...]]] = {one.name: one.headline for one in ALL}
+"""By benchmark the figures that speak for it."""

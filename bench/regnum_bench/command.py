@@ -26,7 +26,7 @@ from regnum_local.plan import Role
 from regnum_service.clock import SystemClock
 from rich.console import Console
 
-from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, Benchmark
+from regnum_bench.benchmarks import ALL, BY_NAME, EVERY, HEADLINES, Benchmark
 from regnum_bench.plot import PlotError, draw
 from regnum_bench.profiling import hottest_markdown
 from regnum_bench.progress import Progress
@@ -171,7 +171,7 @@ def _tell(results: Sequence[Result], page: Path | None) -> int:
     if page is None:
         sys.stdout.write(markdown(results))
     else:
-        page.write_text(with_figures(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+        page.write_text(with_figures(page.read_text(encoding="utf-8"), results, HEADLINES), encoding="utf-8")
     return 0
 
 

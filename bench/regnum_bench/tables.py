@@ -1,6 +1,7 @@
 """Results for people: a table for the terminal, and Markdown for a page of the documentation.
 
-In a page the figures stand between two comments, BEGIN and END; what is between them is replaced as a whole.
+In a page the figures stand between comments: what speaks for each benchmark between SHORT and END_SHORT, every figure
+between BEGIN and END. What is between them is replaced as a whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,13 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from regnum_bench.figures import Spread, unit
+from regnum_bench.figures import HIGHER_IS_BETTER, UNITS, Spread, unit
 from regnum_bench.result import Result, ResultError, load
 
 BEGIN: Final = "<!-- figures: regnum-bench table -->"
 END: Final = "<!-- end of figures -->"
+SHORT: Final = "<!-- in short: regnum-bench table -->"
+END_SHORT: Final = "<!-- end of in short -->"
 _WORDS: Final = {
     "brokers": "brokers",
     "affected": "affected",
@@ -34,13 +37,53 @@ def read_folder(folder: Path) -> list[Result]:
     return [load(path) for path in sorted(folder.glob("*.json"))]
 
 
-def with_figures(page: str, results: Sequence[Result]) -> str:
-    """The page with these figures instead of its own. Raises ResultError when it has no place for them."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ResultError(f"the page has no place for figures: put {BEGIN} and {END} on lines of their own")
-    return f"{before}{BEGIN}\n\n{markdown(results)}\n{END}{after}"
+def with_figures(page: str, results: Sequence[Result], headlines: Mapping[str, Sequence[str]]) -> str:
+    """The page with these figures instead of its own. Raises ResultError when it has no place for them.
+
+    Args:
+        page: Markdown.
+        results: what there is.
+        headlines: by benchmark the figures that speak for it.
+    """
+    everything = f"<details><summary>Every figure</summary>\n\n{markdown(results)}\n</details>\n"
+    return _between(_between(page, SHORT, short(results, headlines), END_SHORT), BEGIN, everything, END)
+
+
+def _between(page: str, begin: str, text: str, end: str) -> str:
+    before, found, rest = page.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found and found_end):
+        raise ResultError(f"the page has no place for figures: put {begin} and {end} on lines of their own")
+    return f"{before}{begin}\n\n{text}\n{end}{after}"
+
+
+def short(results: Sequence[Result], headlines: Mapping[str, Sequence[str]]) -> str:
+    """The first two figures that speak for each benchmark; the worst value and not the range, and where to look."""
+    lines = ["| what | shape | figure | median | worst | values | beside | ratio |"]
+    lines.append("|---|---|---|---:|---:|---:|---:|---:|")
+    for result in results:
+        # Plain numbers say what was done, not how well.
+        wanted = [name for name in headlines.get(result.benchmark, ()) if name in result.figures and _measures(name)]
+        for name in [] if result.growth else wanted[:2]:
+            spread = result.figures[name]
+            # By the ratio, because the peer may have another name for it.
+            ratio = None if result.beside is None else result.beside.ratios.get(name)
+            cells = (
+                f"[{result.name}](../bench/results/{result.name}.svg)",
+                what(result.shape),
+                f"{name} ({unit(name)})" if unit(name) else name,
+                number(spread.median),
+                number(spread.least if name.endswith(HIGHER_IS_BETTER) else spread.most),
+                str(len(spread.values)) + (" (void)" if result.void else ""),
+                number(spread.median / ratio) if ratio else "",
+                _ratio(ratio),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _measures(name: str) -> bool:
+    return name.endswith(tuple(UNITS))
 
 
 def figures_table(result: Result) -> Table:

@@ -6,13 +6,25 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from regnum_bench.benchmarks import HEADLINES
 from regnum_bench.figures import Spread
 from regnum_bench.growth import Growth
 from regnum_bench.peer import read_figures, run_peer
 from regnum_bench.plot import draw
 from regnum_bench.result import Result, ResultError, beside, load, save
 from regnum_bench.shape import Shape
-from regnum_bench.tables import BEGIN, END, figures_table, markdown, number, read_folder, with_figures
+from regnum_bench.tables import (
+    BEGIN,
+    END,
+    END_SHORT,
+    SHORT,
+    figures_table,
+    markdown,
+    number,
+    read_folder,
+    short,
+    with_figures,
+)
 from regnum_bench.waiting import MeasureError
 from rich.console import Console
 
@@ -76,17 +88,32 @@ def test_every_published_result_can_be_read() -> None:
 
 def test_the_figures_of_the_page_are_those_of_the_results() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert with_figures(page, read_folder(RESULTS)) == page, f"regnum-bench table --into {PAGE.name}"
+    assert with_figures(page, read_folder(RESULTS), HEADLINES) == page, f"regnum-bench table --into {PAGE.name}"
 
 
 def test_figures_of_a_page_are_replaced_and_the_rest_of_it_stays() -> None:
-    once = with_figures(f"before\n{BEGIN}\nold\n{END}\nafter\n", [result()])
+    page = f"before\n{SHORT}\nold\n{END_SHORT}\nbetween\n{BEGIN}\nold\n{END}\nafter\n"
+    once = with_figures(page, [result()], HEADLINES)
     assert once.startswith("before\n")
+    assert f"{END_SHORT}\nbetween\n{BEGIN}" in once
     assert once.endswith(f"{END}\nafter\n")
     assert "old" not in once
-    assert with_figures(once, [result()]) == once
-    with pytest.raises(ResultError, match="no place for figures"):
-        with_figures("nothing", [])
+    assert with_figures(once, [result()], HEADLINES) == once
+    for lacking in ("nothing", page.replace(END_SHORT, ""), page.replace(BEGIN, "")):
+        with pytest.raises(ResultError, match="no place for figures"):
+            with_figures(lacking, [], HEADLINES)
+
+
+def test_in_short_are_the_figures_that_speak_with_the_worst_value_and_what_a_peer_needs() -> None:
+    speed = {"produce_mb_s": Spread(values=(50.0, 40.0, 60.0)), "produce_s": Spread(values=(1.0,))}
+    rows = short([result(), result(benchmark="traffic", figures=speed, beside=None, void=("busy",))], HEADLINES)
+    table = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows.splitlines()[2:]]
+    assert [row[0] for row in table] == [
+        "[failover-etcd](../bench/results/failover-etcd.svg)",
+        "[traffic-etcd](../bench/results/traffic-etcd.svg)",
+    ]
+    assert table[0][2:] == ["from_kill_s (s)", "0.5", "0.6", "3", "20", "0.03"]
+    assert table[1][2:] == ["produce_mb_s (MB/s)", "50", "40", "3 (void)", "", ""]
 
 
 def test_the_ratio_is_in_the_tables() -> None:
