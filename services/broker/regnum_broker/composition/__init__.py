@@ -1,0 +1,1 @@
+"""How a broker is put together: what its parts are made of, in the order in which ``broker`` starts them."""

@@ -1,0 +1,229 @@
+"""The two listeners of a broker: clients come in by one, the controller and other brokers by the other."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from regnum.broker.v1 import group_pb2_grpc, log_pb2_grpc, producer_pb2_grpc
+from regnum.metadata.v1 import image_pb2_grpc, metadata_pb2_grpc
+from regnum.replication.v1 import control_pb2_grpc, replication_pb2_grpc
+from regnum_model.nodes import Address
+from regnum_service.cluster_image.describing import ImageServicer
+from regnum_service.server import GrpcServer, ServiceRegistration
+from regnum_service.settings import advertised
+from regnum_telemetry.instruments import broker as instruments
+
+from regnum_broker.cluster.controller import ControllerCalls
+from regnum_broker.cluster.orders.orders import Orders
+from regnum_broker.composition.parts import BrokerParts
+from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.isr_writer import IsrWriter
+from regnum_broker.replication.sessions.fetch_session import FetchSession
+from regnum_broker.replication.sessions.follower_streams import FollowerStreams
+from regnum_broker.retention.mover import StartMover
+from regnum_broker.servicers.control import ReplicaControlServicer
+from regnum_broker.servicers.group import GroupServicer
+from regnum_broker.servicers.log import LogServicer
+from regnum_broker.servicers.metadata import MetadataServicer
+from regnum_broker.servicers.producer import ProducerServicer
+from regnum_broker.servicers.replica_logs import ReplicaLogs
+from regnum_broker.servicers.replication import ReplicationServicer
+from regnum_broker.serving.current_leaders import CurrentLeaders
+from regnum_broker.serving.delete_records import DeleteRecordsHandler
+from regnum_broker.serving.fetching.handler import FetchHandler
+from regnum_broker.serving.fetching.nearby import NearbyReplicas
+from regnum_broker.serving.fetching.offsets import OffsetsHandler
+from regnum_broker.serving.metadata_cache import MetadataCache
+from regnum_broker.serving.produce import ProduceHandler
+from regnum_broker.serving.producer_ids import ProducerIds
+from regnum_broker.serving.replica_descriptions import ReplicaDescriber
+from regnum_broker.serving.topic_traffic import TopicTraffic
+from regnum_broker.settings import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Where a broker listens."""
+
+    client: Address
+    internal: Address
+
+    @classmethod
+    def told(cls, settings: BrokerSettings) -> Self:
+        """As the settings name them."""
+        return cls(client=Address.parse(settings.client_listen), internal=Address.parse(settings.internal_listen))
+
+    def advertised(self, settings: BrokerSettings) -> dict[str, Address]:
+        """What the registration tells others to connect to."""
+        return {
+            "client": advertised(settings.client_advertised, self.client),
+            "internal": advertised(settings.internal_advertised, self.internal),
+        }
+
+
+def internal_server(
+    listeners: Listeners,
+    parts: BrokerParts,
+    *,
+    orders: Orders,
+    cache: MetadataCache,
+    streams: FollowerStreams,
+    writer: IsrWriter,
+) -> GrpcServer:
+    """What the controller orders here, and what other brokers copy from here.
+
+    Args:
+        listeners: where it listens.
+        parts: of this broker.
+        orders: what carries out the controller's.
+        cache: where metadata is pushed to.
+        streams: those of followers that are open.
+        writer: told of each follower that has caught up.
+    """
+    replicas, storage = parts.replicas, parts.storage
+    services = (
+        ServiceRegistration(
+            name="regnum.replication.v1.ReplicaControlService",
+            servicer=ReplicaControlServicer(
+                fence=parts.fence, orders=orders, replicas=replicas, logs=ReplicaLogs(replicas, storage), cache=cache
+            ),
+            add_to_server=control_pb2_grpc.add_ReplicaControlServiceServicer_to_server,
+        ),
+        ServiceRegistration(
+            name="regnum.replication.v1.ReplicationService",
+            servicer=ReplicationServicer(
+                make_session=lambda: FetchSession(
+                    find=replicas.get,
+                    arrivals=replicas.arrivals,
+                    streams=streams,
+                    caught_up=writer.wake,
+                    storage=storage,
+                    clock=parts.clock,
+                    throttle=parts.throttle.sending,
+                    fresh=parts.fresh,
+                    sent_bytes=parts.metrics.counter(instruments.REPLICATION_BYTES_OUT),
+                ),
+                replicas=replicas,
+                held=parts.limits.held,
+            ),
+            add_to_server=replication_pb2_grpc.add_ReplicationServiceServicer_to_server,
+        ),
+    )
+    return GrpcServer(
+        listeners.internal, services, supervisor=parts.supervisor, listener="internal", metrics=parts.metrics
+    )
+
+
+def client_server(
+    listeners: Listeners,
+    parts: BrokerParts,
+    *,
+    producing: ProduceHandler,
+    fetching: FetchHandler,
+    groups: GroupServicer,
+    leaders: CurrentLeaders,
+    mover: StartMover,
+    calls: ControllerCalls,
+    cache: MetadataCache,
+    figures: ServiceRegistration,
+) -> GrpcServer:
+    """What clients are served. What they take is bounded before it is read; nobody else comes in here.
+
+    Args:
+        listeners: where it listens.
+        parts: of this broker.
+        producing: takes records.
+        fetching: gives records.
+        groups: serves calls about consumer groups.
+        leaders: who leads what, as far as this broker may say.
+        mover: has logs begin later.
+        calls: to the controller.
+        cache: what is known of the cluster.
+        figures: what the broker shows of itself.
+    """
+    replicas, storage, limits, settings = parts.replicas, parts.storage, parts.limits, parts.settings
+    services = (
+        ServiceRegistration(
+            name="regnum.broker.v1.LogService",
+            servicer=LogServicer(
+                producing=producing,
+                fetching=fetching,
+                offsets=OffsetsHandler(replicas=replicas, leaders=leaders, storage=storage),
+                describing=ReplicaDescriber(replicas=replicas, storage=storage),
+                deleting=DeleteRecordsHandler(replicas=replicas, leaders=leaders, mover=mover),
+                held=limits.held,
+                throttling=limits.throttling,
+                unread=limits.unread,
+            ),
+            add_to_server=log_pb2_grpc.add_LogServiceServicer_to_server,
+        ),
+        ServiceRegistration(
+            name="regnum.broker.v1.ProducerService",
+            servicer=ProducerServicer(ProducerIds(broker=parts.id, fence=parts.fence, calls=calls)),
+            add_to_server=producer_pb2_grpc.add_ProducerServiceServicer_to_server,
+        ),
+        ServiceRegistration(
+            name="regnum.broker.v1.GroupService",
+            servicer=groups,
+            add_to_server=group_pb2_grpc.add_GroupServiceServicer_to_server,
+        ),
+        ServiceRegistration(
+            name="regnum.metadata.v1.MetadataService",
+            servicer=MetadataServicer(cache, leaders),
+            add_to_server=metadata_pb2_grpc.add_MetadataServiceServicer_to_server,
+        ),
+        ServiceRegistration(
+            name="regnum.metadata.v1.ImageService",
+            servicer=ImageServicer(lambda: cache.held, cache.digest, parts.clock),
+            add_to_server=image_pb2_grpc.add_ImageServiceServicer_to_server,
+        ),
+        figures,
+    )
+    return GrpcServer(
+        listeners.client,
+        services,
+        supervisor=parts.supervisor,
+        listener="client",
+        metrics=parts.metrics,
+        request_bytes_max=settings.socket_request_max_bytes,
+        gates=limits.gates,
+        meter=limits.throttling,
+        unread_bytes_max=settings.socket_receive_buffer_bytes,
+    )
+
+
+def produce_handler(parts: BrokerParts, leaders: CurrentLeaders, traffic: TopicTraffic) -> ProduceHandler:
+    """What takes records of clients, and what groups are recorded by."""
+    return ProduceHandler(
+        replicas=parts.replicas,
+        leaders=leaders,
+        storage=parts.storage,
+        clock=parts.clock,
+        batch_bytes_max=parts.settings.message_bytes_max,
+        supervisor=parts.supervisor,
+        fresh=parts.fresh,
+        metrics=parts.metrics,
+        traffic=traffic,
+    )
+
+
+def fetch_handler(
+    parts: BrokerParts, leaders: CurrentLeaders, fetchers: Fetchers, traffic: TopicTraffic
+) -> FetchHandler:
+    """What gives records to clients, from the replica that is nearest to them if the settings say so."""
+    settings = parts.settings
+    nearby = NearbyReplicas(
+        parts.replicas,
+        by_rack=settings.replica_selector == "rack",
+        rack=settings.rack or "",
+        heard_s=fetchers.heard_s,
+        clock=parts.clock,
+    )
+    return FetchHandler(
+        replicas=parts.replicas,
+        leaders=leaders,
+        storage=parts.storage,
+        nearby=nearby,
+        clock=parts.clock,
+        metrics=parts.metrics,
+        traffic=traffic,
+    )

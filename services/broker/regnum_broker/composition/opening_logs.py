@@ -1,0 +1,90 @@
+"""The log directory of a broker, opened at its start and closed at its end."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+from regnum_model.ids import BrokerId, encode_id
+from regnum_service.clock import Clock
+from regnum_service.errors import StartRefusedError
+from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
+
+from regnum_broker.log.contents import Recovery
+from regnum_broker.log.directory import LogDirectory
+from regnum_broker.log.errors import DirectoryUnusableError
+from regnum_broker.log.opening import open_directory
+from regnum_broker.maintenance import Checkpointing
+from regnum_broker.settings import BrokerSettings
+from regnum_broker.storage import Storage
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+RECOVERY_SAID_S: Final = 5.0
+"""Time between two lines of the log on how far a start is."""
+
+
+async def open_storage(settings: BrokerSettings, *, clock: Clock, metrics: Metrics) -> Storage:
+    """The log directory, recovered, with the threads that work in it.
+
+    Raises:
+        StartRefusedError: the directory cannot be used as told.
+    """
+    try:
+        directory = await asyncio.to_thread(_opened, settings, clock)
+    except DirectoryUnusableError as error:
+        raise StartRefusedError(str(error)) from error
+    _log_damage(directory)
+    storage = Storage(directory, clock=clock, metrics=metrics)
+    storage.start()
+    return storage
+
+
+async def close_storage(storage: Storage, checkpointing: Checkpointing, supervisor: Supervisor) -> None:
+    """Save the checkpoints and leave the directory; marked as cleanly left unless this process has failed."""
+    if not storage.directory.failed:
+        await checkpointing.save()
+    await storage.close(clean=supervisor.failure is None)
+
+
+def _opened(settings: BrokerSettings, clock: Clock) -> LogDirectory:
+    """The broker's log directory; reads and writes files."""
+    return open_directory(
+        settings.data_dir,
+        broker_id=BrokerId(settings.broker_id),
+        mint_id=lambda: encode_id(uuid.uuid4()),
+        boot_id=BOOT_ID.read_text().strip() if BOOT_ID.exists() else "",
+        wall_ms=clock.wall_ms,
+        segment_bytes=settings.segment_bytes,
+        reserve_bytes=settings.reserve_bytes,
+        index_cache_bytes=settings.index_cache_bytes,
+        recovery=Recovery(threads=settings.num_recovery_threads_per_data_dir, told=_telling(clock)),
+    )
+
+
+def _telling(clock: Clock) -> Callable[[int, int], None]:
+    """Tells an operator how far a start is: that of a large broker, or from a slow disk, takes its time."""
+    began_s = said_s = clock.monotonic()
+    log = structlog.get_logger("storage")
+
+    def told(done: int, count: int) -> None:
+        nonlocal said_s
+        now_s = clock.monotonic()
+        if done == count or now_s - said_s >= RECOVERY_SAID_S:
+            said_s = now_s
+            log.info("logs recovered", replicas=done, of=count, seconds=round(now_s - began_s, 1))
+
+    return told
+
+
+def _log_damage(directory: LogDirectory) -> None:
+    """Say what was found when it was opened."""
+    for key, reason in directory.offline.items():
+        structlog.get_logger("storage").error(
+            "replica offline", topic_id=key.topic_id, partition=key.partition, reason=str(reason)
+        )
+    for note in directory.notes:
+        structlog.get_logger("storage").error("log directory was not as it was left", note=note)

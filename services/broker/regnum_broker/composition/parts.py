@@ -1,0 +1,44 @@
+"""What the parts of a broker are made of: its settings, what its process gives, and what all of them share."""
+
+from dataclasses import dataclass
+
+from regnum_model.ids import BrokerId
+from regnum_service.clock import Clock
+from regnum_service.supervisor import Supervisor
+from regnum_telemetry.metrics import Metrics
+
+from regnum_broker.cluster.fence import Fence
+from regnum_broker.cluster.sessions import Sessions
+from regnum_broker.limits.limits import ClientLimits
+from regnum_broker.replication.replicas import Replicas
+from regnum_broker.replication.sessions.fresh_appends import FreshAppends
+from regnum_broker.replication.throttle import ReplicationThrottle
+from regnum_broker.settings import BrokerSettings
+from regnum_broker.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerParts:
+    """There once the log directory is open; whoever makes a part hands on to it what it needs, and no more."""
+
+    id: BrokerId
+    settings: BrokerSettings
+    supervisor: Supervisor
+    """Runs every task, and undoes what was started in reverse order."""
+    clock: Clock
+    metrics: Metrics
+    """Of the process."""
+    sessions: Sessions
+    """With the store."""
+    fence: Fence
+    """Which registration this broker has, and which controller it believes."""
+    replicas: Replicas
+    """Who leads and follows here."""
+    storage: Storage
+    """The logs."""
+    limits: ClientLimits
+    """What clients may take."""
+    throttle: ReplicationThrottle
+    """What replicas that move may take."""
+    fresh: FreshAppends
+    """What was appended last, for followers that are caught up."""

@@ -1,0 +1,55 @@
+"""What a broker does by the clock: looks at who is heard, keeps its log directory in order, deletes strays."""
+
+from regnum_broker.cluster.contacts import ContactWatch
+from regnum_broker.cluster.isolation_watch import IsolationWatch
+from regnum_broker.cluster.lifeline import Lifeline
+from regnum_broker.cluster.orders.orders import Orders
+from regnum_broker.cluster.strays.watch import StrayWatch
+from regnum_broker.composition.parts import BrokerParts
+from regnum_broker.disk_watch import DiskWatch
+from regnum_broker.maintenance import Checkpointing, IsrWatch, ProducerExpiry, ReserveKeeping
+from regnum_broker.replication.follower import Fetchers
+from regnum_broker.replication.isr_writer import IsrWriter
+from regnum_broker.replication.offline import OfflineReplicas
+
+
+def start_contact_watches(parts: BrokerParts, *, lifeline: Lifeline, fetchers: Fetchers, writer: IsrWriter) -> None:
+    """Look from now on at who is heard, and who is not."""
+    replicas, clock, supervisor = parts.replicas, parts.clock, parts.supervisor
+    isolation = IsolationWatch(
+        replicas=replicas,
+        session_lost=lambda: parts.sessions.store is None,
+        lifeline_open=lambda: lifeline.is_open,
+        clock=clock,
+    )
+    contacts = ContactWatch(replicas=replicas, fetchers=fetchers, tell=lifeline.report_contacts, clock=clock)
+    isr_watch = IsrWatch(replicas=replicas, writer=writer, lag_s=parts.settings.replica_lag_s, clock=clock)
+    supervisor.start("isr watch", isr_watch.run())
+    supervisor.start("isolation watch", isolation.run())
+    supervisor.start("contact watch", contacts.run())
+
+
+def start_upkeep(parts: BrokerParts, *, checkpointing: Checkpointing, offline: OfflineReplicas) -> None:
+    """Keep the log directory in order from now on."""
+    storage, clock, supervisor, settings = parts.storage, parts.clock, parts.supervisor, parts.settings
+    supervisor.start("checkpoints", checkpointing.run())
+    supervisor.start("reserve", ReserveKeeping(storage=storage, clock=clock).run())
+    supervisor.start("offline replicas", offline.run())
+    watch = DiskWatch(directory=storage.directory, timeout_s=settings.disk_timeout_s, clock=clock)
+    supervisor.start("disk watch", watch.run())
+    expiry = ProducerExpiry(storage=storage, expiration_ms=settings.producer_id_expiration_ms, clock=clock)
+    supervisor.start("producer expiry", expiry.run())
+
+
+def start_stray_watch(parts: BrokerParts, *, orders: Orders, fetchers: Fetchers) -> None:
+    """Delete replicas that were reassigned without this broker hearing of it (safety rule S13)."""
+    strays = StrayWatch(
+        replicas=parts.replicas,
+        orders=orders,
+        is_idle=fetchers.is_idle,
+        identity=lambda: parts.fence.identity,
+        store=lambda: parts.sessions.store,
+        clock=parts.clock,
+        grace_s=parts.settings.stray_grace_s,
+    )
+    parts.supervisor.start("strays", strays.run())
