@@ -18,7 +18,7 @@ TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 OPEN_FILES: Final = Path("/proc/self/fd")
 """Files of this process by number."""
 
-_Place: TypeAlias = tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]
+Place: TypeAlias = tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]
 
 ESTABLISHED: Final = b"01"
 """State of an open connection in these tables."""
@@ -66,7 +66,7 @@ def cut_off(port: int, peers: Collection[str]) -> int:
         port: where they came in.
         peers: theirs, as gRPC names them (``context.peer()``).
     """
-    wanted = {place for peer in peers if (place := _place(peer)) is not None}
+    wanted = {place for peer in peers if (place := place_of(peer)) is not None}
     try:
         numbers = [int(entry.name) for entry in OPEN_FILES.iterdir()]
     except OSError:
@@ -74,7 +74,7 @@ def cut_off(port: int, peers: Collection[str]) -> int:
     return sum(_cut_off(number, port, wanted) for number in numbers)
 
 
-def _place(peer: str) -> _Place | None:
+def place_of(peer: str) -> Place | None:
     """Address and port of a peer: ``ipv4:10.0.0.1:5``, ``ipv6:%5B::1%5D:5``."""
     family, _, rest = unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
@@ -93,7 +93,7 @@ def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return address if mapped is None else mapped
 
 
-def _cut_off(number: int, port: int, wanted: Collection[_Place]) -> bool:
+def _cut_off(number: int, port: int, wanted: Collection[Place]) -> bool:
     # Of a copy: the number may be another file's by now, and its owner still closes it.
     try:
         copy = os.dup(number)

@@ -12,6 +12,9 @@ from regnum_telemetry.instruments import process as instruments
 from regnum_telemetry.metrics import Metrics
 from regnum_telemetry.rpc_server import TracingInterceptor
 
+from regnum_service.access.authentication import AuthenticationInterceptor
+from regnum_service.access.identity import CLIENT
+from regnum_service.access.listener import OPEN, ListenerAccess
 from regnum_service.call_metrics import MetricsInterceptor
 from regnum_service.channel import MESSAGE_BYTES_MAX, target
 from regnum_service.clock import SystemClock
@@ -79,6 +82,7 @@ class GrpcServer:
         meter: Meter | None = None,
         listener: str = "",
         metrics: Metrics | None = None,
+        access: ListenerAccess = OPEN,
     ) -> None:
         """Only assigns.
 
@@ -93,12 +97,14 @@ class GrpcServer:
                 estimate of the line, megabytes for each call.
             listener: its name in the metrics: ``client``, ``internal``.
             metrics: where its calls and connections are counted; None: nobody asks, and nothing is.
+            access: what it asks of those who connect.
         """
         self._gates: Final = tuple(gates)
         self._meter: Final = meter
         self._unread_bytes_max: Final = unread_bytes_max
         self._listener = listener
         self._metrics = metrics
+        self._access: Final = access
         self._address = address
         self._services = tuple(services)
         self._supervisor = supervisor
@@ -120,6 +126,8 @@ class GrpcServer:
                 *self._counting(),
                 TracingInterceptor(),
                 ErrorInterceptor(self._supervisor.fail),
+                # Before the gates, which hold calls by who makes them.
+                AuthenticationInterceptor(self._access.authentication(self._listener or CLIENT)),
                 *((GateInterceptor(self._gates, self._meter),) if self._gates else ()),
             ),
             options=(

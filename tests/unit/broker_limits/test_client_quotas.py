@@ -7,6 +7,7 @@ import pytest
 from regnum.broker.v1 import log_pb2
 from regnum_broker.limits.client_quotas import IDLE_S, ClientQuotas
 from regnum_broker.limits.throttling import METHODS, TIME_WAIT_S_MAX, Throttling
+from regnum_model.principals import Principal
 from regnum_model.quotas import (
     CONSUMER_BYTE_RATE,
     DEFAULT,
@@ -15,6 +16,7 @@ from regnum_model.quotas import (
     QuotaEntity,
     QuotaTable,
 )
+from regnum_service.access.identity import Caller, calling
 from regnum_testing.clock import FakeClock
 
 ANN = "ann"
@@ -30,6 +32,10 @@ def quotas_with(bounds: dict[QuotaEntity, float], rate: str = PRODUCER_BYTE_RATE
     quotas = ClientQuotas()
     quotas.take_up(table(rate, bounds))
     return quotas
+
+
+def user(name: str) -> Caller:
+    return Caller(principal=Principal(name))
 
 
 def wait_s(quotas: ClientQuotas, value: float, *, user: str = ANN, client: str = "c", now_s: float = 0.0) -> float:
@@ -120,9 +126,8 @@ def test_a_hundred_thousand_client_ids_take_bounded_memory():
 class Call:
     """What is seen of a call."""
 
-    def __init__(self, name: str = "ipv4:10.0.0.1:1", user: str = ANN) -> None:
+    def __init__(self, name: str = "ipv4:10.0.0.1:1") -> None:
         self.name = name
-        self.user = user
 
     def peer(self) -> str:
         return self.name
@@ -152,12 +157,13 @@ async def held(throttling: Throttling, call: Call, method: str, clock: FakeClock
 async def test_who_is_over_its_quota_is_told_and_held_and_others_and_other_calls_are_not():
     clock = FakeClock()
     quotas = quotas_with({QuotaEntity(user=ANN): 100.0})
-    throttling = Throttling(quotas, clock=clock, principal_of=lambda call: call.user)
-    assert throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200) == 2_000
-    assert await held(throttling, Call(), FETCH, clock) == 0.0
-    throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200)
-    assert await held(throttling, Call("ipv4:10.0.0.2:1", "ben"), PRODUCE, clock) == 0.0
-    told_ms = throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200)
+    throttling = Throttling(quotas, clock=clock)
+    with calling(user(ANN)):
+        assert throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200) == 2_000
+        assert await held(throttling, Call(), FETCH, clock) == 0.0
+        throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200)
+        assert await held(throttling, Call("ipv4:10.0.0.2:1"), PRODUCE, clock) == 0.0
+        told_ms = throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_200)
     assert await held(throttling, Call(), PRODUCE, clock) == pytest.approx(told_ms / 1000, abs=0.001)
     assert quotas.throttled[PRODUCER_BYTE_RATE] == 3
 
@@ -165,9 +171,11 @@ async def test_who_is_over_its_quota_is_told_and_held_and_others_and_other_calls
 async def test_users_are_told_apart_by_their_principals():
     clock = FakeClock()
     quotas = quotas_with({QuotaEntity(user="ben"): 1.0})
-    throttling = Throttling(quotas, clock=clock, principal_of=lambda call: call.user)
-    assert throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_000) == 0
-    assert throttling.note(PRODUCER_BYTE_RATE, Call("other", "ben"), "c", 1_000) > 0
+    throttling = Throttling(quotas, clock=clock)
+    with calling(user(ANN)):
+        assert throttling.note(PRODUCER_BYTE_RATE, Call(), "c", 1_000) == 0
+    with calling(user("ben")):
+        assert throttling.note(PRODUCER_BYTE_RATE, Call("other"), "c", 1_000) > 0
 
 
 async def test_a_user_is_anonymous_as_long_as_nobody_is_asked():

@@ -88,7 +88,7 @@ class Served:
 
     @property
     def debt_s(self) -> float:
-        return self.throttling.wait_s(self.rate, Caller(), "", 0)
+        return self.throttling.wait_s(self.rate, "", 0)
 
 
 def produced(size: int) -> log_pb2.ProduceRequest:
@@ -165,7 +165,7 @@ def test_long_client_ids_take_no_more_memory_than_short_ones() -> None:
     tracemalloc.start()
     try:
         for number in range(200):
-            served.throttling.wait_s(PRODUCER_BYTE_RATE, Caller(), f"{number:06d}" + "x" * MIB, 1)
+            served.throttling.wait_s(PRODUCER_BYTE_RATE, f"{number:06d}" + "x" * MIB, 1)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

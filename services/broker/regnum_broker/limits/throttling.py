@@ -9,16 +9,16 @@ Nobody gets around it by hanging up: what was sent counts when its sender does, 
 before it does, and a stream whose account is over its quota waits before it reads.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from regnum_model.quotas import (
-    ANONYMOUS,
     CONSUMER_BYTE_RATE,
     NAME_LENGTH_MAX,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
+from regnum_service.access.identity import caller
 from regnum_service.clock import Clock
 from regnum_service.gates import Gate
 from regnum_service.muting import Muting
@@ -41,21 +41,13 @@ Context = Any
 """grpc.aio.ServicerContext, whose stubs are generic and whose class is not."""
 
 
-def nobody_asked(_context: Context) -> str:
-    """The user of a connection as long as nobody is asked who he is."""
-    return ANONYMOUS
-
-
 class Throttling:
     """Of one broker. Belongs to its event loop."""
 
-    def __init__(
-        self, quotas: ClientQuotas, *, clock: Clock, principal_of: Callable[[Context], str] = nobody_asked
-    ) -> None:
-        """Only assigns; ``principal_of`` says who the user of a call is."""
+    def __init__(self, quotas: ClientQuotas, *, clock: Clock) -> None:
+        """Only assigns. The user of a call is its caller's principal (``access.identity``)."""
         self._quotas: Final = quotas
         self._clock: Final = clock
-        self._principal_of: Final = principal_of
         self._mutings: Final = {
             PRODUCER_BYTE_RATE: Muting(clock, applies=METHODS[PRODUCER_BYTE_RATE].__contains__),
             CONSUMER_BYTE_RATE: Muting(clock, applies=METHODS[CONSUMER_BYTE_RATE].__contains__),
@@ -81,7 +73,7 @@ class Throttling:
 
         Returns how long its caller is to wait, in milliseconds, for the answer.
         """
-        wait_s = self.wait_s(rate, context, client_id, value)
+        wait_s = self.wait_s(rate, client_id, value)
         if not wait_s:
             return 0
         if rate == REQUEST_PERCENTAGE:
@@ -89,16 +81,16 @@ class Throttling:
         self._mutings[rate].mute(context.peer(), wait_s)
         return max(1, round(wait_s * 1000))
 
-    def wait_s(self, rate: str, context: Context, client_id: str, value: float) -> float:
+    def wait_s(self, rate: str, client_id: str, value: float) -> float:
         """The same for a call that waits by itself."""
         if not self._quotas.limits(rate):
             return 0.0
-        user = self._principal_of(context)
+        user = caller().principal.name
         return self._quotas.wait_s(rate, user, client_id[:CLIENT_ID_LENGTH_MAX], value, self._clock.monotonic())
 
-    def until_s(self, rate: str, context: Context, client_id: str, value: float) -> float:
+    def until_s(self, rate: str, client_id: str, value: float) -> float:
         """The same as a moment, for ``pause_until``: what is done before it comes does not have to be waited for."""
-        return self._clock.monotonic() + self.wait_s(rate, context, client_id, value)
+        return self._clock.monotonic() + self.wait_s(rate, client_id, value)
 
     @property
     def is_on(self) -> bool:

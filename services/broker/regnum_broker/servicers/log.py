@@ -138,7 +138,7 @@ class LogServicer(log_pb2_grpc.LogServiceServicer):
     ) -> AsyncIterator[log_pb2.ConsumeResponse]:
         """Stream."""
         throttling = self._throttling
-        until_s = partial(throttling.until_s, CONSUMER_BYTE_RATE, context, request.header.client_id)
+        until_s = partial(throttling.until_s, CONSUMER_BYTE_RATE, request.header.client_id)
         # Who opens one stream after another waits as he would on one.
         await throttling.pause_until(until_s(0))
         holding = Holding(self._held, context.peer(), Purpose.FETCH)

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 import grpc
 from regnum.types.v1 import errors_pb2, types_pb2
-from regnum_model.quotas import ANONYMOUS, NAME_LENGTH_MAX
+from regnum_model.quotas import NAME_LENGTH_MAX
+from regnum_service.access.identity import caller
 from regnum_service.deadlines import waitable_s
 from regnum_service.errors import RegnumError
 
@@ -35,7 +36,7 @@ def wait_s(timeout_ms: int, context: Context) -> float:
 def account_of(header: types_pb2.RequestHeader, *, strict_since: int) -> Account:
     """Who asks, and whether that version of the request understands a refusal; unset is the newest."""
     return Account(
-        user=ANONYMOUS,
+        user=caller().principal.name,
         client_id=header.client_id[:CLIENT_ID_LENGTH_MAX],
         strict=header.api_version == 0 or header.api_version >= strict_since,
     )
