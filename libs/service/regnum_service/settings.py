@@ -62,6 +62,19 @@ class ServiceSettings(BaseSettings):
         default=None, description="Folder for what the process remembers between two runs; without it, nothing."
     )
 
+    audit_log: Path | None = Field(
+        default=None,
+        description="File for the audit log: a JSON line for each mutation and each denial; without it, none is kept.",
+    )
+    audit_log_max_bytes: int = Field(
+        default=64 * 2**20,
+        ge=2**16,
+        description="Bytes at which the audit log is set aside, as FILE.1, and begun anew.",
+    )
+    audit_log_files: int = Field(
+        default=9, ge=0, le=1_000, description="Audit logs that were set aside and are kept; the oldest goes first."
+    )
+
     @model_validator(mode="after")
     def _check_session_timeout(self) -> "ServiceSettings":
         if self.coordination.startswith("etcd:") and self.session_timeout_s < SESSION_TIMEOUT_S_MIN_ETCD:

@@ -60,3 +60,17 @@ COLLECTION_PAUSES: Final = DEFINED.histogram(
     labels=("generation",),
     bounds=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
 )
+
+AUDIT_LINES: Final = DEFINED.counter(
+    "regnum.audit.lines",
+    "{lines}",
+    "Lines written to the audit log, by event: mutated, denied, or missed (a line that says how many are not there)",
+    labels=("event",),
+)
+
+AUDIT_DROPPED: Final = DEFINED.counter(
+    "regnum.audit.dropped",
+    "{lines}",
+    "Lines that are missing in the audit log: queue (the disk was too slow) or disk (it took none)",
+    labels=("reason",),
+)
